@@ -38,11 +38,12 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
     search = PlacementSearch(problem, flags, whole)
     found = search.best()
     fits = isinstance(found, Placed)
-    hopeless = search.left_in_all < 0 if not fits else not _reads_at_several_rates(problem)
+    hopeless = search.left_in_all + search.buffers < 0 if not fits else not _reads_at_several_rates(problem)
     if not whole or len(problem.devices) < 2 or hopeless:
         return found
-    apart = PlacementSearch(problem, flags, whole=False)
-    other = apart.with_ram_empty(apart.first_starts(), widely=fits)
+    apart, first = PlacementSearch(problem, flags, whole=False), search.first_starts()
+    enough = fits or search.left_in_all >= 0
+    other = apart.with_ram_empty(first, widely=fits) if enough else apart.on_fewest_cards() or found
     if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
@@ -52,8 +53,8 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 class PlacementSearch:
     """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits.
 
-    `left_in_all`: of layouts that do not fit, the bytes that all cards together have left at most if all but the first
-    hold pieces alone.
+    `left_in_all`: of layouts that do not fit, the bytes that all cards together have left at most. `buffers`: what all
+    cards but the first take to compute, of which pieces alone need little.
     """
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
@@ -71,13 +72,13 @@ class PlacementSearch:
         self.ram_rate = 0.0
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
         self._known: dict[Flags, Fitted] = {}
-        self.left_in_all = -math.inf
+        self.left_in_all, self.buffers = -math.inf, 0
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
         first = self.first_starts()
         tries = [self.search_from(first)]
-        if self.may_leave_ram_empty() and not (isinstance(tries[0], Placed) and _leaves_ram_empty(tries[0])):
+        if self._may_leave_ram_empty(tries[0]):
             starts = first
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
@@ -87,14 +88,17 @@ class PlacementSearch:
         return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
 
     def with_ram_empty(self, starts: Starts, *, widely: bool = False) -> Placed | Shortfall:
-        """Return the fastest placement that keeps all pieces out of RAM; where a few have to stay, with them.
-
-        Where so little is missing, the cards that hold pieces only have more room than others: they need no buffers for
-        attention and logits.
-        """
+        """Return the fastest placement that keeps all pieces out of RAM; where a few have to stay, with them."""
         found = self.search_from(starts, ram_empty=True, widely=widely)
         if isinstance(found, Shortfall) or _leaves_ram_empty(found):
             return found
+        return self.on_fewest_cards() or found
+
+    def on_fewest_cards(self) -> Placed | None:
+        """Return the placement with all attention on the first cards that hold it, where that leaves nothing in RAM.
+
+        Cards that hold pieces only have more room than others: they need no buffers for attention and logits.
+        """
         fixed = sum(self.fixed) + self.head
         fewest = [n for n, free in enumerate(accumulate(self.free[:-1]), 1) if free > fixed][:1]
         for n in fewest:
@@ -102,12 +106,17 @@ class PlacementSearch:
             other = self.search_from(starts, ram_empty=True, fixed=True)
             if isinstance(other, Placed) and _leaves_ram_empty(other):
                 return other
-        return found
+        return None
 
-    def may_leave_ram_empty(self) -> bool:
-        """Return whether the cards may have room for all pieces: then the first card needs none for copies."""
+    def _may_leave_ram_empty(self, found: Placed | Shortfall) -> bool:
+        """Return whether the cards may have room for the pieces that are in RAM: none is needed for copies then."""
         pieces = [piece for block in self.blocks for piece in block.pieces]
-        return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
+        if isinstance(found, Shortfall):
+            return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
+        tensors, memory = found.fitted.placement.tensors, found.fitted.memory
+        in_ram = sum(piece.n_bytes for piece in pieces if tensors.get(piece.names[0]) == len(self.free))
+        buffers = sum(device.compute for device in memory.devices[:-1])
+        return 0 < in_ram <= sum(slack(self.problem, memory)[:-1]) + buffers
 
     def search_from(
         self, starts: Starts, *, ram_empty: bool = False, widely: bool = False, fixed: bool = False
@@ -144,7 +153,8 @@ class PlacementSearch:
                 found = Placed(fitted, seconds)
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
-                self.left_in_all = max(self.left_in_all, sum(left[:-1]) + _buffers_but_one(fitted.memory))
+                self.left_in_all = max(self.left_in_all, sum(left[:-1]))
+                self.buffers = sum(device.compute for device in fitted.memory.devices[1:-1])
                 if left[-1] < 0:
                     self.ram_rate = _RAM_IS_SHORT
             rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
@@ -224,11 +234,6 @@ def _reads_at_several_rates(problem: Problem) -> bool:
 
 def _leaves_ram_empty(placed: Placed) -> bool:
     return not any(rule.device == CPU for rule in placed.fitted.flags.overrides)
-
-
-def _buffers_but_one(memory: Memory) -> int:
-    """Bytes of the compute buffers of all cards but the first: where they hold pieces alone, they need little of it."""
-    return sum(device.compute for device in memory.devices[1:-1])
 
 
 def _unsplit(block: Block) -> Block:
