@@ -25,9 +25,9 @@ from bench.chaos.parts import HEARTBEAT_SECONDS, LEASE_SECONDS, SWEEP_SECONDS, S
 from service.engine.errors import AdvisorError
 from service.store.engines import make_engine
 from service.store.tables import run
-from tests.end_to_end.stack import FILE, REPO, WholeFile, start_machines
+from tests.end_to_end.stack import FILE, REPO, start_machines
 from tests.engine_replay import install
-from tests.local_hub import Fault, LocalHub, Repo
+from tests.local_hub import Fault, LocalHub, Repo, WholeFile
 from tests.tiny_model import write_tiny_model
 
 QUIET_SECONDS = 180.0  # for everything to come to its end, after the last fault

@@ -13,13 +13,6 @@ from tests.models import write_gguf
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
 
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
-    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
-    return str(path)
-
-
 def test_the_command_in_use_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--command", f"llama-server -m {model} -c 4096 -ngl 0"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

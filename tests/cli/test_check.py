@@ -21,20 +21,13 @@ from service.flows.advice.reading import read_models
 from service.wire.advice.check import BatchCase
 from service.wire.advice.check_text import check_lines
 from service.wire.plain_text import as_text
-from tests.models import build, write_gguf
+from tests.models import build
 from tests.projectors import gemma3_file
 
 LOGS = Path(__file__).parents[1] / "data" / "engine_logs"
 HELP = Path(__file__).parents[1] / "data" / "help" / "llama.cpp-0c1e57098-llama-fit-params.txt"
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
-
-
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
-    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
-    return str(path)
 
 
 def test_a_good_command_fits_and_ends_with_0(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,19 +15,16 @@ import pytest
 
 from service.cli import main
 from tests.waiting import PATIENCE, wait_for
-from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service
+from tests.workers.agent.conftest import service
+from tests.workers.agent.fake_service import HOST, FakeService, enrolled
 from workers.agent.askers import ASKERS, Approvals, Waiting
 from workers.agent.state import State
+
+__all__ = ["service"]
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ["litestar", "sqlalchemy", "alembic", "rq", "redis", "huggingface_hub", "uvicorn", "jinja2"]
 BLOCKED = f"import sys\nfor name in {SERVERS!r}: sys.modules[name] = None\nfrom service.cli import main\n"
-
-
-@pytest.fixture
-def service() -> Iterator[FakeService]:
-    with fake_service() as service:
-        yield service
 
 
 def test_a_machine_that_is_not_enrolled_is_told_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

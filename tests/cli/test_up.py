@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import resource
@@ -14,7 +13,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -34,7 +32,7 @@ from service.wire.advice.check import BatchCase
 from service.wire.results.submissions import Submission
 from tests.cli.fake_service import FakeService
 from tests.cli.test_submit import KEPT, WHOLE, Terminal
-from tests.local_hub import Blob, LocalHub, Repo
+from tests.local_hub import LocalHub, Repo, WholeFile
 from tests.tiny_model import write_tiny_model
 from tests.workers.agent.test_real_engine import FOLDER
 
@@ -42,14 +40,6 @@ LOG = Path(__file__).parents[1] / "data" / "server_logs" / "llama-server.log"
 RIG = "no GPU, Ryzen 9 7950X, 64GB DDR5-5600"
 REPO = "owner/tiny-GGUF"
 LATE = 120.0  # seconds after which something is wrong: the machine may be ten times as slow
-
-
-class Whole(Blob):
-    """A file all of whose bytes are known, and so its hash."""
-
-    @cached_property
-    def oid(self) -> str:
-        return hashlib.sha256(self.front).hexdigest()
 
 
 @pytest.fixture
@@ -245,7 +235,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 @pytest.mark.full
 def test_a_repo_is_fetched_started_and_compared_and_ctrl_c_leaves_the_model_only(model: Path, tmp_path: Path) -> None:
     content, port, folder = model.read_bytes(), free_port(), tmp_path / "models"
-    files = {"tiny-F32.gguf": Whole(content, len(content))}
+    files = {"tiny-F32.gguf": WholeFile(content, len(content))}
     with LocalHub({REPO: Repo(lambda: files)}) as hub:
         words = (REPO, "--models", str(folder), "--context", "2048", "--port", str(port))
         hidden = {"HF_ENDPOINT": hub.endpoint}

@@ -23,6 +23,7 @@ from service.wire.advice.advice import Advice
 from service.wire.measuring.runs import Run, Validation, ValidationEvent, ValidationRequest
 from tests import rigs
 from tests.cli.fake_service import FakeService
+from tests.cli.test_submit import Terminal
 from tests.engine.planner.asking import ask
 from tests.wire.test_validation_text import DONE, MEASURED, ROWS, point
 
@@ -207,11 +208,6 @@ def test_what_was_measured_ranks(advice: Advice) -> None:
     assert lines[1].startswith("#2 (was #1) ")
     assert "predicted" in lines[1]
     assert lines[1].endswith(", measured 98.0 on another CPU or RAM")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_bar_is_drawn_on_a_terminal_only() -> None:

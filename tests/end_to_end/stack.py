@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import signal
@@ -11,8 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ import httpx
 import msgspec
 import psutil
 
-from tests.local_hub import Blob, LocalHub, Repo
+from tests.local_hub import LocalHub, Repo, WholeFile
 from tests.tiny_model import write_tiny_model
 from tests.waiting import wait_for
 
@@ -28,15 +25,6 @@ REPO, FILE = "local/tiny-GGUF", "tiny-F32.gguf"
 GOAL = {"context": 8192, "depth": 4096, "prompt": 512, "output": 64}
 _OWN = ("DATABASE_URL", "REDIS_URL", "HF_TOKEN", "ADVISOR_TOKEN")
 _CLI = (sys.executable, "-m", "service.cli")
-
-
-@dataclass(frozen=True)
-class WholeFile(Blob):
-    """A file of which every byte is there: its identity is its content's."""
-
-    @cached_property
-    def oid(self) -> str:
-        return hashlib.sha256(self.front).hexdigest()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.engine.gguf import Header
 from service.engine.gguf import write as gguf_file
 from service.hub.client import Hub
 from tests.local_hub import Blob, LocalHub, Repo
@@ -14,6 +15,13 @@ from tests.models import build_header, gguf_bytes, shard_name
 
 TINY, TINY_SHARDS = "local/tiny-GGUF", "local/tiny-shards-GGUF"
 TINY_FILE = "tiny-Q8_0.gguf"
+
+
+class Memory(dict[str, Header]):
+    """A header cache in memory."""
+
+    def put(self, sha256: str, header: Header) -> None:
+        self[sha256] = header
 
 
 def _tiny() -> dict[str, Blob]:

@@ -14,18 +14,12 @@ from service.engine.gguf import Header
 from service.hub.client import Hub
 from service.hub.listing import RepoListing
 from service.hub.references import parse_repo_reference
+from tests.hub.conftest import Memory
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.models import gguf_files
 
 Connect = Callable[..., Hub]
 QWEN, DAMAGED, COPY = "Qwen/Qwen3-0.6B-GGUF", "local/damaged-GGUF", "local/copy-GGUF"
-
-
-class Memory(dict[str, Header]):
-    """A header cache in memory."""
-
-    def put(self, sha256: str, header: Header) -> None:
-        self[sha256] = header
 
 
 def _damaged() -> dict[str, Blob]:

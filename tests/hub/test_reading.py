@@ -18,7 +18,7 @@ from service.hub.headers import FIRST_RANGE
 from service.hub.listing import ListingLimits, RepoListing
 from service.hub.local import local_variants
 from service.hub.references import parse_repo_reference
-from tests.hub.conftest import TINY, TINY_FILE, TINY_SHARDS
+from tests.hub.conftest import TINY, TINY_FILE, TINY_SHARDS, Memory
 from tests.local_hub import MEMBER_TOKEN, REPOS, TOKEN, LocalHub
 from tests.sampling import some_of
 
@@ -26,13 +26,6 @@ Connect = Callable[..., Hub]
 MIB = 1 << 20
 R1 = "ubergarm/DeepSeek-R1-0528-GGUF"
 READABLE = tuple(REPOS)[:8]
-
-
-class Memory(dict[str, Header]):
-    """A header cache in memory."""
-
-    def put(self, sha256: str, header: Header) -> None:
-        self[sha256] = header
 
 
 def listed(hub: Hub, repo: str) -> RepoListing:

@@ -12,14 +12,17 @@ from types import TracebackType
 from service.engine.gguf import Header, merge_shards, parse_header
 from service.hub.listing import RepoFile
 from service.hub.variants import find_variants
-from tests.local_hub.blobs import Blob
+from tests.local_hub.blobs import Blob, WholeFile
 from tests.local_hub.distance import Distance
 from tests.local_hub.faults import Fault, Request
 from tests.local_hub.repos import REPOS, Repo, commit_of
 from tests.local_hub.server import ApiHandler, CdnHandler, Origin
 from tests.local_hub.state import MEMBER_TOKEN, TOKEN, State
 
-__all__ = ["MEMBER_TOKEN", "REPOS", "TOKEN", "Blob", "Distance", "Fault", "LocalHub", "Repo", "Request", "commit_of"]
+__all__ = [
+    "MEMBER_TOKEN", "REPOS", "TOKEN", "Blob", "Distance", "Fault", "LocalHub", "Repo", "Request", "WholeFile",
+    "commit_of",
+]  # fmt: skip
 
 
 class LocalHub:

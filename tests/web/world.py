@@ -85,8 +85,7 @@ class World:
         now = utc_now()
         configs = fields.pop("configs", [])
         usual: dict[str, Any] = {
-            "repo": READY_REPO, "revision": None, "request": parse_request(READY).canonical, "request_key": advice_id,
-            "key": None, "progress": None, "problem": None, "attempts": 0,
+            "repo": READY_REPO, "request": parse_request(READY).canonical, "request_key": advice_id,
             "body": msgspec.structs.replace(_BODY, configs=configs) if state == "ready" else None,
             "delete_key_hash": hashlib.sha256(DELETE_KEY.encode()).hexdigest(), "created_at": now, "updated_at": now,
         }  # fmt: skip

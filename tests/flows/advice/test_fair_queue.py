@@ -187,9 +187,8 @@ def test_a_larger_question_is_never_estimated_to_cost_less(name: str) -> None:
 def _queued(advice_id: str, payer: Payer, now: datetime) -> StoredAdvice:
     """A question that costs one CPU second."""
     return StoredAdvice(
-        id=advice_id, request_key=advice_id, key=advice_id, state="queued", repo=QWEN, revision=None, request=ask(),
-        body=None, problem=None, progress=None, attempts=0, delete_key_hash="0" * 64, created_at=now, updated_at=now,
-        payer=payer.name, cost=1.0, budget=10.0,
+        id=advice_id, request_key=advice_id, key=advice_id, state="queued", repo=QWEN, request=ask(),
+        delete_key_hash="0" * 64, created_at=now, updated_at=now, payer=payer.name, cost=1.0, budget=10.0,
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def _advices(context: Context, name: str | None) -> None:
     )  # fmt: skip
     for advice_id, state, kept in states:
         stored = StoredAdvice(
-            id=advice_id, request_key=advice_id, key=None, state=state, repo=repo, revision="0" * 40, request=request,
+            id=advice_id, request_key=advice_id, state=state, repo=repo, revision="0" * 40, request=request,
             body=kept, problem=problem if state == "failed" else None, progress=(name or "reading headers")[:200],
             attempts=1, delete_key_hash="0" * 64, created_at=NOW, updated_at=NOW,
         )  # fmt: skip

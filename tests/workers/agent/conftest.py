@@ -1,4 +1,4 @@
-"""For tests that run engines."""
+"""A service for the agent to call, and a check that nothing of a run is left."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.workers.agent.fake_service import FakeService, fake_service
 from workers.agent import process
 from workers.agent.leftovers import MARK, new_mark
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with fake_service() as service:
+        yield service
 
 
 @pytest.fixture

@@ -17,19 +17,13 @@ from service.engine.hardware import Hardware
 from service.wire.measuring.agent import Progress, Report
 from service.wire.measuring.hosts import Probe
 from tests.workers.agent.documents import DOCUMENT
-from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service, problem
+from tests.workers.agent.fake_service import HOST, FakeService, enrolled, problem
 from workers.agent.client import MAX_REPLY_BYTES, Client, service_address
 from workers.agent.errors import HostError, ServiceError, ServiceUnreachable
 from workers.agent.keys import make_key
 from workers.agent.state import COUNTER, State
 
 LEASED = {"run": "r1", "fence": 1, "lease_seconds": 90, "document": msgspec.to_builtins(DOCUMENT)}
-
-
-@pytest.fixture
-def service() -> Iterator[FakeService]:
-    with fake_service() as service:
-        yield service
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.cli import main
-from tests.workers.agent.fake_service import FakeService, enrolled, fake_service
+from tests.workers.agent.fake_service import FakeService, enrolled
 from workers.agent import run
 from workers.agent.errors import Unsafe
 from workers.agent.loop import require_safe
@@ -89,12 +88,6 @@ def test_root_and_missing_confinement_are_each_allowed_by_name_or_refused(
         return
     with pytest.raises(Unsafe, match=says):
         require_safe(policy, Path("policy.toml"), held)
-
-
-@pytest.fixture
-def service() -> Iterator[FakeService]:
-    with fake_service() as service:
-        yield service
 
 
 @pytest.mark.parametrize(("uid", "held"), [(0, CONFINED), (1000, Confinement())])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.wire.measuring.agent import key_fingerprint
-from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service, problem
+from tests.workers.agent.fake_service import HOST, FakeService, enrolled, problem
 from workers.agent import journal, owner
 from workers.agent.errors import HostError, NotEnrolled, ServiceError
 from workers.agent.journal import Ran
@@ -41,11 +40,10 @@ class Person:
 
 
 @pytest.fixture
-def service() -> Iterator[FakeService]:
-    with fake_service() as service:
-        service.answers["/v1/agent/greeting"] = [(200, GREETED)]
-        service.answers["/v1/agent/hosts"] = [(201, {"host": HOST, "pseudonym": "quiet-otter-7", "state": "waiting"})]
-        yield service
+def service(service: FakeService) -> FakeService:
+    service.answers["/v1/agent/greeting"] = [(200, GREETED)]
+    service.answers["/v1/agent/hosts"] = [(201, {"host": HOST, "pseudonym": "quiet-otter-7", "state": "waiting"})]
+    return service
 
 
 @pytest.fixture
