@@ -2,7 +2,7 @@
 
 Weights are read once for all, of the experts those that any of the tokens chose; arithmetic, caches and states count
 for each. Nothing here is fitted but one bias: 49 figures of 12 published tables (tests/data/many_at_once.jsonl, one
-card each) have a median error of 29 % (`python -m bench.at_once`). No table of several cards or of weights in RAM was
+card each) have a median error of 23 % (`python -m bench.at_once`). No table of several cards or of weights in RAM was
 found.
 """
 
