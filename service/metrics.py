@@ -8,7 +8,7 @@ the moment of the question, likewise the same everywhere. Every label has a clos
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -28,8 +28,8 @@ ProcessCollector(registry=REGISTRIES["own"])
 PlatformCollector(registry=REGISTRIES["own"])
 
 ROUTES = ("(every route of the service)",)  # the values of `route`: templates, which are as many as there are handlers
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OTHER = "other"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER)
 _STATUS = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WORK_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -73,20 +73,15 @@ class Metric(Generic[Kind]):
 
 METRICS: list[Metric[Any]] = []
 
-
-def _with_other(values: Iterable[str]) -> tuple[str, ...]:
-    return (*values, OTHER)
-
-
 REQUESTS = Metric(
     Counter, "advisor_http_requests", "Requests answered, by route as a template and by class of status.", "own",
-    method=_with_other(METHODS), route=ROUTES, status=_STATUS,
+    method=_METHODS, route=ROUTES, status=_STATUS,
 )  # fmt: skip
 LATENCY = Metric(
     Histogram, "advisor_http_request_duration_seconds",
     "Seconds until an answer begins; requests that wait on purpose (held polls, event streams) are left out. For "
     "`/bots/…` this is what an acknowledgement takes, of which Discord and Slack give three seconds.", "own", _SECONDS,
-    method=_with_other(METHODS), route=ROUTES,
+    method=_METHODS, route=ROUTES,
 )  # fmt: skip
 IN_FLIGHT = Metric(Gauge, "advisor_http_requests_in_flight", "Requests that are not answered to their end yet.", "own")
 HELD = Metric(

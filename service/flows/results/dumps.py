@@ -31,6 +31,7 @@ from service.store.engines import PRIVATE_FILE
 from service.store.operations import removals
 from service.store.results import listed_results
 from service.store.results.listed_results import ListedResult
+from service.structs import made_from
 from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpFormat, DumpList
 from service.wire.results.results_table import COLUMNS, csv_head, csv_lines, table_rows
 
@@ -176,7 +177,7 @@ def _batches(engine: Engine, now: datetime) -> Iterator[list[DumpedResult]]:
 
 
 def _dumped(one: ListedResult) -> DumpedResult:
-    return DumpedResult(**msgspec.structs.asdict(as_result(one)), prediction=one.result.prediction, owner=one.owner)
+    return made_from(DumpedResult, as_result(one), prediction=one.result.prediction, owner=one.owner)
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:

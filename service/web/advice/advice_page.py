@@ -111,9 +111,9 @@ def _pictures(advice: Advice) -> dict[str, Markup]:
         return {}
     first = advice.configs[0]
     return {
-        "memory": memory_bars(first.devices, "memory"),
+        "memory": memory_bars(first.devices),
         "trade": draw_trade(advice.configs, "trade"),
-        "token": token_bar(first.token_ms, "token"),
+        "token": token_bar(first.token_ms),
     }
 
 

@@ -46,7 +46,7 @@ def _request(form: Form) -> CheckRequest:
 def _page(
     request: HttpRequest, services: Services, form: Form, checked: Checked | None, status: int
 ) -> Response[bytes]:
-    picture = memory_bars(checked.memory.devices, "memory") if checked else ""
+    picture = memory_bars(checked.memory.devices) if checked else ""
     return page(request, services, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)
 
 

@@ -24,7 +24,7 @@ class Bar(msgspec.Struct, frozen=True):
     whole: float
 
 
-def memory_bars(devices: Sequence[DeviceMemory], key: str) -> Markup:
+def memory_bars(devices: Sequence[DeviceMemory]) -> Markup:
     """Return a bar for each device, filled as far as its memory is used."""
     bars = [
         Bar(
@@ -35,10 +35,10 @@ def memory_bars(devices: Sequence[DeviceMemory], key: str) -> Markup:
         )
         for d in devices
     ]
-    return draw_bars(bars, _MEMORY, key, "Memory used on each device")
+    return draw_bars(bars, _MEMORY, "memory", "Memory used on each device")
 
 
-def token_bar(token_ms: Mapping[str, float], key: str) -> Markup:
+def token_bar(token_ms: Mapping[str, float]) -> Markup:
     """Return one bar of what the time of a token is spent on; empty where that is not known."""
     whole = sum(token_ms.values())
     if not whole:
@@ -46,7 +46,7 @@ def token_bar(token_ms: Mapping[str, float], key: str) -> Markup:
     parts = dict(sorted(token_ms.items(), key=lambda item: -item[1]))
     names = [f"{name} {ms:.1f} ms" for name, ms in parts.items()]
     bar = Bar("One token", f"{whole:.1f} ms", list(parts.values()), whole)
-    return draw_bars([bar], names, key, "What the time of one token is spent on")
+    return draw_bars([bar], names, "token", "What the time of one token is spent on")
 
 
 def draw_bars(bars: Sequence[Bar], names: Sequence[str], key: str, title: str) -> Markup:
