@@ -12,7 +12,7 @@ from service.engine.config import ENGINES, Flags
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
-from service.engine.planner.pricing.candidate import strategy_of
+from service.engine.planner.pricing.candidate import strategy_of, with_strategy
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.ranking.rank import DAMAGED, Contender, rank
 from service.engine.planner.search.all_variants import search
@@ -86,6 +86,30 @@ def test_every_candidate_is_a_contender_or_a_loser_with_its_reason(
         candidates_told = len(outcome.contenders) + len(outcome.rejected)
         assert candidates_told == outcome.considered
         assert outcome.placed <= outcome.considered
+
+
+def test_where_parts_of_a_layer_are_missing_the_first_card_attends_alone() -> None:
+    """The card that holds experts only needs no buffers for attention and logits. With nothing in RAM there are no
+    copies to turn off, as there are where some experts are hoped to stay."""
+    model = build("Qwen3-30B-A3B", "q8_0")
+    goal = resolve_goal(GoalRequest(preset="agent"), model.n_ctx_train)
+    search = VariantSearch(SearchCase("llama.cpp", 0, model, resolve(TWO_UNLIKE), goal, Constraints()))
+    [one] = [q for q in search.queue if q.candidate.cards == (0, 1) and not is_another(q.candidate.flags)]
+    assert one.candidate.strategy == "all on GPU"
+    in_ram = with_strategy(search.case.rig, "llama.cpp", model, one.candidate, "FFN in RAM")
+    search.queue = [one, one._replace(candidate=in_ram)]
+
+    search.place_all()
+
+    assert len(search.contenders) == 2
+    for found in search.contenders:
+        assert found.candidate.strategy == "all on GPU"
+        assert found.fitted.flags.tensor_split[1] == 0
+        assert found.fitted.flags.op_offload
+
+
+def is_another(flags: Flags) -> bool:
+    return flags.n_ubatch != 512 or flags.cache_type_k != "f16" or flags.split_mode != "layer"
 
 
 def test_sets_of_like_cards_are_tried_once() -> None:
