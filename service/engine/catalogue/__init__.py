@@ -73,11 +73,7 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
 
     With cards of several makers: those of each maker alone, and last all of them with Vulkan. Raises as `resolve` does.
     """
-    check(hardware)
-    rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
-    unified = next((found[0] for found in rows if found and found[0].unified), None)
-    host = host_of(hardware, unified)
-    cards, assumed = cards_of(hardware.gpus, host)
+    host, cards, assumed = _found(hardware)
     if hardware.backend is not None:
         cards = tuple(_driven(card, hardware.backend) for card in cards)
     notes = (*_noted(hardware), *_own_backend(hardware, cards))
@@ -88,6 +84,14 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
         return (_rig(host, cards, (*assumed, *notes), fitted),)
     together = [replace(card, backend="vulkan") for card in cards]
     return tuple(_rig(host, some, (*assumed, *notes, _MIXED), fitted) for some in (*makes.values(), together))
+
+
+def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption, ...]]:
+    """The host, the cards in the order in which they are stated, and what is assumed of them."""
+    check(hardware)
+    rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
+    host = host_of(hardware, next((found[0] for found in rows if found and found[0].unified), None))
+    return host, *cards_of(hardware.gpus, host)
 
 
 def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitted: Calibration | None) -> Rig:
@@ -128,11 +132,7 @@ def _own_backend(hardware: Hardware, cards: Sequence[Card]) -> Iterator[Assumpti
 
 def card_order(hardware: Hardware) -> tuple[int, ...]:
     """Return, for each card of `resolve(hardware)`, its place among the GPUs as stated, each counted by itself."""
-    check(hardware)
-    rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
-    unified = next((found[0] for found in rows if found and found[0].unified), None)
-    cards, _ = cards_of(hardware.gpus, host_of(hardware, unified))
-    return _in_order(cards)
+    return _in_order(_found(hardware)[1])
 
 
 def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:

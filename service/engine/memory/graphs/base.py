@@ -127,6 +127,12 @@ class ModelGraph(GraphBuilder):
 
     # -- small parts ---------------------------------------------------------------------------------------------
 
+    def product(self, layer: int, part: str, x: Node) -> Node:
+        """Return the product with `blk.<layer>.<part>`, and its bias if it has one. Raises MissingTensor."""
+        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
+        bias = self.optional(layer, f"{part}.bias")
+        return product if bias is None else self.add(product, bias)
+
     def rope(self, x: Node, factors: Node | None = None) -> Node:
         """Return x rotated by its positions."""
         return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)

@@ -76,12 +76,7 @@ class IkGraph(ModelGraph):
 
     def products(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
         """Return Q and K split into heads, and V, with their biases, expanded only where they are used."""
-        parts = []
-        for part in "qkv":
-            product = self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x)
-            bias = self.optional(layer, f"attn_{part}.bias")
-            parts.append(product if bias is None else self.add(product, bias))
-        la, (q, k, v) = self.layer(layer), parts
+        la, (q, k, v) = self.layer(layer), (self.product(layer, f"attn_{part}", x) for part in "qkv")
         q = self.reshape(q, la.head_dim_k, la.n_head, self.n_tokens)
         return q, self.reshape(k, la.head_dim_k, la.n_head_kv, self.n_tokens), v
 
@@ -89,9 +84,9 @@ class IkGraph(ModelGraph):
         """Q, K and V as views of one product, of a file or by `-mqkv`, which leaves V out if its type is another."""
         facts, n = self.layer(layer), self.n_tokens
         whole = self.optional(layer, "attn_qkv.weight")
-        both = self._product(layer, "attn_qk" if whole is None else "attn_qkv", x)
+        both = self.product(layer, "attn_qk" if whole is None else "attn_qkv", x)
         if whole is None:
-            v = self._product(layer, "attn_v", x)
+            v = self.product(layer, "attn_v", x)
             self.expand(both, v)
         row = 4 * facts.head_dim_k
         q = self.view(both, (facts.head_dim_k, facts.n_head, n), (row, both.nb[1]))
@@ -106,10 +101,6 @@ class IkGraph(ModelGraph):
             k = self.norm(k, k_norm)
             self.expand(k)
         return q, k, v
-
-    def _product(self, layer: int, part: str, x: Node) -> Node:
-        product, bias = self.mul_mat(self.weight(layer, f"{part}.weight"), x), self.optional(layer, f"{part}.bias")
-        return product if bias is None else self.add(product, bias)
 
     def _with_bias(self, x: Node, bias: Node) -> Node:
         x = self.add(x, bias)
@@ -130,11 +121,7 @@ class IkGraph(ModelGraph):
         if k is not None and v is not None:
             self._store(layer, k, v, transpose_v)
         x = self._attention(layer, q, mask, sinks, transpose_v, by_head=by_head)
-        if not project:
-            return x
-        x = self.mul_mat(self.weight(layer, "attn_output.weight"), x)
-        bias = self.optional(layer, "attn_output.bias")
-        return x if bias is None else self.add(x, bias)
+        return self.product(layer, "attn_output", x) if project else x
 
     def _store(self, layer: int, k: Node, v: Node, transpose_v: bool) -> None:
         keys, values = self.cache(layer)

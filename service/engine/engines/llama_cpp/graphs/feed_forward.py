@@ -15,12 +15,6 @@ class FeedForward(ModelGraph):
     situ = False  # whether gate and up are squashed before they meet
     squared = True  # whether what has no gate goes through ReLU squared, or through GELU
 
-    def product(self, layer: int, part: str, x: Node) -> Node:
-        """The product with a weight, and its bias if it has one."""
-        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
-        bias = self.optional(layer, f"{part}.bias")
-        return product if bias is None else self.add(product, bias)
-
     def feed_forward(self, layer: int, x: Node, suffix: str = "", *, limit: bool = False) -> Node:
         """The dense layer, or the shared expert with the suffix `_shexp`: gated, gate and up in one, or without a gate.
 
