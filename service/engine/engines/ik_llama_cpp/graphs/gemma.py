@@ -8,38 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
+from service.engine.engines.ik_llama_cpp.graphs.gqa import decoder
 from service.engine.memory.cache import cache_owner
 from service.engine.memory.graph import Node
 
 
 def gemma3(g: IkGraph) -> None:
-    """Scaled embeddings, and norms behind attention and feed-forward as well as before."""
-    x = g.begin()
-    x = g.apply("SCALE", x)
-    full, window = g.mask(), g.mask()
-    for i in g.layers():
-        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
-        y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full)
-        y = g.normed(i, "post_attention_norm", y)
-        h = g.with_residual(i, y, x)
-        y = g.feed_forward(i, h, g.weight(i, "ffn_norm.weight"))
-        x = g.add(g.normed(i, "post_ffw_norm", y), h)
-    g.finish(x)
+    """Scaled embeddings, and norms behind attention and feed-forward as well as before.
 
+    gemma2 scales the queries too, and squashes scores and logits.
+    """
+    is_second = g.soft_cap = g.model.architecture == "gemma2"
 
-def gemma2(g: IkGraph) -> None:
-    """gemma2: as gemma3 without norms on Q and K; scaled queries, squashed scores and logits."""
-    g.soft_cap = True
-    x = g.apply("SCALE", g.begin())
-    full, window = g.mask(), g.mask()
-    for i in g.layers():
-        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
-        q, k = g.apply("SCALE", g.rope(q)), g.rope(k)
-        y = g.attend(i, q, k, v, full if i % 2 else window)
-        h = g.with_residual(i, g.normed(i, "post_attention_norm", y), x)
-        y = g.feed_forward(i, h, g.weight(i, "ffn_norm.weight"))
-        x = g.add(g.normed(i, "post_ffw_norm", y), h)
-    g.finish(x, soft_cap=True)
+    def layer_of(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
+        q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
+        q = g.rope(q)
+        y = g.attend(layer, g.apply("SCALE", q) if is_second else q, g.rope(k), v, mask)
+        h = g.with_residual(layer, g.normed(layer, "post_attention_norm", y), x)
+        y = g.feed_forward(layer, h, g.weight(layer, "ffn_norm.weight"))
+        return g.add(g.normed(layer, "post_ffw_norm", y), h)
+
+    decoder(g, layer_of, g.apply("SCALE", g.begin()), soft_cap=is_second)
 
 
 def gemma4(g: IkGraph) -> None:
@@ -111,7 +100,7 @@ def _feed_forward(g: IkGraph, layer: int, h: Node) -> Node:
 
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
-    "gemma2": gemma2,
+    "gemma2": gemma3,
     "gemma3": gemma3,
     "gemma4": gemma4,
 }
