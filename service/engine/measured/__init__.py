@@ -3,9 +3,8 @@
 from service.engine.measured.classify import classify
 from service.engine.measured.failure import Failure, FailureKind, in_plain_words
 from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
-from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
-from service.engine.measured.roofline import bounding_rig, most_pp, most_tg, require_possible
+from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg, require_possible
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.measured.summary import (
     MeasuredMemory,

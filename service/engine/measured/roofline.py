@@ -13,12 +13,30 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Gpu, Hardware, Rig
 from service.engine.measured.rows import MeasuredRow
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
+from service.engine.versions import versions
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory and speed as predicted. `most_tg`, `most_pp`: tokens a second that no machine of this kind can exceed.
+
+    `calibration`: by which one (as in Versions; the shipped one where it is not said). `own_rig`: for
+    the very machine that measured; else for one with the same cards, of which memory is the same, speed is not.
+    """
+
+    devices: list[DeviceMemory]
+    speed: list[SpeedPoint]
+    most_tg: float
+    most_pp: float
+    calibration: str = msgspec.field(default_factory=lambda: versions().calibration)
+    own_rig: bool = True
+
 
 _OVERCLOCKED = 1.25  # memory and cores may run above the catalogue's figure
 _UNKNOWN = 4.0  # of a card whose bandwidth is assumed from its like

@@ -16,9 +16,9 @@ from service.engine.hardware import Hardware, Rig
 from service.engine.measured import measured_speed, rig_identity
 from service.engine.measured.agreement import PHASES, Phase, apart
 from service.engine.measured.chosen import Measurement, chosen
+from service.engine.measured.identity import MatchKind, match_kind
 from service.engine.measured.nearby import Nearness, Observation
 from service.engine.measured.residuals import Residual, all_on_cards
-from service.engine.measured.same_machine import MatchKind, match_kind
 from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.planner.ranking.measured import (
     MeasuredConfig,

@@ -12,7 +12,7 @@ from service.engine.catalogue import card_order, resolve
 from service.engine.commands.render import launch
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
-from service.engine.measured.same_machine import match_kind
+from service.engine.measured.identity import match_kind
 from service.engine.run_flags import to_flags
 from service.engine.units import GIB, MIB
 from service.store.measuring.hosts import StoredHost

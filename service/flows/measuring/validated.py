@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.goal import Goal
 from service.engine.measured import in_plain_words, measured_seconds
-from service.engine.measured.same_machine import MatchKind
+from service.engine.measured.identity import MatchKind
 from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context

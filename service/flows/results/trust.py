@@ -19,7 +19,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import measured_speed, require_possible
 from service.engine.measured.agreement import Place, agree, outlier
 from service.engine.measured.doubts import doubt_of, elsewhere, same_figures
-from service.engine.measured.same_machine import match_kind
+from service.engine.measured.identity import match_kind
 from service.flows.context import Records
 from service.store.results import results
 from service.store.results import trust as store

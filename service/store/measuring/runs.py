@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
-from service.engine.measured.same_machine import MatchKind
+from service.engine.measured.identity import MatchKind
 from service.store.engines import glance, locked
 from service.store.queries import by_id, changed, column, converted, several, value
 from service.store.results import results

@@ -12,7 +12,7 @@ from service.engine.check.report import Compared
 from service.engine.config import Engine
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow
-from service.engine.measured.same_machine import MatchKind
+from service.engine.measured.identity import MatchKind
 from service.engine.run_flags import RunFlags
 
 RunState: TypeAlias = Literal["queued", "leased", "running", "succeeded", "failed", "cancelled"]

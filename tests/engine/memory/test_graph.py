@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from service.engine.memory.finish import finish
-from service.engine.memory.graph import IN_PLACE, GraphBuilder, Slot, cuda_row_padding
+from service.engine.memory.graph import IN_PLACE, GraphBuilder, Slot, cuda_row_padding, finish
 
 
 def test_a_view_of_a_view_belongs_to_the_tensor_itself() -> None:

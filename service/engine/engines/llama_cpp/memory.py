@@ -13,7 +13,7 @@ from service.engine.config import Flags, Tool
 from service.engine.engines.llama_cpp import caches, graphs
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.llama_cpp.placement import place_layers, split_refused
-from service.engine.engines.llama_cpp.tensor_split import predict_tensor_split
+from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor

@@ -9,8 +9,13 @@ import msgspec
 from service.engine.engines import engine_spec
 from service.engine.memory.graph import Graph, GraphTooLarge
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.graphs.segments import NotRepeating, SegmentedGraph, kinds_of_layers, layers_of_each_kind
-from service.engine.memory.graphs.sharing import shape_of
+from service.engine.memory.graphs.segments import (
+    NotRepeating,
+    SegmentedGraph,
+    kinds_of_layers,
+    layers_of_each_kind,
+    shape_of,
+)
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 

@@ -8,8 +8,7 @@ from functools import partial
 from service.engine.engines.ik_llama_cpp.graphs import compressed, gemma, gqa, hybrid, latent, windows
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.split import SplitGraph
-from service.engine.memory.finish import finish
-from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, GraphBuilder, Node
+from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, GraphBuilder, Node, finish
 from service.engine.memory.graphs.base import family_of
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model

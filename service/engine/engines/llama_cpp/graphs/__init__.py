@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from service.engine.engines.llama_cpp.flash import flash_copies, flash_layers, without_kernel
-from service.engine.engines.llama_cpp.fused import keep_alives
 from service.engine.engines.llama_cpp.graphs import (
     block_sparse,
     classic,
@@ -19,13 +17,12 @@ from service.engine.engines.llama_cpp.graphs import (
     latent,
     mamba,
     pooled,
-    shortconv,
     sparse,
     windows,
 )
 from service.engine.engines.llama_cpp.graphs.blocks import LlamaGraph
-from service.engine.memory.finish import finish
-from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, Node
+from service.engine.engines.llama_cpp.kernels import flash_copies, flash_layers, keep_alives, without_kernel
+from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, Node, finish
 from service.engine.memory.graphs.base import family_of
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -40,7 +37,6 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     | kimi.ARCHITECTURES
     | mamba.ARCHITECTURES
     | granite.ARCHITECTURES
-    | shortconv.ARCHITECTURES
     | sparse.ARCHITECTURES
     | compressed.ARCHITECTURES
     | block_sparse.ARCHITECTURES

@@ -1,6 +1,6 @@
-"""llama.cpp: Mamba layers, alone, alongside attention (Nemotron-H, Falcon-H1, Jamba) or as part of Granite 4.
+"""llama.cpp: Mamba layers, alone, alongside attention (Nemotron-H, Falcon-H1, Jamba) or as part of Granite 4; LFM2.
 
-Sources: llama.cpp src/models/{mamba-base,mamba,mamba2,nemotron-h,falcon-h1,jamba}.cpp.
+Sources: llama.cpp src/models/{mamba-base,mamba,mamba2,nemotron-h,falcon-h1,jamba,lfm2}.cpp.
 """
 
 from __future__ import annotations
@@ -167,6 +167,37 @@ def mamba2(g: LlamaGraph) -> None:
     g.finish(x)
 
 
+def lfm2(g: LlamaGraph) -> None:
+    """lfm2, lfm2moe: gated short convolution or attention, then a dense layer or experts."""
+    x = g.begin()
+    (cache,) = g.cache_inputs(0)
+    states = state_input(g, g.spec.n_seq)
+    g.position_input()
+    for i in g.layers():
+        y = g.normed(i, "attn_norm", x)
+        y = _convolution(g, i, y, states) if g.layer(i).recurs else attended(g, i, y, cache)
+        y, x = g.last_rows(i, y, x)
+        x = g.add(x, y)
+        y = g.normed(i, "ffn_norm", x)
+        x = g.add(x, feed_forward(g, i, y, norm_weights=True))
+    g.logits(g.output(g.norm(x, g.required("token_embd_norm.weight"), None)))
+
+
+def _convolution(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node:
+    r, n_seq, n = recurrent_sizes(g), states.n_seq, g.n_tokens // states.n_seq
+    width, n_last = r.inner_size, r.conv_kernel - 1
+    cache = g.state(layer)[0]
+    joined = g.mul_mat(g.weight(layer, "shortconv.in_proj.weight"), g.reshape(y, y.ne[0], n, n_seq))
+    b, c, x = (g.view(joined, (width, n, n_seq), joined.nb[1:3]) for _ in range(3))
+    product = g.transpose(g.mul(b, x))
+    window = g.concat(g.reshape(read_state(g, cache, states), n_last, width, n_seq), product, 0)
+    write_window(g, window, cache, n_last)
+    kernel = g.weight(layer, "shortconv.conv.weight")
+    gated = g.mul(c, g.new("SSM_CONV", "f32", (width, n, n_seq), window, kernel))
+    out = g.mul_mat(g.weight(layer, "shortconv.out_proj.weight"), gated)
+    return g.reshape(out, out.ne[0], n * n_seq)
+
+
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "nemotron_h": nemotron_h,
     "nemotron_h_moe": nemotron_h,
@@ -174,4 +205,6 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "jamba": jamba,
     "mamba": mamba2,
     "mamba2": mamba2,
+    "lfm2": lfm2,
+    "lfm2moe": lfm2,
 }
