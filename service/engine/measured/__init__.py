@@ -1,7 +1,6 @@
 """What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
 
-from service.engine.measured.classify import classify
-from service.engine.measured.failure import Failure, FailureKind, in_plain_words
+from service.engine.measured.classify import Failure, FailureKind, classify, in_plain_words
 from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg, require_possible

@@ -14,28 +14,21 @@ from service.engine.finding import Finding
 from service.engine.rules import (
     batches,
     companions,
-    copies,
     eras,
-    filling,
     fitting,
     host,
     overrides,
-    own_placement,
     placement,
     spelling,
     splits,
     tensors,
-    values,
 )
 from service.engine.rules import cache as caches
 from service.engine.rules.case import Case
 from service.engine.rules.proof import proven
 from service.engine.rules.rule import Found, Rule, rules_in
 
-_MODULES = (
-    fitting, own_placement, spelling, values, eras, overrides, splits, companions, caches, tensors,
-    placement, filling, batches, copies, host,
-)  # fmt: skip
+_MODULES = (fitting, spelling, eras, overrides, splits, companions, caches, tensors, placement, batches, host)
 _SEVERITIES = ("error", "warning", "info")
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches: whether experts in RAM go to the GPU for prompts, and what `-b` allows."""
+"""Micro-batches: whether experts in RAM go to the GPU for prompts, where that loses, and what `-b` allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.rules.case import Case
-from service.engine.rules.rule import LINK, Found, rule
+from service.engine.rules.rule import LINK, WORTH_SAYING, Found, rule
+from service.engine.run.copies import MIN_BATCH, MOE_FUSED_UP_GATE, MUL_MAT_ID
 
 _SIZES = (1_024, 2_048, 4_096)  # tokens of a larger micro-batch
 
@@ -63,3 +64,73 @@ def batch_no_multiple(case: Case) -> Iterator[Found]:
     if b > ub and b % ub:
         message = f"-b {b} is not a multiple of -ub {ub}: the last micro-batch of each batch has {b % ub} tokens only"
         yield Found(message, f"-b {-(-b // ub) * ub}")
+
+
+_SWITCHES = ("-nopo", "--no-op-offload", "-op", "--offload-policy")
+
+
+@rule(
+    "copying-loses", "warning", LINK,
+    "ik_llama.cpp issues 765 (67 against 93 t/s without) and 490 (481 against 606 at -ub 512); llama.cpp "
+    "ggml-cuda.cu:5636 (GGML_OP_OFFLOAD_MIN_BATCH)",
+    fix="-op 28,0,31,0 (ik_llama.cpp), GGML_OP_OFFLOAD_MIN_BATCH above -ub (llama.cpp), or a larger -ub",
+    about="speed",
+)  # fmt: skip
+def copying_loses(case: Case) -> Iterator[Found]:
+    """On a slow link, experts in RAM are multiplied faster by the CPU than copied to the GPU for each micro-batch.
+
+    Said where it fits with what is placed now, and loses nothing with a full cache either: caches in RAM are copied
+    too.
+    """
+    if not case.copies_experts or any(option.startswith("-op ") for option in case.flags.other):
+        return
+    fixed = msgspec.structs.replace(case.flags, op_offload=False)
+    pp, _ = case.gain(flags=fixed)
+    if pp < WORTH_SAYING or "GGML_OP_OFFLOAD_MIN_BATCH" in case.parsed.env:
+        return
+    if case.gain(case.flags.n_ctx, flags=fixed)[0] < 1 or not case.fits(fixed):
+        return
+    off = case.spec.offload.switched_off.format(tokens=case.n_ubatch + 1)
+    break_even = _break_even(case)
+    link = case.rig.cards[case.devices[0].gpu].pcie_gbs
+    n_bytes = sum(case.model.by_name[name].nbytes for name in case.experts_in_ram)
+    yield Found(
+        f"for each micro-batch up to {n_bytes / 1e9:,.0f} GB of experts cross a link of {link:,.0f} GB/s: on the CPU "
+        f"prompts of -ub {case.n_ubatch} would be {pp:.1f} times as fast",
+        f"{off}, or -ub {break_even} -b {max(break_even, case.flags.n_batch)}" if break_even else off,
+        pp=pp,
+    )
+
+
+@rule(
+    "copying-off", "warning", LINK, "llama.cpp ggml-cuda.cu:5636-5655 (--no-op-offload, GGML_OP_OFFLOAD_MIN_BATCH); "
+    "ik_llama.cpp pull request 405 (-op); computed: memory and speed with copies",
+    fix="leave the switch out", about="speed",
+)  # fmt: skip
+def copying_off(case: Case) -> Iterator[Found]:
+    """Experts in RAM stay with the CPU for prompts, because the command says so, and copying them would be faster."""
+    copies = case.run.treatment.copies
+    if not (case.experts_in_ram and case.devices):
+        return
+    if not case.flags.op_offload or copies.off & {MUL_MAT_ID, MOE_FUSED_UP_GATE}:
+        switch = next((name for name in case.parsed.used if name in _SWITCHES), "-op")
+        yield Found(
+            f"{switch} leaves experts in RAM to the CPU for prompts: copied they are faster here", f"leave out {switch}"
+        )
+    elif copies.min_batch > case.n_ubatch >= MIN_BATCH and case.environment.least_batch is not None:
+        yield Found(
+            f"GGML_OP_OFFLOAD_MIN_BATCH={copies.min_batch} is more than -ub {case.n_ubatch}: experts in RAM are never "
+            "copied for prompts, and copied they are faster here",
+            f"GGML_OP_OFFLOAD_MIN_BATCH={MIN_BATCH} before the command",
+        )
+
+
+def _break_even(case: Case) -> int | None:
+    """The first larger micro-batch with which copying is at least as fast, and everything fits."""
+    for size in (1024, 2048, 4096, 8192):
+        if case.n_ubatch < size <= case.flags.n_ctx:
+            larger = msgspec.structs.replace(case.flags, n_ubatch=size, n_batch=max(size, case.flags.n_batch))
+            without = msgspec.structs.replace(larger, op_offload=False)
+            if case.speed(flags=larger).pp.expected >= case.speed(flags=without).pp.expected:
+                return size if case.fits(larger) else None
+    return None

@@ -1,4 +1,4 @@
-"""Whole layers in RAM, and experts on the slower of two unlike cards."""
+"""Whole layers in RAM, room on the cards for experts, and which card layers belong to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.config import Flags
+from service.engine.commands import expert_override
+from service.engine.config import Flags, Override
+from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.tensor_names import layer_of
 
 _COUNT = "what--ngl--cmoe-and--ncmoe-count"
 
@@ -54,3 +57,140 @@ def _all_layers(case: Case) -> Iterator[tuple[Flags, str]]:
             msgspec.structs.replace(whole, overrides=(), n_cpu_moe=0, cpu_moe=True),
             "leave out -ot, -ncmoe and -cmoe; -ngl 999 -ot exps=CPU",
         )
+
+
+_RESERVE_MIB, _RESERVE = 1024, 0.04  # left free on a card in addition to what is proposed, of its capacity
+_FASTER = 1.15  # times the bandwidth of another card
+
+
+@rule(
+    "room-for-experts", "info", "one-more-layer-of-experts",
+    "ik_llama.cpp discussion 477 (5 layers 3.40 t/s, 24 layers 5.77); computed: memory and speed with the rule",
+    fix="-ot for more layers before the other rules, or a smaller -ncmoe", about="speed",
+)  # fmt: skip
+def room_for_experts(case: Case) -> Iterator[Found]:
+    """Room on a card for some of the experts that are in RAM, as far as tokens become clearly faster."""
+    layers = _layers_in_ram(case)
+    if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
+        return
+    if case.flags.split_mode != "layer" or not all(row.fits for row in case.table):
+        return
+    rooms = _rooms(case)
+    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
+        found = _filled(case, device, layers, rooms[device])
+        if found is None:
+            continue
+        count, text, (pp, tg) = found
+        if tg >= WORTH_SAYING and count < len(layers):
+            room = case.table[device].capacity_mib - case.table[device].total_high_mib
+            message = (
+                f"{room:,.0f} MiB are free on {case.devices[device].name}: experts of {count} more layers would fit"
+            )
+            yield Found(f"{message}: TG {tg:.2f} times as fast", text, pp=pp, tg=tg)
+            return
+
+
+def onto_cards(case: Case) -> Iterator[list[str]]:
+    """Yield the change that takes as much out of RAM as the cards have room for, if they have some."""
+    changes: list[str] = []
+    if 0 <= case.flags.n_gpu_layers <= case.model.n_layer and (whole := case.changed("-ngl 999")):
+        case, changes = (whole, ["-ngl 999"]) if all(row.fits for row in whole.table[:-1]) else (case, [])
+    if case.flags.split_mode not in ("layer", "none"):
+        return
+    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
+        found = _filled(case, device, _layers_in_ram(case), _rooms(case)[device], cards_only=True)
+        after = case.changed(found[1]) if found else None
+        if found is not None and after is not None:
+            case = after
+            changes.append(found[1])
+    if changes:
+        yield ["; ".join(changes)]
+
+
+def _layers_in_ram(case: Case) -> dict[int, int]:
+    """Layers all of whose experts are in RAM, with their bytes."""
+    found: dict[int, int] = {}
+    for name in case.experts_in_ram:
+        layer = layer_of(name)
+        if layer is not None:
+            found[layer] = found.get(layer, 0) + case.model.by_name[name].nbytes
+    return {i: n for i, n in found.items() if case.placement.layers[i] < case.cpu}
+
+
+def _rooms(case: Case) -> list[int]:
+    """Bytes of each card that may be filled: all but a reserve."""
+    reserved = [max(_RESERVE_MIB, _RESERVE * row.capacity_mib) for row in case.table[:-1]]
+    rows = zip(case.table, reserved, strict=False)
+    return [int((row.capacity_mib - row.total_high_mib - keep) * 2**20) for row, keep in rows]
+
+
+def _bandwidth(case: Case, device: int) -> float:
+    return case.rig.cards[case.devices[device].gpu].bandwidth_gbs
+
+
+def _filled(
+    case: Case, device: int, layers: dict[int, int], room: int, *, cards_only: bool = False
+) -> tuple[int, str, tuple[float, float]] | None:  # fmt: skip
+    """The most of the card's own layers that fit it, what to write for them, and the gains; None where none does.
+
+    `cards_only`: RAM may be too small still.
+    """
+    own = sorted(i for i in layers if case.placement.layers[i] == device)
+    n = 0
+    while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
+        n += 1
+    for count in range(n, max(n - 3, 0), -1):
+        fixed, text = _with_more(case, device, own[:count])
+        run = case.run_of(fixed)
+        rows = case.table_of(predict_memory(run))
+        if all(row.fits for row in (rows[:-1] if cards_only else rows)):
+            return count, text, case.gain(run=run)
+    return None
+
+
+def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
+    flags = case.flags
+    if (flags.n_cpu_moe or flags.cpu_moe) and not flags.overrides and case.cpu == 1:
+        now = case.model.n_layer if flags.cpu_moe else min(flags.n_cpu_moe, case.model.n_layer)
+        less = msgspec.structs.replace(flags, n_cpu_moe=max(now - len(layers), 0), cpu_moe=False)
+        return less, f"-ncmoe {less.n_cpu_moe}{'; leave out -cmoe' if flags.cpu_moe else ''}"
+    pattern, name = expert_override(layers), case.devices[device].name
+    rules = (Override(pattern, f"CUDA{device}"), *flags.overrides)
+    before = " before the other rules" if flags.overrides or flags.cpu_moe or flags.n_cpu_moe else ""
+    return msgspec.structs.replace(flags, overrides=rules), f"-ot '{pattern}={name}'{before}"
+
+
+@rule(
+    "layers-on-slower-card", "warning", "unlike-cards",
+    "computed: memory and speed with other shares; ik_llama.cpp issue 629", fix="-ts with more for the faster card",
+    about="speed",
+)  # fmt: skip
+def layers_on_slower_card(case: Case) -> Iterator[Found]:
+    """Layers on a slow card while a clearly faster one has room for them, and prompts lose nothing."""
+    speeds = [_bandwidth(case, i) for i in range(case.cpu)]
+    if case.flags.split_mode != "layer" or case.cpu < 2 or max(speeds) < _FASTER * min(speeds):
+        return
+    if case.flags.n_gpu_layers <= 0 or not all(row.fits for row in case.table):
+        return
+    found = [one for shares in _shares(case, speeds) if (one := _gain_with(case, shares))]
+    best = max((one for one in found if one[1] >= 1), default=None)
+    if best is not None and best[0] >= WORTH_SAYING:
+        tg, pp, text = best
+        message = f"{case.devices[speeds.index(max(speeds))].name} is faster and has room for more layers"
+        yield Found(f"{message}: with {text} TG {tg:.2f} times as fast, PP {pp:.2f} times", text, pp=pp, tg=tg)
+
+
+def _shares(case: Case, speeds: list[float]) -> Iterator[tuple[float, ...]]:
+    """Shares by free memory, with more and more for the faster cards."""
+    for power in (0, 1, 2, 3):
+        weights = [device.free * speed**power for device, speed in zip(case.devices, speeds, strict=True)]
+        yield tuple(float(max(round(100 * w / sum(weights)), 1)) for w in weights)
+
+
+def _gain_with(case: Case, shares: tuple[float, ...]) -> tuple[float, float, str] | None:
+    """Gains of TG and PP with other shares, and how to write them; None where they do not fit."""
+    fixed = msgspec.structs.replace(case.flags, tensor_split=shares)
+    if not case.fits(fixed):
+        return None
+    pp, tg = case.gain(run=case.run_of(fixed))
+    return tg, pp, f"-ts {','.join(f'{share:.0f}' for share in shares)}"
