@@ -11,7 +11,7 @@ from service.engine.engines.tables import Options
 
 if TYPE_CHECKING:  # nothing is loaded for the interface: these rooms ask the engines themselves
     from service.engine.advice import BuildOption, Package
-    from service.engine.builds.rules import BuildRules
+    from service.engine.builds import BuildRules
     from service.engine.config import CacheType, Flags, Tool
     from service.engine.hardware import Card
     from service.engine.model import Model

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # nothing is loaded for the interface: these rooms ask the engines themselves
-    from service.engine.builds.rules import MemoryRules
+    from service.engine.builds import MemoryRules
     from service.engine.config import Flags, Placement, Tool
     from service.engine.layers import Layer
     from service.engine.memory.cache import CacheTensor

@@ -14,7 +14,7 @@ from service.engine.engines.speed import EngineSpeed
 from service.engine.engines.tables import Architectures
 
 if TYPE_CHECKING:
-    from service.engine.builds.history import History
+    from service.engine.builds import History
     from service.engine.config import Flags
     from service.engine.engines.fit import FitAsked
     from service.engine.ggml_types import GgmlType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from service.engine.builds.rules import TODAY, MemoryRules
+from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Tool
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidHeader

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.builds.rules import MemoryRules
+from service.engine.builds import MemoryRules
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType

@@ -15,7 +15,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from service.engine.builds.rules import MemoryRules
+from service.engine.builds import MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType, type_named

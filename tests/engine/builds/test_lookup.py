@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from service.engine.builds import TODAY, BuildAsked, MemoryRules, parse_build, resolve_build, today
-from service.engine.builds.rules import BuildRules
+from service.engine.builds import TODAY, BuildAsked, BuildRules, MemoryRules, parse_build, resolve_build, today
 from service.engine.config import ENGINES, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidInput

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from service.engine.estimate import Estimate
-from service.engine.tune import Next, Trial, Tried, next_trials
-from service.engine.tune.halving import SHORTEST
+from service.engine.tune import SHORTEST, Next, Trial, Tried, next_trials
 
 
 def measured(trial: Trial, seconds: float, spread: float) -> Tried:

@@ -13,8 +13,7 @@ from service.engine.planner.pricing.fit import Fitted, check
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
-from service.engine.tune import Step, steps_around
-from service.engine.tune.steps import MOST_STEPS
+from service.engine.tune import MOST_STEPS, Step, steps_around
 from tests import rigs
 from tests.models import build
 

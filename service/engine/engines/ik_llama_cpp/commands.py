@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
 from service.engine.advice import BuildOption
-from service.engine.builds.rules import BuildRules
+from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.builds.rules import TODAY, MemoryRules
+from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Flags
 from service.engine.engines.fit import numbers_of
 from service.engine.engines.ik_llama_cpp.caches import keys_values

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from service.engine.builds.rules import MemoryRules
+from service.engine.builds import MemoryRules
 from service.engine.config import Flags, Tool
 from service.engine.engines.ik_llama_cpp import caches, graphs
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.builds.rules import MemoryRules
+from service.engine.builds import MemoryRules
 from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.layers import split_layers, with_cpu_layers
 from service.engine.memory import device_shares

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.builds.rules import MemoryRules
+from service.engine.builds import MemoryRules
 from service.engine.config import CPU, Flags, Override
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.memory.device_shares import split_layers

@@ -7,8 +7,7 @@ from operator import attrgetter
 
 import msgspec
 
-from service.engine.builds.history import History, Recorded
-from service.engine.builds.rules import BuildRules
+from service.engine.builds import BuildRules, History, Recorded
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.llama_cpp.commands import LlamaCommands
 from service.engine.engines.llama_cpp.fit import fitted

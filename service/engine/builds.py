@@ -1,17 +1,186 @@
-"""Builds of the engines, named by a date, a number or a commit, and what held for each."""
+"""Builds of the engines, named by a date, a number or a commit: what changed when, and what held for each.
+
+`history.json` in an engine's folder says by hand, each with its source, what changed when. Rules are what differs
+between builds: defaults, the meaning of flags, and how memory is laid out. Every rule's default is today's behaviour; a
+rule of one engine means nothing to the other.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
 
 import msgspec
 
-from service.engine.builds.history import BuildChange, History
-from service.engine.builds.rules import BuildRules, MemoryRules
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidInput
+
+
+class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Switches of placement, graphs and buffers.
+
+    `f32_masks`: with flash attention too the mask is f32, and cast.
+
+    ik_llama.cpp. `mask_padding`: its rows are a multiple
+    of this. `chunks_at_once`: keys and values of all `-amb` steps of latent attention live together. `halved_heads`:
+    the steps halve the heads. `fused_sums`: experts are weighted and summed in one operation. `fused_dense`: up and
+    gate of dense layers are one operation. `threshold_by_experts`: experts are copied to a GPU only for batches that
+    hit most of them. `n_copies`: pipeline copies. `layers_by_bytes`: layers are divided by bytes, else by count.
+    `mla`, `attn_max_batch`: the defaults of `-mla` and `-amb`, `least_batch` what `-amb` is raised to.
+    `expert_layers`: which layers `-ncmoe` means. `partial_latent`: `-ngl` below all layers forces `-mla 3`.
+    `only_in_ram`: types of weights that no GPU multiplies by. `latent_without_kv_b`: what becomes of files of latent
+    attention without attn_kv_b: it is made of what they have, -mla 1 is forced, or they are refused.
+    `copies_fused_experts`: a fused up and gate in RAM is copied to a GPU for a batch. `copies_with_repack`: with
+    -rtr too experts are copied. `pins_overridden`: RAM is page-locked where an override puts weights there.
+    `up_before_gate`: in which order they come where they are two operations.
+
+    Both. `copies_used_experts`: of experts in RAM only those that a batch uses are copied to a GPU. `pipeline`: several
+    GPUs that hold the whole model work on several micro-batches at a time, with copies of what crosses between them.
+    `gives_up_pipeline`: where these do not fit, the engine goes on without.
+
+    `described`: the graphs of the time are those of today but for these switches.
+
+    llama.cpp. `whole_logits`: the server reserves logits of a whole batch. `head_first`: the output head is the first
+    that `-ngl` moves. `window_caches`: windowed layers keep their window only. `latent_cache`: latent attention keeps
+    its latent rows, those and values, or K and V of every head.
+    """
+
+    f32_masks: bool = False
+    mask_padding: int = 16
+    chunks_at_once: bool = False
+    halved_heads: bool = False
+    fused_sums: bool = True
+    fused_dense: bool = True
+    threshold_by_experts: bool = True
+    n_copies: int = 1
+    layers_by_bytes: bool = True
+    expert_layers: Literal["last", "share from the first", "first"] = "last"
+    partial_latent: bool = True
+    mla: int = 3
+    attn_max_batch: int = 256
+    least_batch: int = 128
+    only_in_ram: tuple[str, ...] = ()
+    latent_without_kv_b: Literal["made", "forces -mla 1", "refused"] = "made"
+    copies_fused_experts: bool = True
+    copies_used_experts: bool = True
+    copies_with_repack: bool = True
+    pipeline: bool = True
+    gives_up_pipeline: bool = True
+    pins_overridden: bool = True
+    up_before_gate: bool = True
+    whole_logits: bool = False
+    head_first: bool = True
+    window_caches: bool = True
+    described: bool = True
+    latent_cache: Literal["rows", "rows and values", "heads"] = "rows"
+
+
+class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The defaults of a build's programs, and its memory.
+
+    `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
+    server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
+    no `-fa` (gone).
+    """
+
+    flash_attn: Literal["on", "off", "auto"] = "on"
+    flash_attn_value: Literal["needed", "none", "gone"] = "needed"
+    fused_moe: bool = True
+    n_gpu_layers: int = 999
+    fit: bool = False
+    auto_slots: int = 1
+    memory: MemoryRules = MemoryRules()
+
+
+TODAY = MemoryRules()
+
+
+class BuildChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an engine does differently since `date`. `before`: the rules that held until then."""
+
+    date: str
+    what: str
+    before: dict[str, bool | int | str | list[str]]
+    source: str
+
+
+class Today(msgspec.Struct, frozen=True):
+    """The build whose rules this project follows. `oldest`: the first day whose rules are known.
+
+    `date`: from this day on a build counts as today's.
+    """
+
+    label: str
+    date: str
+    oldest: str
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """`history.json`. `numbers`: of builds with their dates; `options`: of the server, `bench_options`: of llama-bench,
+    when each came, went and came again; all where they are not read from the engine's repository.
+    """
+
+    today: Today
+    changes: tuple[BuildChange, ...]
+    numbers: tuple[tuple[int, str], ...] = ()
+    options: dict[str, str] = {}
+    bench_options: dict[str, str] = {}
+
+
+class History(msgspec.Struct, frozen=True, dict=True, kw_only=True, eq=False):
+    """The builds of one engine.
+
+    `numbers`: known numbers with their dates, ascending; `commits`: the date of every known commit, by its first eight
+    digits or nine. `options`: by program, the days on which an option came, went, and came again; a program that is
+    not named has those of llama-server. `defaults`: the rules of today's build.
+    """
+
+    today: Today
+    changes: tuple[BuildChange, ...]
+    numbers: tuple[tuple[int, str], ...]
+    commits: dict[str, str]
+    options: dict[str, dict[str, str]]
+    defaults: BuildRules
+
+    def lifetimes(self, program: str) -> dict[str, list[str]]:
+        """Return the days on which each option of a program came, went, and came again."""
+        return self._lifetimes[program if program in self.options else "llama-server"]
+
+    @cached_property
+    def _lifetimes(self) -> dict[str, dict[str, list[str]]]:
+        return {
+            program: {name: dates.split() for name, dates in options.items()}
+            for program, options in self.options.items()
+        }
+
+    def rules_at(self, date: str | None) -> BuildRules:
+        """Return what held for a build of a date (None: today's): every change since is undone, the newest first."""
+        since = sorted((c for c in self.changes if date is not None and c.date > date), key=lambda c: c.date)
+        if len(since) not in self._rules:
+            self._rules[len(since)] = self._without(since[::-1])
+        return self._rules[len(since)]
+
+    @cached_property
+    def _rules(self) -> dict[int, BuildRules]:
+        """By the number of changes that are undone."""
+        return {0: self.defaults}
+
+    def _without(self, changes: Sequence[BuildChange]) -> BuildRules:
+        build: dict[str, object] = {}
+        memory: dict[str, object] = {}
+        for change in changes:
+            for name, value in change.before.items():
+                if isinstance(value, list):
+                    memory[name] = (*memory.get(name, ()), *value)  # type: ignore[misc]
+                else:
+                    (memory if name in MemoryRules.__struct_fields__ else build)[name] = value
+        defaults = {name: getattr(self.defaults, name) for name in BuildRules.__struct_fields__}
+        return msgspec.convert({**defaults, **build, "memory": memory}, BuildRules)
+
 
 MAX_BUILD_TEXT = 64
 _EXAMPLE = "a date such as 2025-05-11 is always understood"
