@@ -13,8 +13,7 @@ import msgspec
 
 from service.engine.errors import InvalidInput
 from service.engine.logs import MeasuredSpeed
-from service.engine.logs.requests import Request, read_requests, without_words
-from service.engine.logs.timings import speeds_of
+from service.engine.logs.requests import Request, read_requests, speeds_of, without_words
 
 if TYPE_CHECKING:
     from service.engine.check.report import Compared

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from service.engine.catalogue.limits import check
+from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
 from service.engine.hardware_text.form import canonical, hardware_hash, rig_key, to_shorthand
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
-from service.engine.hardware_text.json_text import read_json
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
@@ -58,6 +60,29 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
 )
 _MAX_LINE = 1000
 _MOST_LINES = 4_000
+
+
+_FORM = '`{"gpus": [{"name": "RTX 3090", "count": 2}], "cpu": {"model": …}, "ram": {"total_gb": …}}`'
+_OWN = b"gpus"
+
+
+def read_json(text: str) -> Hardware | None:
+    """Return the hardware that a JSON text states, None when it is no JSON of ours. Raises InvalidHardware."""
+    data = text.strip().encode()
+    if not data.startswith(b"{") or _OWN not in data:
+        return None
+    try:
+        hardware = msgspec.json.decode(data, type=Hardware)
+    except msgspec.ValidationError as error:
+        reason, path, choices = wrong_value(error, Hardware)
+        field = f"hardware.{path}" if path else "hardware"
+        raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field, choices=choices) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidHardware(
+            f"this begins like JSON but is not: {error}; the form is {_FORM}", field="hardware"
+        ) from error
+    check(hardware)
+    return hardware
 
 
 def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:

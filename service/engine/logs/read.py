@@ -14,7 +14,7 @@ import msgspec
 from service.engine.config import CPU, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
-from service.engine.logs.timings import MeasuredSpeed, read_speeds
+from service.engine.logs.requests import MeasuredSpeed, read_speeds
 
 MAX_LOG = 1 << 20
 _MAX_LINE = 2_000

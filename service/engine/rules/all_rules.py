@@ -14,7 +14,6 @@ from service.engine.finding import Finding
 from service.engine.rules import (
     batches,
     companions,
-    eras,
     fitting,
     host,
     overrides,
@@ -28,7 +27,7 @@ from service.engine.rules.case import Case
 from service.engine.rules.proof import proven
 from service.engine.rules.rule import Found, Rule, rules_in
 
-_MODULES = (fitting, spelling, eras, overrides, splits, companions, caches, tensors, placement, batches, host)
+_MODULES = (fitting, spelling, overrides, splits, companions, caches, tensors, placement, batches, host)
 _SEVERITIES = ("error", "warning", "info")
 
 

@@ -19,8 +19,7 @@ from service.engine.check import CheckReport, check
 from service.engine.commands import parse
 from service.engine.hardware import Hardware, Rig
 from service.engine.rules import case_of
-from service.engine.rules.eras import option_of_another_time
-from service.engine.rules.spelling import retired_flag, unknown_flag
+from service.engine.rules.spelling import option_of_another_time, retired_flag, unknown_flag
 from service.wire.advice.check import BatchCase
 from tests.models import build
 
