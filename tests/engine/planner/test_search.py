@@ -14,6 +14,7 @@ from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.pricing.candidate import strategy_of, with_strategy
 from service.engine.planner.pricing.forecast import even_shares
+from service.engine.planner.pricing.support import unsupported
 from service.engine.planner.ranking.rank import DAMAGED, Contender, rank
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.candidates import (
@@ -110,6 +111,15 @@ def test_where_parts_of_a_layer_are_missing_the_first_card_attends_alone() -> No
 
 def is_another(flags: Flags) -> bool:
     return flags.n_ubatch != 512 or flags.cache_type_k != "f16" or flags.split_mode != "layer"
+
+
+def test_an_engine_that_refuses_a_file_for_its_indexer_is_not_advised() -> None:
+    goal, rig = resolve_goal(GoalRequest(), 131072), resolve(rigs.EIGHT_3090)
+    refused = VariantSearch(SearchCase("ik_llama.cpp", 0, build("MiniMax-M3", "q2_k"), rig, goal, Constraints()))
+    assert "indexer" in (refused.refusal or "")
+    assert not refused.queue
+    for engine, name in (("llama.cpp", "MiniMax-M3"), ("ik_llama.cpp", "MiniMax-M3-without-indexer")):
+        assert unsupported(engine, build(name, "q2_k"), rig) is None  # type: ignore[arg-type]
 
 
 def test_sets_of_like_cards_are_tried_once() -> None:

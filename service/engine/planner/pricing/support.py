@@ -13,12 +13,21 @@ _NAMES_SHOWN = 4
 
 def unsupported(engine: Engine, model: Model, rig: Rig) -> str | None:
     """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can."""
-    return unsupported_backend(engine, rig) or unsupported_model(engine, model)
+    refused = unsupported_backend(engine, rig) or unsupported_model(engine, model)
+    if refused is None and indexer_refused(engine, model):
+        return f"{engine} does not know the indexer of {model.architecture}, and refuses files with it"
+    return refused
 
 
 def unsupported_model(engine: Engine, model: Model) -> str | None:
     """Return why `engine` cannot load `model` on any machine, in a sentence, or None when it can."""
     return _architecture(engine, model) or _types(engine, model) or _layout(engine, model)
+
+
+def indexer_refused(engine: Engine, model: Model) -> bool:
+    """Return whether `engine` does not load the file for the indexer of sparse attention that it has."""
+    refuses = engine_spec(engine).architectures.having("refuses_indexer")
+    return model.architecture in refuses and any(".indexer." in t.name for t in model.tensors)
 
 
 def unsupported_backend(engine: Engine, rig: Rig) -> str | None:

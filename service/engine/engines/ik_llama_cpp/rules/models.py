@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.engines.ik_llama_cpp.graphs.compressed import rows_reached
+from service.engine.planner.pricing.support import indexer_refused
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, UNASKED, Found, rule
 
@@ -34,5 +35,5 @@ def compressed_cache_refused(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def indexer_not_loaded(case: Case) -> Iterator[Found]:
     """Files of MiniMax-M3 with its indexer are not loaded."""
-    if case.model.architecture == "minimax-m3" and any(".indexer." in t.name for t in case.model.tensors):
+    if indexer_refused(case.engine, case.model):
         yield Found("the file has MiniMax-M3's indexer, which ik_llama.cpp does not know: it refuses to load it")
