@@ -49,7 +49,7 @@ def render_text(advice: Advice, detail: str = "short") -> str:
     """Return the advice as plain text: everything if `detail` is `full`, else what fits one screen."""
     shell = shell_of(advice.hardware)
     if detail == "full":
-        lines = list(_document(advice, _Form(full=True, wraps=True, shell=shell)))
+        lines = list(_document(advice, _Form(full=True, wraps=True, target_shell=shell)))
     else:
         forms = [_Form(False, wraps, brief, builds, shell) for wraps, brief, builds in _SHORT_FORMS]
         documents = (list(_document(advice, form)) for form in forms)
@@ -70,7 +70,7 @@ class _Form(NamedTuple):
     wraps: bool
     brief: bool = False
     builds: bool = True
-    shell: Shell = "posix"
+    target_shell: Shell = "posix"
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
@@ -83,18 +83,20 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
     if advice.state != "ready":
         return quoted(state_text(advice)) + "\n"
-    form = _Form(full=detail == "full", wraps=True, shell=shell_of(advice.hardware))
+    form = _Form(full=detail == "full", wraps=True, target_shell=shell_of(advice.hardware))
     parts = [f"**{quoted(advice.headline or '')}**"]
     if advice.computed_again:
         parts.append(f"({advice.computed_again})")
     card = card_of(advice)
     if card is not None:
-        parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card, form.shell)]
+        parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card, form.target_shell)]
         parts.append(block([*device_table(card.devices), "", *speed_lines(card), *measured_lines(advice.configs[0])]))
     for config in advice.configs[1:] if detail == "full" else ():
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
-        commands = (config.commands.download, server_for(form.shell, config.commands))
-        parts.append(block([line for c in commands if c for line in folded(c, form.shell)], LANGUAGES[form.shell]))
+        commands = (config.commands.download, server_for(form.target_shell, config.commands))
+        parts.append(
+            block([line for c in commands if c for line in folded(c, form.target_shell)], LANGUAGES[form.target_shell])
+        )
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
     others = [] if form.full else _others(advice, form.brief)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
@@ -186,14 +188,14 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in step.posix
         yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
-        yield from () if hidden else step_lines(step, form.shell, WIDTH)
+        yield from () if hidden else step_lines(step, form.target_shell, WIDTH)
     yield ""
     yield from device_table(card.devices)
     shallower = speed_table(config.speed)[:-2] if form.full else []
     yield from [*shallower, *speed_lines(card)]
     if form.full:
         yield from ("", *folded(config.commands.bench, "posix", WIDTH))
-        yield from _other_forms(config.commands, form.shell)
+        yield from _other_forms(config.commands, form.target_shell)
         yield ""
     yield from _evidence(config, form)
 
@@ -202,8 +204,8 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield _title(config)
     yield ""
     commands = config.commands
-    yield from folded(commands.download, form.shell, WIDTH)
-    yield from folded(server_for(form.shell, commands), form.shell, WIDTH)
+    yield from folded(commands.download, form.target_shell, WIDTH)
+    yield from folded(server_for(form.target_shell, commands), form.target_shell, WIDTH)
     yield from folded(commands.bench, "posix", WIDTH)
     yield ""
     yield from device_table(config.devices)
