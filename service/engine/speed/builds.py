@@ -1,7 +1,7 @@
 """How fast older builds were: what changed the speed of the same work; each engine knows its own (`engines/`).
 
-What older builds did otherwise, and so had other work, is in their rules (service/engine/builds.py). A build of no known
-date is today's.
+What older builds did otherwise, and so had other work, is in their rules (service/engine/builds.py). A build of no
+known date is today's.
 """
 
 from __future__ import annotations
