@@ -11,7 +11,7 @@ from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules import case_of, findings
 from tests.engine.rules.examples import DENSE_SMALL, GLM, LLAMA
 from tests.models import build
-from tests.rigs import ONE_3090_DESKTOP, TWO_5090_TWO_4090
+from tests.rigs import ONE_3090_DESKTOP
 
 PLAIN = "llama-server -m m.gguf -ngl 99 -c 8192"
 LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=56))
@@ -99,5 +99,5 @@ def test_a_table_of_numbers_on_a_gpu_is_no_weight_that_it_cannot_multiply_by() -
     command = "llama-server -m m.gguf -ngl 99 -c 8192 -ot exps=CPU"
     model = build("DeepSeek-V4-Flash", "q8_0")
     assert "i32" in model.types
-    case = case_of(parse(command, LLAMA), model, resolve(TWO_5090_TWO_4090), command, "cuda")
+    case = case_of(parse(command, LLAMA), model, resolve(LITTLE_RAM), command, "cuda")
     assert "type-without-gpu-kernel" not in [one.rule for one in findings(case)]
