@@ -127,6 +127,7 @@ class _TableReader:
         self._used: set[int] = set()
         self._in_table = True  # the line before was of this table
         self._last_depth = -1
+        self._first: list[str] = []  # the first row's cells
         self._reader = RowReader()
         if head.tool != "llama-bench":
             self._reader.read("|" + "|".join(head.columns) + "|")
@@ -153,12 +154,30 @@ class _TableReader:
             joined = [
                 each + gap + line.text.strip() for each in joined for gap in (("",) if n_lines == 1 else ("", " "))
             ]
+            if n_lines == 1 and not self._aligned(line.text):
+                break
             if any(map(read, dict.fromkeys(joined))):
                 n_lines += self._trailing(lines, at + n_lines)
                 self.take(lines[at : at + n_lines])
                 self._in_table = True
                 return n_lines
         raise _wrong(lines[at], self._why())
+
+    def _aligned(self, text: str) -> bool:
+        """Whether a row of a sweep has the first one's widths, as all have that the program printed.
+
+        Only a figure that fills its cell makes it wider.
+        """
+        cells = text.strip().split("|")[1:-1]
+        if self._head.tool == "llama-bench" or len(cells) != len(self._head.columns):
+            return True
+        if not self._first and text.strip().startswith("|  "):
+            self._first = cells
+        for cell, first in zip(cells, self._first, strict=False):
+            longer = max(cell, first, key=len)
+            if not cell.endswith(" ") or (len(cell) != len(first) and longer != f" {longer.strip()} "):
+                return False
+        return True
 
     def _row_like(self, text: str) -> bool:
         if len(text) > _MAX_LINE or "=" in text:

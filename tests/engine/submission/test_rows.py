@@ -258,6 +258,14 @@ def nearly(row: MeasuredRow, other: MeasuredRow) -> bool:
     return same and all(a == pytest.approx(b, rel=0.003) for a, b in times)
 
 
+@pytest.mark.parametrize("text", ["0", "0 "])
+def test_a_digit_more_in_a_row_of_a_sweep_is_no_other_depth(text: str) -> None:
+    (table, _) = outputs_alone()
+    assert "|   1536 |" in table
+    with pytest.raises(InvalidInput):
+        read_paste(table.replace("|   1536 |", f"|   1536{text}|"))
+
+
 @given(st.integers(0, 1), st.lists(EDIT, min_size=1, max_size=4))
 @examples(40)
 def test_a_sweep_that_lost_or_gained_characters_has_no_row_that_was_not_there(
