@@ -67,7 +67,7 @@ def _has_option(problem: Problem) -> bool:
 
 
 def _largest(problem: Problem, flags: Flags) -> int:
-    """The MiB of the largest cache that fits beside the rest; 0 where RAM does not hold all experts."""
+    """The largest cache, in MiB, for which the cards have room; 0 where RAM cannot hold all experts."""
     plain = replace(flags, overrides=(), n_cpu_moe=0, cpu_moe=True)
     left = slack(problem, problem.tried(plain).memory)
     after = slack(problem, problem.tried(replace(plain, other=(*plain.other, f"{_OPTION} {_PROBE}"))).memory)

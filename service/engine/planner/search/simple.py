@@ -41,9 +41,10 @@ def simplified(contender: Contender) -> Contender:
         return contender
     if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return contender
-    for flags in _forms(problem, fitted):
+    for form in _forms(problem, fitted):
+        flags = form.flags if isinstance(form, Fitted) else form
         if contender.n_words_with(flags) < contender.n_words:
-            found = check(problem, flags)
+            found = form if isinstance(form, Fitted) else check(problem, form)
             one = _worth_it(contender, found) if isinstance(found, Fitted) else None
             if one is not None:
                 return one
@@ -64,8 +65,11 @@ def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
 
 
-def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
-    """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card, then one a card and part."""
+def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
+    """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card, then one a card and part.
+
+    A Fitted has been replayed already.
+    """
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
     options = {block.index: _option_away(block, fitted) for block in blocks}
@@ -76,7 +80,7 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
             yield replace(fitted.flags, overrides=(), n_cpu_moe=n_away + first + more)
     if len(problem.devices) > 1:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
-        yield from [found.flags] if found else []
+        yield from [found] if found else []
     parted = [False, True] if {"up and gate", "down"} & set(options.values()) else [False]
     for by_part, more, last in product(parted, _MORE, (False, True)):
         away: MovedPieces = {}
