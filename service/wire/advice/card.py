@@ -145,9 +145,14 @@ def server_for(shell: Shell, commands: Commands) -> str:
     return commands.powershell if shell == "powershell" and commands.powershell else commands.server
 
 
+def typed(step: Step, shell: Shell) -> str:
+    """Return what a step has one type into this shell, a command a line; empty where nothing is to be typed."""
+    return step.powershell if shell == "powershell" else step.posix
+
+
 def step_lines(step: Step, shell: Shell, width: int = 100) -> list[str]:
     """Return what a step has one type into this shell, each command folded."""
-    return folded(step.powershell if shell == "powershell" else step.posix, shell, width)
+    return folded(typed(step, shell), shell, width)
 
 
 def folded(text: str, shell: Shell, width: int = 100) -> list[str]:

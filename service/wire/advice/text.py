@@ -36,6 +36,7 @@ from service.wire.advice.card import (
     speed_words,
     step_lines,
     step_words,
+    typed,
 )
 from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
@@ -93,10 +94,9 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
         parts.append(block([*device_table(card.devices), "", *speed_lines(card), *measured_lines(advice.configs[0])]))
     for config in advice.configs[1:] if detail == "full" else ():
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
-        commands = (config.commands.download, server_for(form.target_shell, config.commands))
-        parts.append(
-            block([line for c in commands if c for line in folded(c, form.target_shell)], LANGUAGES[form.target_shell])
-        )
+        shell = form.target_shell
+        lines = [*folded(config.commands.download, shell), *folded(server_for(shell, config.commands), shell)]
+        parts.append(block(lines, LANGUAGES[shell]))
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
     others = [] if form.full else _others(advice, form.brief)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
@@ -186,7 +186,7 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     """The card of the first config: get the engine, download, run; memory, speed, reasons."""
     yield _title(config)
     for number, step in enumerate(card.steps, 1):
-        hidden = number == 1 and not form.builds and "\n" in step.posix
+        hidden = number == 1 and not form.builds and "\n" in typed(step, form.target_shell)
         yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
         yield from () if hidden else step_lines(step, form.target_shell, WIDTH)
     yield ""
