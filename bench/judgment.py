@@ -2,8 +2,8 @@
 
 Each question is a repo as its author publishes it (variants by type mix, header-true), a rig as people write it, and
 what is acceptable, with the reason. One row a question; the last lines count the acceptable ones, and say what the
-named picks are worth. Those of `judgment_own.jsonl`, `judgment_stranger.jsonl` and `judgment_thread.jsonl` (rigs and
-choices of public threads) were written down before any of them was asked.
+named picks are worth. Those of `judgment_own.jsonl`, `judgment_stranger.jsonl`, `judgment_thread.jsonl` and
+`judgment_settled.jsonl` (rigs and choices of public threads) were written down before any of them was asked.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.models import build
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 QUESTIONS, OWN_QUESTIONS = _DATA / "judgment.jsonl", _DATA / "judgment_own.jsonl"
 STRANGERS, THREADS = _DATA / "judgment_stranger.jsonl", _DATA / "judgment_thread.jsonl"
+SETTLED = _DATA / "judgment_settled.jsonl"
 _UNSLOTH = {
     "UD-IQ1_S": "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
     "UD-IQ2_XXS": "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
@@ -107,6 +108,11 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "unsloth/Qwen3.5-397B-A17B-GGUF": ("Qwen3.5-397B-A17B", _UNSLOTH),
     "unsloth/gemma-4-26B-A4B-it-GGUF": ("Gemma-4-26B-A4B", _UNSLOTH),
     "unsloth/GLM-5-GGUF": ("GLM-5", _UNSLOTH),
+    "unsloth/GLM-5.3-Flash-GGUF": ("GLM-5.3-Flash", _UNSLOTH),
+    "unsloth/GLM-4.7-Flash-GGUF": ("GLM-4.7-Flash", _UNSLOTH),
+    "unsloth/Qwen3.5-122B-A10B-GGUF": ("Qwen3.5-122B-A10B", _UNSLOTH),
+    "unsloth/DeepSeek-V4-Flash-GGUF": ("DeepSeek-V4-Flash", _UNSLOTH),
+    "ggml-org/Kimi-K3-GGUF": ("Kimi-K3", {"mxfp4": "exps=mxfp4,*=q8_0"}),
 }
 
 
@@ -120,10 +126,15 @@ def variants_of(repo: str) -> tuple[VariantModel, ...]:
 
 def answer(question: dict[str, Any]) -> list[AdvisedConfig]:
     """Return the ranked configs of a question."""
-    words = question["args"].split()
-    preset = msgspec.convert(words[words.index("--goal") + 1] if "--goal" in words else "chat", Preset)
-    hardware = parse_hardware(question["hardware"])
-    return advise(list(variants_of(question["repo"])), hardware, GoalRequest(preset=preset), Constraints()).configs
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--goal", default="chat")
+    parser.add_argument("--context", type=int)
+    parser.add_argument("--parallel", type=int)
+    asked = parser.parse_args(question["args"].split())
+    goal = GoalRequest(preset=msgspec.convert(asked.goal, Preset), context=asked.context, parallel=asked.parallel)
+    return advise(
+        list(variants_of(question["repo"])), parse_hardware(question["hardware"]), goal, Constraints()
+    ).configs
 
 
 def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
@@ -175,7 +186,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="ids of questions")
     only = parser.parse_args().only
     print(stamp())
-    paths = (QUESTIONS, OWN_QUESTIONS, STRANGERS, THREADS)
+    paths = (QUESTIONS, OWN_QUESTIONS, STRANGERS, THREADS, SETTLED)
     questions = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     good = total = 0
     picks: dict[str, list[Worth]] = defaultdict(list)
