@@ -21,7 +21,7 @@ import msgspec
 from service.cli.inputs import cache_folder
 from service.cli.local_files import FilesOf, hash_files, local_files, model_path, repo_files, shards
 from service.cli.progress import Progress
-from service.engine.catalogue import card_order, resolve
+from service.engine.catalogue import card_order, cards_named, resolve
 from service.engine.commands.render import launch
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
@@ -282,17 +282,12 @@ def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
     """Return this machine's cards in the order that CUDA0, CUDA1 … of the config mean. Raises Declined."""
     wanted = [device.gpu or "" for device in one.devices if device.device != CPU]
     order, rig = card_order(hardware), resolve(hardware)
-    free = {i: card.name for i, card in enumerate(rig.cards)}
-    taken: list[int] = []
-    for name in wanted:
-        card = next((i for i, here in free.items() if here == name), None)
-        if card is None:
-            has = ", ".join(card.name for card in rig.cards) or "no GPU"
-            what = f"it needs {', '.join(wanted)}, and this machine has {has}: ask for advice for this machine"
-            raise Declined("refused_by_policy", what)
-        del free[card]
-        taken.append(order[card])
-    return tuple(taken)
+    cards = [card for card in cards_named(rig, wanted) if card is not None]
+    if len(cards) < len(wanted):
+        has = ", ".join(card.name for card in rig.cards) or "no GPU"
+        what = f"it needs {', '.join(wanted)}, and this machine has {has}: ask for advice for this machine"
+        raise Declined("refused_by_policy", what)
+    return tuple(order[card] for card in cards)
 
 
 def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -36,6 +37,16 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
     if named := unknown or _MISSING_FIELD.match(what):
         path = f"{path}.{named['name']}" if path else named["name"]
     return what, path or None, choices
+
+
+@contextmanager
+def refused(kind: Any) -> Iterator[None]:
+    """Raise InvalidInput, with what `wrong_value` says, where msgspec refuses a `kind` in the block."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        what, field, choices = wrong_value(error, kind)
+        raise InvalidInput(what, field=field, choices=choices) from error
 
 
 def has_nul(json: bytes) -> bool:

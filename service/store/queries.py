@@ -8,7 +8,9 @@ import msgspec
 from sqlalchemy import Column, Engine, Row, Select, UpdateBase
 
 from service.store.ids import is_id
+from service.structs import made_from
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
@@ -33,6 +35,12 @@ def several(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> 
     """Return all rows, each as a `kind`."""
     with engine.begin() as connection:
         return [converted(row, kind) for row in connection.execute(wanted)]
+
+
+def shown(engine: Engine, wanted: Select[Any], kind: type[S]) -> list[S]:
+    """Return all rows, each as a `kind` of answers, which has instants as text."""
+    with engine.connect() as connection:
+        return [made_from(kind, row) for row in connection.execute(wanted)]
 
 
 def column(engine: Engine, wanted: Select[T]) -> list[T]:

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from service import __version__
-from service.engine.decoding import wrong_value
-from service.engine.errors import AdvisorError
+from service.engine.decoding import refused
+from service.engine.errors import AdvisorError, InvalidInput
 from service.wire.mcp_tools import Arguments, Tool
 
 STATELESS = "2026-07-28"
@@ -161,11 +161,10 @@ def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: M
     if tool is None:
         raise ProtocolError(_PARAMS, f"there is no tool {str(params.get('name'))[:100]}; there is {', '.join(tools)}")
     try:
-        arguments = msgspec.convert(params.get("arguments") or {}, tool.arguments)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, tool.arguments)
-        call = Call(identity, version, tool, Arguments())
-        return failure_of(call, AdvisorError(what, field=field, choices=choices))
+        with refused(tool.arguments):
+            arguments = msgspec.convert(params.get("arguments") or {}, tool.arguments)
+    except InvalidInput as error:
+        return failure_of(Call(identity, version, tool, Arguments()), error)
     return Call(identity, version, tool, arguments)
 
 

@@ -6,7 +6,7 @@ unpublished simple heuristic; here it is FP16 throughput, then compute capabilit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ __all__ = [
     "CpuRow",
     "GpuRow",
     "card_order",
+    "cards_named",
     "check",
     "cpu_row",
     "engine_devices",
@@ -141,6 +142,16 @@ def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:
     if all(number is not None for number in given) and len({card.backend for card in cards}) == 1:
         return tuple(sorted(range(len(cards)), key=lambda i: cards[i].device or 0))
     return tuple(sorted(range(len(cards)), key=lambda i: _slowness(cards[i])))
+
+
+def cards_named(rig: Rig, names: Iterable[str | None]) -> list[int | None]:
+    """Return the place of each name's card, the first that is not taken yet; None where the rig has none more."""
+    free, found = dict(enumerate(rig.cards)), list[int | None]()
+    for name in names:
+        found.append(next((i for i, card in free.items() if card.name == name), None))
+        if found[-1] is not None:
+            del free[found[-1]]
+    return found
 
 
 def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Device, ...]:

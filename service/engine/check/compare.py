@@ -75,12 +75,13 @@ def _speed(what: str, n_kv: int, measured: float, expected: Estimate) -> Compare
         low=low,
         high=high,
         verdict=_verdict(measured, low, high),
-        text=f"{what.upper()} at {n_kv:,} tokens: {_short(measured)} t/s measured, "
-        f"{_short(low)} to {_short(high)} expected",
+        text=f"{what.upper()} at {n_kv:,} tokens: {tps_text(measured)} t/s measured, "
+        f"{tps_text(low)} to {tps_text(high)} expected",
     )
 
 
-def _short(speed: float) -> str:
+def tps_text(speed: float) -> str:
+    """Return a speed in as many digits as say something: `17.9`, `1,234`."""
     return f"{speed:.1f}" if speed < 100 else f"{speed:,.0f}"
 
 

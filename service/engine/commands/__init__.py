@@ -1,7 +1,7 @@
 """Commands of both engines: written for today's builds, read in any spelling seen in the wild."""
 
 from service.engine.commands.changes import alternatives, changed
-from service.engine.commands.companions import Projector, draft_command, draft_of, option_value, projector_of
+from service.engine.commands.companions import Projector, draft_command, draft_of, file_name, option_value, projector_of
 from service.engine.commands.download import download, model_path
 from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.commands.parse import ParsedCommand, parse, parse_words
@@ -20,6 +20,7 @@ __all__ = [
     "draft_command",
     "draft_of",
     "expert_override",
+    "file_name",
     "fold",
     "model_path",
     "option_value",

@@ -5,6 +5,7 @@ Options: `--help` of llama.cpp 0c1e57098; ik_llama.cpp 8337e4cd3 common/common.c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -44,6 +45,11 @@ class Projector(msgspec.Struct, frozen=True):
     path: str
     on_gpu: bool
     device: str | None
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path of either kind of system."""
+    return re.split(r"[/\\]", path)[-1]
 
 
 def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from service.engine.commands import parse
 from service.engine.logs import read_log
@@ -10,11 +11,10 @@ from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import assumed_variant, repo_of, variant_of
 from service.flows.advice.companions import companions
 from service.flows.advice.reading import read_models
-from service.flows.advice.repos import list_repo, listed
+from service.flows.advice.repos import list_admitted, listed
 from service.flows.context import Context
 from service.flows.results.differences import reported_of
-from service.hub.listing import RepoListing
-from service.hub.references import RepoReference, parse_reference
+from service.hub.references import parse_reference
 from service.store.advice import listings
 from service.store.results import calibrations
 from service.wire.advice.check import Checked, CheckRequest
@@ -35,21 +35,9 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
     with listed(context, reference, admit_new_repo) as listing:
         variant = variant_of(listing, reference, parsed)
         models = read_models(context.hub, listing, [variant])
-        headers = companions(
-            parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
-        )
+        list_another = partial(list_admitted, context, admit_new_repo=admit_new_repo)
+        headers = companions(parsed, asked.draft, asked.mmproj, listing, list_another, context.hub.read_header)
     assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
     variant_model = models.variants[0]
     reported = reported_of(context, variant_model.model.architecture)
     return checked(asked, variant_model, rig, headers, assumed, reported)
-
-
-def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:
-    """Lists another repo that a request names, which may be new here too."""
-
-    def of_another(reference: RepoReference) -> RepoListing:
-        if not listings.is_known(context.engine, reference.repo):
-            admit_new_repo()
-        return list_repo(context, reference)
-
-    return of_another

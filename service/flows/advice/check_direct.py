@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.advise import VariantModel
 from service.engine.commands import parse
-from service.engine.decoding import wrong_value
+from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Assumption
 from service.engine.model import Model
@@ -113,10 +113,9 @@ def _answer(headers: Headers, line: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {"id": None}
     try:
         found["id"] = _identity(line)
-        case = _case(line)
-        answer = _checked(headers, case)
-        found |= msgspec.to_builtins(answer)
-        return found
+        with refused(BatchCase):
+            case = msgspec.json.decode(line, type=BatchCase)
+        return {**found, **msgspec.to_builtins(_checked(headers, case))}
     except AdvisorError as error:
         return found | {"error": {name: value for name, value in describe(error).items() if name in _ERROR_FIELDS}}
     except Exception as error:  # one line must not cost the others
@@ -135,11 +134,3 @@ def _identity(line: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the line is not a JSON object: {error}") from error
     return fields.get("id")
-
-
-def _case(line: bytes) -> BatchCase:
-    try:
-        return msgspec.json.decode(line, type=BatchCase)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, BatchCase)
-        raise InvalidInput(what, field=field, choices=choices) from error

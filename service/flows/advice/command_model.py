@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from service.engine.commands import ParsedCommand, option_value
+from service.engine.commands import ParsedCommand, file_name, option_value
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
 from service.hub.listing import ListingLimits, RepoListing, Variant
@@ -73,7 +73,7 @@ def repo_in_command(parsed: ParsedCommand) -> str | None:
 def file_of(parsed: ParsedCommand) -> str:
     """Return the name of the command's model file, "" where it names none."""
     named = option_value(parsed.flags.other, _FILE_OPTIONS) or option_value(parsed.rest, _ADDRESS_OPTIONS)
-    return _file_name((named or parsed.model_path or "").partition("?")[0])
+    return file_name((named or parsed.model_path or "").partition("?")[0])
 
 
 def _at_address(parsed: ParsedCommand) -> str | None:
@@ -163,8 +163,4 @@ def assumed_variant(
 
 
 def _holding(variants: Sequence[Variant], file: str) -> Variant | None:
-    return next((v for v in variants if file and any(_file_name(f.path) == file for f in v.files)), None)
-
-
-def _file_name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
+    return next((v for v in variants if file and any(file_name(f.path) == file for f in v.files)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service.engine.commands import ParsedCommand, draft_of, projector_of
+from service.engine.commands import ParsedCommand, draft_of, file_name, projector_of
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.gguf import Header
 from service.engine.model import build_model
@@ -85,7 +85,7 @@ def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Varia
     """Return the file of that name in a listing, wherever the command has it."""
     if path is None:
         return None
-    name = path.replace("\\", "/").rpartition("/")[2]
+    name = file_name(path)
     candidates: Sequence[Variant] = (*map(_variant, listing.other_files), *listing.variants)
     found = next((v for v in candidates if any(f.path.rpartition("/")[2] == name for f in v.files)), None)
     return (listing, found) if found else None

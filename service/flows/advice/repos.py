@@ -74,16 +74,20 @@ def _listing(kept: bytes | None) -> RepoListing | None:
         return None
 
 
+def list_admitted(context: Context, reference: RepoReference, admit_new_repo: Callable[[], None]) -> RepoListing:
+    """Return `list_repo`. `admit_new_repo` is called before a repo that was never read here, and may raise."""
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    return list_repo(context, reference)
+
+
 @contextmanager
 def listed(
     context: Context, reference: RepoReference, admit_new_repo: Callable[[], None]
 ) -> Iterator[RepoListing]:  # fmt: skip
-    """List a repo and be its only reader for the block. `admit_new_repo` is called before one that was never read here,
-    and may raise. Raises the Hub's errors."""
-    if not listings.is_known(context.engine, reference.repo):
-        admit_new_repo()
+    """Do the same as the repo's only reader for the block. Raises the Hub's errors."""
     with reading(context, reference.repo):
-        yield list_repo(context, reference)
+        yield list_admitted(context, reference, admit_new_repo)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from service.engine.catalogue import card_order, resolve
+from service.engine.catalogue import card_order, cards_named, resolve
 from service.engine.commands.render import launch
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
@@ -104,13 +104,11 @@ def _not_for(host: StoredHost, asker: Asker) -> Iterator[str]:
 def _cards(hardware: Hardware, rig: Rig, wanted: Wanted) -> tuple[tuple[int, ...], list[str]]:
     """Return the host's card for each one wanted, the first of that name not taken yet, and what is too small."""
     order, taken, short = card_order(hardware), list[int](), list[str]()
-    free = {i: rig.cards[i] for i in range(len(rig.cards))}
-    for wanted_card in wanted.cards:
-        chosen = next((i for i, card in free.items() if card.name == wanted_card.name), None)
+    for wanted_card, chosen in zip(wanted.cards, cards_named(rig, [c.name for c in wanted.cards]), strict=True):
         if chosen is None:
             short.append(f"it has no {wanted_card.name} more" if taken else f"it has no {wanted_card.name}")
             continue
-        card = free.pop(chosen)
+        card = rig.cards[chosen]
         taken.append(order[chosen])
         by = math.ceil(wanted_card.mib - card.free / MIB)
         if by > 0:

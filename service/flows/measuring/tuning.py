@@ -13,12 +13,11 @@ import msgspec
 
 from service.engine.advice import AdviceBody
 from service.engine.calibration import Calibration
-from service.engine.catalogue import engine_devices, rigs_of
+from service.engine.catalogue import cards_named, engine_devices, rigs_of
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
-from service.engine.hardware import Rig
 from service.engine.measured import goal_point, measured_speed
 from service.engine.measured.chosen import Measurement
 from service.engine.model import Model
@@ -67,23 +66,12 @@ def _case(
     """The problem that the config is an answer to: on the rig of which its cards are, in its build's names."""
     wanted = [device for device in one.devices if device.device != CPU]
     for rig in rigs_of(body.hardware, calibration):
-        cards = _cards([device.gpu for device in wanted], rig)
-        if cards is not None:
+        cards = tuple(i for i in cards_named(rig, [device.gpu for device in wanted]) if i is not None)
+        if len(cards) == len(wanted):
             names = [device.name for device in engine_devices(rig, one.engine, cards)]
             if names == [device.device for device in wanted]:
                 return SearchCase(one.engine, 0, model, rig, body.goal, constraints), cards
     raise InvalidInput("the advice's cards are not those of its hardware any more: ask for it again", field="id")
-
-
-def _cards(names: Sequence[str | None], rig: Rig) -> Cards | None:
-    left, taken = dict(enumerate(rig.cards)), list[int]()
-    for name in names:
-        found = next((i for i, card in left.items() if card.name == name), None)
-        if found is None:
-            return None
-        del left[found]
-        taken.append(found)
-    return tuple(taken)
 
 
 def _closed(start: Measurement, step: Step) -> Measurement | None:

@@ -22,7 +22,6 @@ from service.store.operations import jobs, removals
 from service.store.results import moderation, results
 from service.store.results.moderation import Act
 from service.store.results.trust import writing
-from service.structs import made_from
 from service.wire.results.moderation import OpenRemovalRequest, RemovalAsked, RemovalRequest
 
 log = Log("removals")
@@ -46,16 +45,7 @@ def ask_removal(context: Records, caller: Caller | None, result_id: str, said: R
 
 def open_requests(context: Records) -> list[OpenRemovalRequest]:
     """Return the requests that no operator has decided, the oldest first."""
-    return [
-        made_from(
-            OpenRemovalRequest,
-            one,
-            result=one.result_id,
-            result_state=one.state,
-            model=one.model_name,
-        )
-        for one in removals.open_requests(context.engine)
-    ]
+    return removals.open_requests(context.engine)
 
 
 def remove(context: Records, act: Act) -> Act:

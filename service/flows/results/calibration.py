@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from service.engine.calibration import Calibration, Parameter, shipped
-from service.engine.catalogue import engine_devices, resolve
+from service.engine.catalogue import cards_named, engine_devices, resolve
 from service.engine.config import CPU, Device, Flags
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Rig
@@ -150,13 +150,8 @@ def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Mod
 
 def _cards(result: BelievedResult, rig: Rig) -> list[int]:
     """The cards that it ran on: of each name that was predicted to be used the first that is not taken yet."""
-    left, found = list(range(len(rig.cards))), list[int]()
-    for device in result.prediction.devices:
-        card = next((i for i in left if device.device != CPU and rig.cards[i].name == device.gpu), None)
-        if card is not None:
-            left.remove(card)
-            found.append(card)
-    return found
+    names = [device.gpu for device in result.prediction.devices if device.device != CPU]
+    return [card for card in cards_named(rig, names) if card is not None]
 
 
 def _is_kept_out(owner: str) -> bool:

@@ -142,7 +142,7 @@ def contributor(context: Context, pseudonym: str) -> Contributor:
 def hosts_figures(context: Context) -> list[HostFigures]:
     """Return what each public host has done, those with the most results first."""
     return [
-        made_from(HostFigures, one, rig=safe(one.rig) if one.rig else None, gpu_hours=round(one.gpu_seconds / 3600, 2))
+        msgspec.structs.replace(one, rig=safe(one.rig) if one.rig else None, gpu_hours=round(one.gpu_hours, 2))
         for one in contributors.hosts(context.engine)
     ]
 

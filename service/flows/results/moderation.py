@@ -51,7 +51,7 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
 
 def audit(context: Records, subject: str | None = None) -> list[AuditEntry]:
     """Return what operators did, the newest 200 first."""
-    return [made_from(AuditEntry, act) for act in store.acts(context.engine, subject)]
+    return store.acts(context.engine, subject)
 
 
 def report_abuse(context: Records, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
@@ -64,26 +64,12 @@ def report_abuse(context: Records, caller: Caller | None, result_id: str, said: 
 
 def open_reports(context: Records) -> list[OpenReport]:
     """Return the reports that no operator has closed, the oldest first."""
-    return [
-        made_from(
-            OpenReport,
-            one,
-            result=one.result_id,
-            by=one.reporter,
-            result_state=one.state,
-            model=one.model_name,
-            of=one.owner,
-        )
-        for one in store.open_reports(context.engine)
-    ]
+    return store.open_reports(context.engine)
 
 
 def quarantined(context: Records) -> list[QuarantinedResult]:
     """Return the results that are in quarantine, the newest first."""
-    return [
-        made_from(QuarantinedResult, one, model=one.model_name, reason=one.state_reason, of=one.owner)
-        for one in store.quarantined(context.engine)
-    ]
+    return store.quarantined(context.engine)
 
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:

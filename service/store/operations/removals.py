@@ -5,29 +5,15 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-import msgspec
 from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from service.store.operations.tables import removal_request as table
-from service.store.queries import changed, several, value
+from service.store.queries import changed, shown, value
+from service.store.results.moderation import ABOUT
 from service.store.tables import audit, result
-from service.wire.results.results import ResultState
+from service.wire.results.moderation import OpenRemovalRequest
 
 _MOST = 200
-
-
-class StoredRemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with the result that it is about."""
-
-    id: str
-    result_id: str
-    text: str
-    contact: str | None
-    created_at: datetime
-    state: ResultState
-    model_name: str
-    gpus: str
-    origin: str
 
 
 def add(engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime) -> str:
@@ -37,12 +23,11 @@ def add(engine: Engine, result_id: str, account_id: str | None, text: str, conta
     return str(row["id"])
 
 
-def open_requests(engine: Engine) -> list[StoredRemovalRequest]:
+def open_requests(engine: Engine) -> list[OpenRemovalRequest]:
     """Return the oldest 200 requests that nobody has decided."""
-    columns = [table.c[name] for name in ("id", "result_id", "text", "contact", "created_at")]
-    wanted = select(*columns, result.c.state, result.c.model_name, result.c.gpus, result.c.origin)
+    wanted = select(table, table.c.result_id.label("result"), result.c.origin, *ABOUT)
     wanted = wanted.join(result, result.c.id == table.c.result_id).where(table.c.closed_at.is_(None))
-    return several(engine, wanted.order_by(table.c.created_at, table.c.id).limit(_MOST), StoredRemovalRequest)
+    return shown(engine, wanted.order_by(table.c.created_at, table.c.id).limit(_MOST), OpenRemovalRequest)
 
 
 def close(

@@ -8,9 +8,10 @@ import msgspec
 from sqlalchemy import Engine, func, select
 
 from service.store.ids import is_name
-from service.store.queries import one, several
+from service.store.queries import one, shown
 from service.store.tables import account, host, result, run
 from service.store.viewers import ANYBODY, may_see
+from service.wire.results.board import HostFigures
 
 _MOST_HOSTS = 500
 
@@ -20,18 +21,6 @@ class StoredContributor(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     created_at: datetime
-
-
-class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A public host: runs that ended, cards times seconds, and results that are shown."""
-
-    pseudonym: str
-    contributor: str
-    state: str
-    rig: str | None
-    runs: int
-    gpu_seconds: float
-    n_results: int
 
 
 def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
@@ -52,8 +41,8 @@ def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
     return {row.tier: row.n for row in rows}
 
 
-def hosts(engine: Engine) -> list[HostRecord]:
-    """Return public hosts, those with the most results first."""
+def hosts(engine: Engine) -> list[HostFigures]:
+    """Return public hosts with runs that ended and results that are shown, those with the most results first."""
     done = select(run.c.host_id, func.count().label("runs"), func.sum(run.c.gpu_seconds).label("gpu_seconds"))
     ended = done.where(run.c.state.in_(("succeeded", "failed"))).group_by(run.c.host_id).subquery("ended")
     newest = select(result.c.gpus).where(result.c.host_id == host.c.id, result.c.state == "shown")
@@ -68,7 +57,7 @@ def hosts(engine: Engine) -> list[HostRecord]:
             host.c.state,
             newest.scalar_subquery().label("rig"),
             func.coalesce(ended.c.runs, 0).label("runs"),
-            func.coalesce(ended.c.gpu_seconds, 0.0).label("gpu_seconds"),
+            (func.coalesce(ended.c.gpu_seconds, 0.0) / 3600).label("gpu_hours"),
             func.coalesce(gave.c.n_results, 0).label("n_results"),
         )
         .join(account, account.c.id == host.c.account_id)
@@ -77,4 +66,4 @@ def hosts(engine: Engine) -> list[HostRecord]:
         .where(host.c.visibility == "public", host.c.state.in_(("active", "paused")), account.c.banned_at.is_(None))
     )
     order = (func.coalesce(gave.c.n_results, 0).desc(), host.c.pseudonym)
-    return several(engine, wanted.order_by(*order).limit(_MOST_HOSTS), HostRecord)
+    return shown(engine, wanted.order_by(*order).limit(_MOST_HOSTS), HostFigures)

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
 
 from service.store import versions
 from service.store.ids import is_name
-from service.store.queries import changed, several
+from service.store.queries import changed, shown
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
-from service.wire.results.moderation import Action, ReportKind
+from service.wire.results.moderation import Action, AuditEntry, OpenReport, QuarantinedResult, ReportKind
 from service.wire.results.results import ResultState
 
+ABOUT = (table.c.state.label("result_state"), table.c.model_name.label("model"), table.c.gpus)
+"""What is said of a result in a list of what waits for an operator."""
 _MOST = 200
 
 
@@ -31,34 +32,17 @@ class Act(NamedTuple):
     reason: str
 
 
-class StoredReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report with what it is about. `reporter`, `owner`: pseudonyms."""
-
-    id: str
-    result_id: str
-    kind: ReportKind
-    text: str
-    created_at: datetime
-    reporter: str | None
-    owner: str | None
-    state: ResultState
-    model_name: str
-    gpus: str
-
-
 def note(connection: Connection, act: Act) -> None:
     """Write down what an operator does, in the transaction that does it."""
     connection.execute(insert(audit).values(id=secrets.token_urlsafe(16), **act._asdict()))
 
 
-def acts(engine: Engine, subject: str | None = None) -> list[Act]:
+def acts(engine: Engine, subject: str | None = None) -> list[AuditEntry]:
     """Return the newest 200 acts, the newest first; `subject`: those on it."""
-    columns = (audit.c.at, audit.c.by, audit.c.action, audit.c.subject, audit.c.reason)
-    wanted = select(*columns).order_by(audit.c.at.desc(), audit.c.id).limit(_MOST)
+    wanted = select(audit).order_by(audit.c.at.desc(), audit.c.id).limit(_MOST)
     if subject is not None:
         wanted = wanted.where(audit.c.subject == subject if is_name(subject) else false())
-    with engine.connect() as connection:
-        return [Act(*row) for row in connection.execute(wanted)]
+    return shown(engine, wanted, AuditEntry)
 
 
 def account_of(connection: Connection, name: str) -> tuple[str, str] | None:
@@ -90,26 +74,24 @@ def add_report(
     return str(row["id"])
 
 
-def open_reports(engine: Engine) -> list[StoredReport]:
+def open_reports(engine: Engine) -> list[OpenReport]:
     """Return the oldest 200 reports that nobody has closed."""
     owner = account.alias("owner")
-    report_columns = [abuse_report.c[name] for name in ("id", "result_id", "kind", "text", "created_at")]
-    names = (account.c.pseudonym.label("reporter"), owner.c.pseudonym.label("owner"))
-    wanted = select(*report_columns, *names, table.c.state, table.c.model_name, table.c.gpus)
+    names = (account.c.pseudonym.label("by"), owner.c.pseudonym.label("of"))
+    wanted = select(abuse_report, abuse_report.c.result_id.label("result"), *names, *ABOUT)
     joined = abuse_report.join(table, table.c.id == abuse_report.c.result_id)
     joined = joined.join(account, account.c.id == abuse_report.c.account_id, isouter=True)
     joined = joined.join(owner, owner.c.id == table.c.account_id, isouter=True)
     wanted = wanted.select_from(joined).where(abuse_report.c.closed_at.is_(None))
-    return several(engine, wanted.order_by(abuse_report.c.created_at, abuse_report.c.id).limit(_MOST), StoredReport)
+    return shown(engine, wanted.order_by(abuse_report.c.created_at, abuse_report.c.id).limit(_MOST), OpenReport)
 
 
-def quarantined(engine: Engine) -> list[Row[Any]]:
-    """Return the newest 200 results in quarantine, with the pseudonym of their account as `owner`."""
-    columns = [table.c[name] for name in ("id", "model_name", "gpus", "state_reason", "created_at")]
-    wanted = select(*columns, account.c.pseudonym.label("owner"))
-    wanted = wanted.outerjoin(account, account.c.id == table.c.account_id).where(table.c.state == "quarantined")
-    with engine.connect() as connection:
-        return list(connection.execute(wanted.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)))
+def quarantined(engine: Engine) -> list[QuarantinedResult]:
+    """Return the newest 200 results in quarantine, with the pseudonym of their account."""
+    named = table.c.state_reason.label("reason"), account.c.pseudonym.label("of")
+    wanted = select(table.c.id, table.c.created_at, *named, *ABOUT).where(table.c.state == "quarantined")
+    wanted = wanted.outerjoin(account, account.c.id == table.c.account_id)
+    return shown(engine, wanted.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST), QuarantinedResult)
 
 
 def close_report(connection: Connection, report_id: str, by: str, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from litestar.openapi.spec import Reference, Schema
 from litestar.params import HeaderParameter
 from litestar.typing import FieldDefinition
 
-from service.engine.decoding import wrong_value
+from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.web.http.types import HttpRequest
 
@@ -66,10 +66,8 @@ def json_body(kind: type[Any]) -> dict[str, Any]:
 def decoded(body: bytes, kind: type[T]) -> T:
     """Return a body as `kind`. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, kind)
-        raise InvalidInput(what, field=field, choices=choices) from error
+        with refused(kind):
+            return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedJson(str(error)) from error
 

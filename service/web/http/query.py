@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar.openapi.spec import Operation, Parameter, Schema
 
-from service.engine.decoding import wrong_value
+from service.engine.decoding import refused
 from service.engine.errors import InvalidInput
 from service.web.http.types import HttpRequest
 
@@ -38,11 +38,8 @@ def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:
     for name, value in given.items():
         if "\x00" in value or "\x00" in name:
             raise InvalidInput("no name has the character NUL", field=name.replace("\x00", "")[:100])
-    try:
+    with refused(kind):
         found = msgspec.convert(given, kind, strict=False)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, kind)
-        raise InvalidInput(what, field=field, choices=choices) from error
     ignored = next((name for name in given if getattr(found, name) is None), None)
     if ignored is not None:  # "null", which msgspec takes for nothing said
         raise InvalidInput(f"{given[ignored]} is not a value: leave {ignored} out for none", field=ignored)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.exceptions import HTTPException
 
-from service.engine.decoding import wrong_value
+from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import NotAllowed
 from service.web.http.body import declared_type
@@ -91,11 +91,12 @@ def query_of(request: HttpRequest) -> dict[str, str]:
 def converted(asked: Mapping[str, Any], kind: type[T]) -> T:
     """Return what was typed as a `kind`, numbers read from their texts. Raises InvalidInput with the path."""
     try:
-        return msgspec.convert(asked, kind, strict=False)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, kind)
-        what = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
-        raise InvalidInput(what, field=field, choices=choices) from error
+        with refused(kind):
+            return msgspec.convert(asked, kind, strict=False)
+    except InvalidInput as error:
+        what = error.detail
+        error.detail = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
+        raise
 
 
 def field_error(error: AdvisorError, fields: Mapping[str, str]) -> FieldError:

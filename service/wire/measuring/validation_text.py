@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from service.engine.check.compare import tps_text
 from service.engine.check.report import Compared
 from service.engine.measured import Failure, MeasuredRow
 from service.wire.measuring.runs import Run, RunOutcome, Validation
@@ -50,8 +51,8 @@ def headline(validation: Validation) -> str:
 
 def row_text(row: MeasuredRow) -> str:
     """Return one measured row, such as `at 4,096 tokens: TG 17.9 t/s, PP 437 t/s`."""
-    parts = [f"TG {_tps(median(row.tg_tps))} t/s"] if row.tg_seconds else []
-    parts += [f"PP {_tps(median(row.pp_tps))} t/s"] if row.pp_seconds else []
+    parts = [f"TG {tps_text(median(row.tg_tps))} t/s"] if row.tg_seconds else []
+    parts += [f"PP {tps_text(median(row.pp_tps))} t/s"] if row.pp_seconds else []
     return f"at {row.n_kv:,} tokens: {', '.join(parts)}"
 
 
@@ -93,8 +94,8 @@ def _now(validation: Validation) -> str:
 def _deepest(outcome: RunOutcome) -> str:
     point = outcome.speed[-1]
     said = next((c for c in outcome.compared if c.what == "tg" and c.n_kv == point.n_kv), None)
-    predicted = f" (predicted {_tps(said.expected)}, {_tps(said.low)} to {_tps(said.high)})" if said else ""
-    return f"TG {_tps(point.tg_tps)} t/s at {point.n_kv:,} tokens{predicted}"
+    predicted = f" (predicted {tps_text(said.expected)}, {tps_text(said.low)} to {tps_text(said.high)})" if said else ""
+    return f"TG {tps_text(point.tg_tps)} t/s at {point.n_kv:,} tokens{predicted}"
 
 
 def _run(run: Run, full: bool) -> Iterator[str]:
@@ -171,12 +172,8 @@ def _hosts(validation: Validation, full: bool) -> Iterator[str]:
 
 
 def _cells(measured: float | None, predicted: Compared | None) -> tuple[str, str]:
-    tps = "" if measured is None else _tps(measured)
+    tps = "" if measured is None else tps_text(measured)
     if predicted is None:
         return tps, ""
     mark = "" if predicted.verdict == "within" else f", {predicted.verdict}"
-    return tps, f"{_tps(predicted.expected)} ({_tps(predicted.low)} to {_tps(predicted.high)}){mark}"
-
-
-def _tps(speed: float) -> str:
-    return f"{speed:.1f}" if speed < 100 else f"{speed:,.0f}"
+    return tps, f"{tps_text(predicted.expected)} ({tps_text(predicted.low)} to {tps_text(predicted.high)}){mark}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.commands import ParsedCommand, option_value, parse, render
+from service.engine.commands import ParsedCommand, file_name, option_value, parse, render
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest
@@ -64,10 +63,10 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
     It is the one that holds its file, or that `-hf OWNER/NAME:VARIANT` names, or the only one. Raises UnknownVariant.
     """
     other = parsed.flags.other
-    file = _base(option_value(other, _FILE_OPTIONS) or parsed.model_path or "")
+    file = file_name(option_value(other, _FILE_OPTIONS) or parsed.model_path or "")
     tag = (option_value(other, _REPO_OPTIONS) or "").partition(":")[2]
     for i, (name, paths) in enumerate(named):
-        if (file and any(_base(path) == file for path in paths)) or (tag and name.lower() == tag.lower()):
+        if (file and any(file_name(path) == file for path in paths)) or (tag and name.lower() == tag.lower()):
             return i
     if len(named) == 1 and not tag:
         return 0
@@ -77,10 +76,6 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
         field=FIELD,
         choices=tuple(n for n, _ in named)[:40],
     )
-
-
-def _base(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
 
 
 def goal_of(parsed: ParsedCommand | None, goal: GoalRequest) -> tuple[GoalRequest, list[Assumption]]:
