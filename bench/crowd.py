@@ -17,7 +17,8 @@ import msgspec
 from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.measured import MeasuredRow, ModelIdentity, RigIdentity, rig_identity
+from service.engine.measured.identity import ModelIdentity, RigIdentity, rig_identity
+from service.engine.measured.rows import MeasuredRow
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 
 NEWEST = datetime(2026, 11, 21, tzinfo=UTC)

@@ -34,7 +34,7 @@ from service.engine.config import CPU
 from service.engine.engines import engine_spec
 from service.engine.hardware import Hardware
 from service.engine.logs import LogBuffers, MeasuredSpeed
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import to_flags
 from service.engine.speed.fitting import Fit
 from service.flows.advice.check_direct import check_directly

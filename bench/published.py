@@ -19,7 +19,8 @@ from bench.speed import Point, cross_validated, shipped
 from service.engine.advice import SpeedPoint
 from service.engine.builds import today
 from service.engine.calibration import shipped as shipped_calibration
-from service.engine.measured import Prediction, measured_speed
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.summary import measured_speed
 from service.engine.memory import predict_memory, report
 from service.flows.results.seed import PredictedResult, published_results
 

@@ -15,7 +15,7 @@ from rig.gpu_plan import Step
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure
+from service.engine.measured.classify import Failure
 from service.engine.reduction import reduced
 from service.wire.measuring.hosts import EngineBuild
 from service.wire.results.submissions import FORMAT as RESULTS

@@ -25,7 +25,8 @@ from rig.gpu_plan import Step
 from service.engine.commands.render import bash, launch
 from service.engine.config import CPU
 from service.engine.engines import engine_spec
-from service.engine.measured import Failure, FailureKind, classify, memory_of
+from service.engine.measured.classify import Failure, FailureKind, classify
+from service.engine.measured.summary import memory_of
 from service.engine.run_flags import to_flags
 from service.engine.units import MIB
 from workers.agent.arguments import host_environment

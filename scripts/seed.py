@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, ModelIdentity, merged, model_identity
-from service.engine.measured.identity import model_name, model_slug
+from service.engine.measured.identity import ModelIdentity, model_identity, model_name, model_slug
+from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.reduction import reduced
 from service.engine.units import GIB
 from service.flows.results.seed import PublishedResult

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.store.results import results
 from service.store.results.results import StoredResult, rows_key_of
 

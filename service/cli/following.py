@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from service.cli.progress import Progress
 from service.cli.remote import PAUSE_SECONDS, Service, ServiceRefused, Unreachable
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import measured_short
 from service.wire.measuring.runs import Run, Validation, ValidationEvent

@@ -26,8 +26,9 @@ from service.engine.commands.render import launch
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, measured_seconds
 from service.engine.measured.chosen import Measurement, chosen
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import measured_seconds
 from service.engine.run_flags import to_flags
 from service.structs import made_from
 from service.wire.advice.advice import Advice

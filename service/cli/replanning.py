@@ -16,7 +16,7 @@ from service.engine.goal import Constraints, EngineChoice, GoalRequest
 if TYPE_CHECKING:
     from service.engine.advice import AdvisedConfig
     from service.engine.commands.render import Launch
-    from service.engine.measured import Failure
+    from service.engine.measured.classify import Failure
     from service.settings import Settings
     from service.wire.advice.advice import Advice
 

@@ -18,7 +18,7 @@ from service.engine.errors import AdvisorError, InvalidInput
 if TYPE_CHECKING:
     from service.cli.replanning import Plan
     from service.cli.serving import Watch
-    from service.engine.measured import Failure
+    from service.engine.measured.classify import Failure
     from workers.agent.local import EngineProgram
     from workers.agent.process import Ended
 
@@ -90,7 +90,7 @@ def _start(ready: Plan, engine: EngineProgram, log: Path | None) -> tuple[Ended,
     Its processes end with this one, however this one ends.
     """
     from service.cli.serving import Watch
-    from service.engine.measured import classify
+    from service.engine.measured.classify import classify
     from service.wire.advice.check import BatchCase
     from workers.agent.process import ProcessLimits, run_engine
 

@@ -16,7 +16,7 @@ import pytest
 from service.cli import main
 from service.cli.local_validation import _Doing
 from service.engine.hardware import Cpu, Hardware, Ram
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import FileView, RepoView, VariantView
 from service.wire.results.submissions import Preview, SavedResults, Submission, Submitted

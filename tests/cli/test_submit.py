@@ -13,7 +13,7 @@ from service.cli import main
 from service.cli.sending import submissions_of
 from service.engine.advice import SpeedPoint
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import Report, RunDocument, RunFile
 from service.wire.results.results import ResultModel

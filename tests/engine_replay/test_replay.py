@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.measured import MeasuredRow, Reader
+from service.engine.measured.reader import Reader
+from service.engine.measured.rows import MeasuredRow
 from tests.engine_replay import ENGINES, failure, install, recorded
 from tests.waiting import PATIENCE
 

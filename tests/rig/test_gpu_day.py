@@ -14,7 +14,7 @@ from rig.gpu_day import main
 from rig.gpu_file import FORMAT, Head, Line, append, read
 from rig.gpu_plan import Step
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure
+from service.engine.measured.classify import Failure
 from tests.rig.gpu_machine import CPU_ONLY, ToldCards, install_engines, settle
 from tests.waiting import wait_for
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
 from service.wire.measuring.validation_text import row_text, validation_lines

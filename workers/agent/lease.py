@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.wire.measuring.agent import Accepted, LeasedRun, Progress, Report
 from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable

@@ -17,7 +17,8 @@ import msgspec
 
 from service import logs
 from service.engine.errors import AdvisorError, InvalidFlags
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.logs import Log
 from service.wire.measuring.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal

@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.engine.errors import InvalidFlags
-from service.engine.measured import Failure, MeasuredRow, Reader, agreed, classify, memory_of, merged
+from service.engine.measured.classify import Failure, classify
+from service.engine.measured.reader import Reader
+from service.engine.measured.rows import MeasuredRow, merged
+from service.engine.measured.summary import agreed, memory_of
 from service.engine.reduction import reduced
 from service.structs import made_from
 from service.wire.measuring.agent import MAX_LOG_CHARACTERS, Report, RunDocument

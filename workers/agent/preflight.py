@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from service.engine.measured import Failure, FailureKind
+from service.engine.measured.classify import Failure, FailureKind
 from service.wire.measuring.agent import RunDocument, RunFile
 from workers.agent.engines import program_sha256
 from workers.agent.local import EngineProgram, LocalGpu, LocalModel, Machine

@@ -10,7 +10,7 @@ from service.engine.commands import BenchTests, ParsedCommand
 from service.engine.commands.parse import BENCH_PROGRAMS
 from service.engine.config import Flags
 from service.engine.logs.requests import Program
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.engine.submission.tables import Tool
 
 _ALL_LAYERS = 99  # from here on, and below 0, it means all of them

@@ -16,10 +16,9 @@ from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Hardware
 from service.engine.hardware_text import tools_in
 from service.engine.logs.requests import Program, Request, read_requests, without_words
-from service.engine.measured import MeasuredRow
 from service.engine.measured.doubts import LEAST_OUTPUT, LEAST_PROMPT
 from service.engine.measured.reader import MAX_ROWS
-from service.engine.measured.rows import row_of
+from service.engine.measured.rows import MeasuredRow, row_of
 from service.engine.submission.command import Command, find_command
 from service.engine.submission.lines import Line, lines_of
 from service.engine.submission.objects import read_objects

@@ -15,7 +15,7 @@ from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
 from service.engine.calibration import Calibration
 from service.engine.errors import AdvisorError
-from service.engine.measured import model_identity
+from service.engine.measured.identity import model_identity
 from service.errors import AdviceFailed, AdviceNotFound, ServiceUnavailable, WrongKey, describe
 from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.advice import fair_queue

@@ -13,8 +13,9 @@ from service.engine.advice import AdviceBody
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Hardware
-from service.engine.measured import ModelIdentity, Prediction, bounding_rig, model_identity, most_pp, most_tg
 from service.engine.measured.chosen import Chosen, Measurement
+from service.engine.measured.identity import ModelIdentity, model_identity
+from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg
 from service.engine.model import Model
 from service.engine.versions import versions
 from service.flows.advice.reading import read_models

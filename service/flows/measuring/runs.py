@@ -15,7 +15,11 @@ from service import metrics
 from service.engine.catalogue import resolve
 from service.engine.check import compare_predicted
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, Prediction, measured_speed, require_possible, rig_identity
+from service.engine.measured.classify import Failure
+from service.engine.measured.identity import rig_identity
+from service.engine.measured.roofline import Prediction, require_possible
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import measured_speed
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows.context import Context

@@ -18,8 +18,8 @@ from service.engine.config import CPU
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
-from service.engine.measured import goal_point, measured_speed
 from service.engine.measured.chosen import Measurement
+from service.engine.measured.summary import goal_point, measured_speed
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
 from service.engine.planner.search.outcome import SearchCase

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from service.engine.goal import Goal
-from service.engine.measured import in_plain_words, measured_seconds
+from service.engine.measured.classify import in_plain_words
 from service.engine.measured.identity import MatchKind
+from service.engine.measured.summary import measured_seconds
 from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context

@@ -16,7 +16,7 @@ from service.engine.catalogue import resolve
 from service.engine.check import Compared, compare_predicted
 from service.engine.config import CPU
 from service.engine.errors import AdvisorError
-from service.engine.measured import measured_speed
+from service.engine.measured.summary import measured_speed
 from service.flows.context import Records
 from service.flows.results.differences import Entry, open_differences
 from service.flows.results.read_results import safe

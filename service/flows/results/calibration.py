@@ -23,7 +23,7 @@ from service.engine.catalogue import cards_named, engine_devices, resolve
 from service.engine.config import CPU, Device, Flags
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Rig
-from service.engine.measured import measured_speed
+from service.engine.measured.summary import measured_speed
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import to_flags

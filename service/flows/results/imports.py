@@ -19,7 +19,8 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.measured import ModelIdentity, Prediction, rig_identity
+from service.engine.measured.identity import ModelIdentity, rig_identity
+from service.engine.measured.roofline import Prediction
 from service.flows.context import Records
 from service.flows.measuring.signed_calls import is_signed
 from service.flows.results.dumps import text_of

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from service.engine.errors import InvalidInput
-from service.engine.measured import speed_at
 from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
 from service.engine.measured.doubts import is_plausible
 from service.engine.measured.identity import machine_name
+from service.engine.measured.summary import speed_at
 from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context, Records

@@ -19,19 +19,11 @@ from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import canonical, parse_hardware, rig_key
 from service.engine.logs import read_log
-from service.engine.measured import (
-    MeasuredRow,
-    Prediction,
-    bounding_rig,
-    measured_speed,
-    memory_of,
-    model_identity,
-    most_pp,
-    most_tg,
-    rig_identity,
-)
 from service.engine.measured.chosen import Measurement, as_run
-from service.engine.measured.summary import Depth, depths_of
+from service.engine.measured.identity import model_identity, rig_identity
+from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import Depth, depths_of, measured_speed, memory_of
 from service.engine.model import Model
 from service.engine.reduction import reduced
 from service.engine.rules import Case, case_of

@@ -19,7 +19,9 @@ from service.engine.catalogue import resolve
 from service.engine.config import Engine as EngineName
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, ModelIdentity, Prediction, rig_identity
+from service.engine.measured.identity import ModelIdentity, rig_identity
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.rows import MeasuredRow
 from service.store.results import board, results
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import writing

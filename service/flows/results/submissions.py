@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.errors import InvalidInput
 from service.engine.hardware_text import to_shorthand
-from service.engine.measured import measured_speed
+from service.engine.measured.summary import measured_speed
 from service.errors import IdempotencyKeyReused
 from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.context import Context

@@ -30,8 +30,10 @@ from sqlalchemy import (
 )
 
 from service.engine.hardware import Hardware
-from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
-from service.engine.measured.identity import MatchKind
+from service.engine.measured.classify import Failure
+from service.engine.measured.identity import MatchKind, ModelIdentity
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.rows import MeasuredRow
 from service.store.engines import glance, locked
 from service.store.queries import by_id, changed, column, converted, several, value
 from service.store.results import results

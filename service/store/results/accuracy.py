@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine, or_, select
 
-from service.engine.measured import Prediction
+from service.engine.measured.roofline import Prediction
 from service.engine.run_flags import RunFlags
 from service.store.queries import several
 from service.store.results.board import FiledResult

@@ -21,7 +21,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow
 from service.engine.measured.classes import (
     DEPTHS,
     platform_of,
@@ -30,6 +29,7 @@ from service.engine.measured.classes import (
     vram_class,
 )
 from service.engine.measured.identity import machine_name
+from service.engine.measured.rows import MeasuredRow
 from service.store import versions
 from service.store.engines import exclude, locked
 from service.store.queries import converted

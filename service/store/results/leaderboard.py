@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_, union
 
-from service.engine.measured import Prediction
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
+from service.engine.measured.roofline import Prediction
 from service.store.ids import is_name
 from service.store.queries import converted, one, several
 from service.store.results.board import NAMED, Metric, NameKind, slice_of

@@ -28,7 +28,10 @@ from sqlalchemy import (
 )
 
 from service.engine.config import Engine as EngineName
-from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
+from service.engine.measured.classify import Failure
+from service.engine.measured.identity import ModelIdentity, RigIdentity
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.run_flags import RunFlags
 from service.store.queries import by_id, converted, one, several, value
 from service.store.results import board

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, case, delete, func, insert, select
 
 from service.engine.config import Engine as EngineName
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.store.engines import locked
 from service.store.queries import column, converted

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from service.engine.advice import AdvisedConfig, Shell
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import to_shorthand
-from service.engine.measured import speed_at
 from service.engine.measured.identity import short_name
+from service.engine.measured.summary import speed_at
 from service.errors import WrongKey
 from service.flows.advice import advise
 from service.flows.measuring import validated

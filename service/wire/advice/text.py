@@ -22,7 +22,7 @@ from service.engine.advice import (
     VersusMine,
     WhatIf,
 )
-from service.engine.measured import speed_at
+from service.engine.measured.summary import speed_at
 from service.engine.planner.explaining.comparison import gain_text
 from service.wire.advice.advice import Advice, Card
 from service.wire.advice.card import (

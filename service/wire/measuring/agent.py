@@ -14,7 +14,8 @@ from msgspec import Meta
 
 from service.engine.config import Engine
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import MAX_GPUS, RunFlags
 from service.wire.measuring.hosts import Sha256, Visibility
 from service.wire.measuring.runs import DeviceUse

@@ -11,8 +11,9 @@ from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.config import Engine
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
 from service.engine.measured.identity import MatchKind
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 
 RunState: TypeAlias = Literal["queued", "leased", "running", "succeeded", "failed", "cancelled"]

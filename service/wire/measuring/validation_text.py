@@ -11,7 +11,8 @@ from statistics import median
 
 from service.engine.check.compare import tps_text
 from service.engine.check.report import Compared
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.wire.measuring.runs import Run, RunOutcome, Validation
 from service.wire.plain_text import wrapped
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.measured import Prediction
+from service.engine.measured.roofline import Prediction
 from service.wire.results.results import Result
 
 SCHEMA_VERSION = 1

@@ -13,7 +13,9 @@ from service.engine.check import compare_predicted
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure, MeasuredRow, measured_speed, spread
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import measured_speed, spread
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import RunFile
 from service.wire.measuring.runs import DeviceUse, RunOutcome, TrustTier

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.advice import SpeedPoint
-from service.engine.measured import speed_at
+from service.engine.measured.summary import speed_at
 from service.wire.plain_text import clean, wrapped
 from service.wire.results.submissions import Preview
 

@@ -13,7 +13,7 @@ from service.engine.check import Compared
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Hardware
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.engine.submission import Tool
 from service.wire.advice.advice import HardwareText, RepoText, RevisionText

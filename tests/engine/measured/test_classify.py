@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.config import Engine
-from service.engine.measured import Failure, FailureKind, classify
+from service.engine.measured.classify import Failure, FailureKind, classify
 from tests.engine_replay import failure, failures
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.engine.measured import MeasuredRow
 from service.engine.measured.doubts import doubt_of, elsewhere, same_figures
+from service.engine.measured.rows import MeasuredRow
 from tests.speeds import point
 
 PERF = Path(__file__).parents[2] / "data" / "perf.jsonl"

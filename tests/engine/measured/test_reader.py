@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.measured import MeasuredRow, Reader, classify, memory_of
-from service.engine.measured.reader import MAX_ROWS
+from service.engine.measured.classify import classify
+from service.engine.measured.reader import MAX_ROWS, Reader
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import memory_of
 from tests.engine_replay import failures
 
 DATA = Path(__file__).parents[2] / "data"

@@ -7,7 +7,8 @@ from bench import runs
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.measured import MeasuredRow, bounding_rig, most_pp, most_tg, require_possible
+from service.engine.measured.roofline import bounding_rig, most_pp, most_tg, require_possible
+from service.engine.measured.rows import MeasuredRow
 from tests import rigs
 from tests.models import build
 

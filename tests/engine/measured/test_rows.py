@@ -1,6 +1,6 @@
 """Speeds are computed from raw times."""
 
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 
 
 def test_speeds_come_from_the_raw_times_of_each_repeat() -> None:

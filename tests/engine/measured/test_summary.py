@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check import compare_predicted
 from service.engine.logs import LogBuffers
-from service.engine.measured import MeasuredRow, Reader, agreed, measured_speed, memory_of, speed_at, spread
-from service.engine.measured.summary import UNKNOWN_SPREAD
+from service.engine.measured.reader import Reader
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import UNKNOWN_SPREAD, agreed, measured_speed, memory_of, speed_at, spread
 
 LOGS = Path(__file__).parents[2] / "data" / "engine_logs"
 

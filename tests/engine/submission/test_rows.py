@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput
-from service.engine.measured import MeasuredRow, Reader
+from service.engine.measured.reader import Reader
+from service.engine.measured.rows import MeasuredRow
 from service.engine.reduction import reduced
 from service.engine.submission import disagreement, read_paste
 from tests.engine.submission.pastes import (

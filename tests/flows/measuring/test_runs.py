@@ -11,7 +11,10 @@ import msgspec
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, Prediction, model_identity
+from service.engine.measured.classify import Failure
+from service.engine.measured.identity import model_identity
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows.context import Context

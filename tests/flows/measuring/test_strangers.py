@@ -9,7 +9,8 @@ import pytest
 
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Gpu, Hardware
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.errors import LeaseLost, NoHost
 from service.flows.accounts import Caller
 from service.flows.advice import advise

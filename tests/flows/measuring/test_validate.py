@@ -12,7 +12,8 @@ import pytest
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, EngineChoice
 from service.engine.hardware import Hardware, Ram
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.errors import (
     AdviceNotFound,
     HostNotFound,

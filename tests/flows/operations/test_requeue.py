@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure
+from service.engine.measured.classify import Failure
 from service.flows.context import Context
 from service.flows.measuring import runs as flow
 from service.flows.operations.requeue import Requeued, requeue

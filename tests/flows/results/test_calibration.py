@@ -7,7 +7,8 @@ import pytest
 
 from service.engine.calibration import shipped
 from service.engine.catalogue import engine_devices, resolve
-from service.engine.measured import MeasuredRow, Prediction
+from service.engine.measured.roofline import Prediction
+from service.engine.measured.rows import MeasuredRow
 from service.engine.memory import place
 from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import RunFlags, to_flags

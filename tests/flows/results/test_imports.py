@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
-from service.engine.measured import Prediction
+from service.engine.measured.roofline import Prediction
 from service.flows.context import Context
 from service.flows.results import dumps, imports
 from service.flows.results.imports import Imported, import_results

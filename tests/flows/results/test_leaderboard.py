@@ -9,7 +9,8 @@ import pytest
 
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, Prediction
+from service.engine.measured.classify import Failure
+from service.engine.measured.roofline import Prediction
 from service.errors import NotOnBoard, ResultNotFound
 from service.flows.context import Context
 from service.flows.results import leaderboard, read_results

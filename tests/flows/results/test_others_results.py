@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.advice import SpeedPoint
 from service.engine.hardware_text import parse_hardware
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.advice import advise
 from service.flows.context import Context

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput, UnknownHardware
-from service.engine.measured import MeasuredRow
+from service.engine.measured.rows import MeasuredRow
 from service.errors import IdempotencyKeyReused, NotAllowed
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context

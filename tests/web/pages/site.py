@@ -16,7 +16,8 @@ from redis import Redis
 from service.engine.advice import AdviceBody
 from service.engine.check.learning import Difference, Lesson, Subject
 from service.engine.hardware import Assumption
-from service.engine.measured import Failure, Prediction
+from service.engine.measured.classify import Failure
+from service.engine.measured.roofline import Prediction
 from service.flows.accounts import hashed
 from service.flows.context import Context
 from service.queue.embedded import EmbeddedValkey

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.measured import Failure
+from service.engine.measured.classify import Failure
 from service.wire.measuring.agent import LeasedRun
 from tests.workers.agent.documents import DOCUMENT
 from workers.agent.askers import ASKERS, approve, read, require_welcome

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.engine.measured import Failure
+from service.engine.measured.classify import Failure
 from service.wire.measuring.agent import RunDocument, RunFile
 from tests.local_hub import Blob, Fault, LocalHub, Repo, commit_of
 from tests.workers.agent.documents import DOCUMENT

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.classify import Failure
+from service.engine.measured.rows import MeasuredRow
 from service.wire.measuring.agent import Report, RunDocument
 from tests.workers.agent.fake_service import HOST, Answer, FakeService, enrolled, fake_service, problem
 from tests.workers.agent.machines import SHARDS, look_again, make_machine

@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.config import Engine
-from service.engine.measured import MeasuredRow, agreed
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import agreed
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import MAX_LOG_CHARACTERS, RunDocument, RunFile
 from service.wire.measuring.hosts import EngineBuild

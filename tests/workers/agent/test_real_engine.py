@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.engine.measured import classify
+from service.engine.measured.classify import classify
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import RunDocument, RunFile
 from tests.tiny_model import write_tiny_model

@@ -22,7 +22,8 @@ from sqlalchemy import Engine
 
 from service.engine.gguf import Tensor
 from service.engine.gguf.write import header_bytes
-from service.engine.measured import Prediction, model_identity
+from service.engine.measured.identity import model_identity
+from service.engine.measured.roofline import Prediction
 from service.engine.run_flags import RunFlags
 from service.flows.accounts import caller_of
 from service.flows.context import utc_now

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, NamedPick, Reason, SpeedPoint
 from service.engine.goal import Goal
-from service.engine.measured import speed_at
 from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
+from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
 from service.engine.planner.ranking.rank import together_factor
 from service.engine.planner.ranking.utility import Figures, cost
