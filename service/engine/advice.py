@@ -143,6 +143,24 @@ class NamedPick(msgspec.Struct, frozen=True, kw_only=True):
     next_better: str | None = None
 
 
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A config run in another way, which others measured and nobody on this machine: so it is no config of its own.
+
+    `drafting`: with the file's next-token layers (MTP); `expert-cache`: all experts in RAM, those in use on the GPU
+    too. `server`, `powershell`: the complete command; `devices`: its memory, by the same model as the config's.
+    `times`: its tokens a second over the config's, lowest and highest as published; `tg_tps`: that of the config at
+    the goal's depth.
+    """
+
+    name: Literal["drafting", "expert-cache"]
+    server: str
+    powershell: str
+    devices: list[DeviceMemory]
+    times: tuple[float, float]
+    tg_tps: tuple[float, float]
+    basis: str
+
+
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """How a speed compares with another: `tps` more tokens per second (negative: fewer), `times` as fast.
 
@@ -257,6 +275,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `at_once`: of as many requests as the goal has at once, None for one. `build`: of the engine, that figures and
     spelling are for.
     `is_mine`: it is the command in use, which nothing found beats. `pick`: what it was picked as, None for the others.
+    `proposals`: other ways to run it, which others measured.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
     `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
     """
@@ -291,6 +310,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     versus_mine: VersusMine | None = None
     pick: NamedPick | None = None
     at_once: AtOnce | None = None
+    proposals: list[Proposal] = []
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,15 +21,14 @@ from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.memory import Memory, predict_memory, report
 from service.engine.memory.graphs import share_graphs
-from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
 from service.engine.planner.explaining.answer import drive_headline, goal_assumptions, headline, refusal
-from service.engine.planner.explaining.commands import Files, commands
+from service.engine.planner.explaining.commands import Files, lines_of
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
-from service.engine.planner.explaining.expert_cache import with_expert_cache
 from service.engine.planner.explaining.hints import with_hints
 from service.engine.planner.explaining.picked import with_picks
+from service.engine.planner.explaining.proposals import Source, with_proposals
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
@@ -55,7 +54,6 @@ from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import rig_of_command
 from service.engine.speed import milliseconds, predict_speed, speed_point
 from service.engine.speed.at_once import at_once
-from service.engine.units import MIB
 from service.engine.versions import versions
 
 
@@ -104,7 +102,9 @@ def advise(
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
-    configs = with_picks(with_expert_cache(with_hints(configs, ranked, rig), ranked), ranked, picked, outcomes)
+    sources = [Source(variant.files, constraints.models_dir) for variant in variants]
+    configs = with_proposals(with_hints(configs, ranked, rig), ranked, sources)
+    configs = with_picks(configs, ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
     if not configs and (read := best_from_drive(outcomes, wanted)):
@@ -244,13 +244,7 @@ def _config(
     devices, limits = problem.devices, problem.limits
     run = contender.fitted.run
     table = device_table(predict_memory(run), devices, limits.reserve, rig)
-    left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(table[-1])
-    # today's builds, whose defaults these are: what keeps the server within the RAM that is left, as it runs
-    bounded = (
-        () if problem.build and problem.build.date else bounds(engine, growth_of(engine, variant.model, flags), left)
-    )
-    where = constraints.models_dir
-    lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
+    lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1])
     depths = sorted({0, goal.depth // 2, goal.depth})
     together = None
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
@@ -320,11 +314,6 @@ def _drive_config(
         reasons=[*why, *one.reasons],
         notes=[one.note, *config.notes],
     )
-
-
-def _left_of(host: DeviceMemory) -> int:
-    """The bytes of RAM that a server may take as it runs."""
-    return int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
 
 
 def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:

@@ -27,7 +27,7 @@ from service.web.services import AppServices
 from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.card import SHELLS, card_of, fact_of, fact_words, shell_of, speed_words
 from service.wire.advice.files import files_of
-from service.wire.advice.text import how, standing, state_text
+from service.wire.advice.text import how, proposal_words, standing, state_text
 from service.wire.measuring.validation_text import headline
 
 _REFRESH_SECONDS = 3  # of a browser without scripts
@@ -62,6 +62,7 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
         validations=[(v, headline(v)) for v in reversed(validations)],
         how=how,
         standing=standing,
+        proposal_words=proposal_words,
         speed_at=speed_at,
     )
     response.headers["Vary"] = "User-Agent"

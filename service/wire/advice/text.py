@@ -15,6 +15,7 @@ from service.engine.advice import (
     Commands,
     DeviceMemory,
     Mine,
+    Proposal,
     Refusal,
     Shell,
     SpeedPoint,
@@ -223,12 +224,30 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     shown = 0 if form.brief else _SHORT_REASONS
     for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
+    for proposal in () if form.brief else config.proposals:
+        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else ': see the full text'}")
+        yield from _proposed(proposal, form) if form.full else ()
     for note in config.notes:
         yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
             yield from wrapped(config.versus_next)
+
+
+def proposal_words(proposal: Proposal) -> str:
+    """Return what a proposal is, and what it may give."""
+    (low, high), (slow, fast) = proposal.times, proposal.tg_tps
+    gain = f"{low:g} to {high:g} times the tokens a second as published, here {slow:.0f} to {fast:.0f} t/s"
+    return f"worth a measurement, {_PROPOSED[proposal.name]}: {gain}"
+
+
+def _proposed(proposal: Proposal, form: _Form) -> Iterator[str]:
+    """Whose figures those are, the complete command, and its memory."""
+    yield from form.lines(f"  {proposal.basis}")
+    line = proposal.powershell if form.target_shell == "powershell" else proposal.server
+    yield from folded(line, form.target_shell, WIDTH)
+    yield from device_table(proposal.devices)
 
 
 def _title(config: AdvisedConfig) -> str:
@@ -238,6 +257,10 @@ def _title(config: AdvisedConfig) -> str:
     return f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{active}, {config.strategy}"
 
 
+_PROPOSED = {
+    "drafting": "with drafts of the file's next-token layers (MTP)",
+    "expert-cache": "with all experts in RAM and those in use on the GPU too (--moe-cache-mib)",
+}
 _BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
 
 

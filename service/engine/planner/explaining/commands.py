@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.advice import Commands, OldestBuild
+from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
 from service.engine.commands import render
 from service.engine.commands.building import build_line
@@ -18,8 +18,11 @@ from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
+from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
+from service.engine.planner.ranking.rank import Contender
 from service.engine.run.binding import prefix_of
+from service.engine.units import MIB
 
 MODELS_DIR = "models"
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -54,18 +57,18 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
 
 def commands(
     engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None,
-    asked: Build | None = None, bounds: Sequence[str] = (),
+    asked: Build | None = None, server_options: Sequence[str] = (),
 ) -> Commands:  # fmt: skip
     """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build.
 
-    `asked`: the build in use, in whose spelling they are; then no line for building one is given. `bounds`: options of
-    the server alone, which bound what it takes as it runs.
+    `asked`: the build in use, in whose spelling they are; then no line for building one is given. `server_options`: of
+    the server alone.
     """
     stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix = prefix_of(flags.numa)
-    bounded = msgspec.structs.replace(flags, other=(*flags.other, *bounds))
+    bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
@@ -81,6 +84,26 @@ def commands(
         oldest_build=oldest,
         older=None if stated else _older(engine, flags, oldest, path, env, prefix),
     )
+
+
+def lines_of(
+    contender: Contender, flags: Flags, files: Files, models_dir: str | None, host: DeviceMemory
+) -> Commands:  # fmt: skip
+    """Return the lines of a contender with these flags; `host`: the memory that they take of RAM.
+
+    With today's builds, whose defaults are known, the server is bounded to what RAM is left, as it runs.
+    """
+    problem, engine, model = contender.problem, contender.engine, contender.problem.model
+    left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(host)
+    stated = problem.build is not None and problem.build.date is not None
+    bounded = () if stated else bounds(engine, growth_of(engine, model, flags), left)
+    cards = contender.candidate.cards
+    return commands(engine, model, flags, files, problem.rig, cards, models_dir, problem.build, bounded)
+
+
+def _left_of(host: DeviceMemory) -> int:
+    """The bytes of RAM that a server may take as it runs."""
+    return int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
 
 
 def _folder(path: str) -> str:

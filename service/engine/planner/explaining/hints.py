@@ -1,13 +1,4 @@
-"""What would make the first config better: drafting with its next-token layers (MTP), a measurement, idle cards.
-
-Drafting is never in a command: how many drafted tokens are accepted depends on the text. What others measured with one
-request at a time is in tests/data/drafting.jsonl: dense models whole on GPUs, 53 pairs of runs by 37 owners, four of
-five between `DENSE`; on Apple's GPUs two pairs. Mixtures: three pairs, and pulls 24868 and 26534 of llama.cpp with one
-drafted token, between `_MIXTURE`. With weights in RAM: mixtures 0.6 to 0.9 times (ik_llama.cpp pull 1513), 1.0 to 1.1
-(ik_llama.cpp pull 2250, llama.cpp pull 26534) and 1.15 to 1.3 times (llama.cpp pull 27917); a dense model 1.7 and 2.0
-(one owner), and with the next-token layer itself in RAM 0.3 times (unsloth pull 8875). By four requests at once the
-gain is gone (rule 5 of sudoingX/qwen38-mtp).
-"""
+"""What would make the first config better: a measurement, and its idle cards."""
 
 from __future__ import annotations
 
@@ -17,72 +8,22 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, Reason, SpeedPoint
-from service.engine.commands import parse
-from service.engine.engines import engine_spec
 from service.engine.hardware import Rig
 from service.engine.measured.nearby import Nearness, Observation, corrected
 from service.engine.planner.ranking.rank import Contender
-from service.engine.rules import case_of
-from service.engine.units import GIB, MIB
 
 _WIDE = 1.65  # highest over lowest TG, beyond that of cards that many published: from here on it is worth a measurement
 _WORTH = 0.85  # of the interval, in logarithms: a smaller one than that has to be left
-DENSE, _MIXTURE = (1.4, 2.2), (1.0, 1.4)  # times the tokens a second
 _NOTICED = 0.05  # per cent of perplexity
-_FEW = 3  # requests at once: with more, drafting gained nothing
 _OUTPUT_SHARE = 0.25  # of a micro-batch: the tokens that llama-sweep-bench generates after each of its prompts
 
 
 def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> list[AdvisedConfig]:
-    """Return the configs, the first with what drafting, measuring it and its idle cards would give."""
+    """Return the configs, the first with what measuring it and its idle cards would give."""
     if not configs:
         return []
-    hints = (_drafting(ranked[0], configs[0]), _worth_measuring(configs[0]), _idle_cards(configs, ranked, rig))
+    hints = (_worth_measuring(configs[0]), _idle_cards(configs, ranked, rig))
     return [replace(configs[0], reasons=[*configs[0].reasons, *filter(None, hints)]), *configs[1:]]
-
-
-def _drafting(contender: Contender, config: AdvisedConfig) -> Reason | None:
-    """What to do with next-token layers under a config; None where the file has none, or the engine no graph.
-
-    What drafting takes is what `check` predicts of the config's command with its options.
-    """
-    model, engine, problem = contender.problem.model, contender.engine, contender.problem
-    options = engine_spec(engine).commands.drafting.get(model.architecture)
-    if not model.n_layer_nextn or options is None:
-        return None
-    if (why := _why_not(contender)) is not None:
-        return Reason("drafting-left-out", f"the file's next-token layers (MTP) stay unused: {why}")
-    command = f"{config.commands.server} {options}"
-    build = problem.build.date if problem.build else None
-    table = case_of(parse(command, engine, build=build), model, problem.rig, command, "cuda").table
-    more = sum(row.total_high_mib - now.total_high_mib for row, now in zip(table[:-1], config.devices, strict=False))
-    kept = [row.free_mib - one / MIB for row, one in zip(table, problem.limits.reserve, strict=False)]
-    size = f"up to {more * MIB / GIB:.1f} GiB more on the GPU{'s' * (len(table) > 2)}"
-    what = "the file's next-token layers (MTP)"
-    if not all(row.fits for row in table) or min(kept, default=0) < 0:
-        return Reason("drafting-left-out", f"drafting with {what} takes {size}: too much here")
-    low, high = _MIXTURE if model.moe_layers else DENSE
-    tg = contender.speed.tg.expected
-    gains = f"published: {low:g} to {high:g} times the tokens a second, here {low * tg:.0f} to {high * tg:.0f} t/s"
-    if not model.moe_layers and options.endswith("=1"):
-        gains = f"published, with two drafted tokens or more: {low:g} to {high:g} times the tokens a second"
-    return Reason("drafting", f"worth a try: {options} drafts with {what} and takes {size}; {gains}")
-
-
-def _why_not(contender: Contender) -> str | None:
-    """Why next-token layers are better not used with a config; None where published runs gained by them."""
-    model, rig = contender.problem.model, contender.problem.rig
-    if contender.candidate.strategy != "all on GPU":
-        found = "0.6 to 1.3" if model.moe_layers else "0.3 to 2"
-        return (
-            f"with weights in RAM, published runs that drafted with them had {found} times the tokens a second, so "
-            "measure before you add them"
-        )
-    if any(rig.cards[card].backend == "metal" for card in contender.candidate.cards):
-        return "on Apple's GPUs, the two published pairs of runs gained 0 and 6 % by them"
-    if contender.problem.goal.parallel > _FEW:
-        return "they gain nothing by four requests at once"
-    return None
 
 
 def _worth_measuring(config: AdvisedConfig) -> Reason | None:
