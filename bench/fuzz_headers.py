@@ -29,7 +29,9 @@ import msgspec
 from bench.soak import keep
 from bench.stamp import stamp
 from service.engine.errors import AdvisorError
-from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, parse_header
+from service.engine.gguf.header import Header
+from service.engine.gguf.jump import Doubt, LargeArray
+from service.engine.gguf.parser import HeaderParser, parse_header
 from service.engine.gguf.window import NeedMore
 
 SLOW_SECONDS, MOST_MIB = 1.0, 64

@@ -33,7 +33,8 @@ from service.engine.commands.render import render
 from service.engine.config import CPU
 from service.engine.engines import engine_spec
 from service.engine.hardware import Hardware
-from service.engine.logs import LogBuffers, MeasuredSpeed
+from service.engine.logs.read import LogBuffers
+from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import to_flags
 from service.engine.speed.fitting import Fit

@@ -28,8 +28,10 @@ from typing import NamedTuple
 import httpx
 
 from bench.stamp import stamp
-from service.engine.gguf import MAX_HEADER_BYTES, Header, NeedMore, merge_shards, parse_header
 from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import Header, merge_shards
+from service.engine.gguf.parser import MAX_HEADER_BYTES, parse_header
+from service.engine.gguf.window import NeedMore
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
 from service.hub.references import parse_repo_reference

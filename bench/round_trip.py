@@ -30,7 +30,8 @@ from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.memory import Memory, predict_memory
-from service.engine.rules import case_of, findings
+from service.engine.rules.all_rules import findings
+from service.engine.rules.case import case_of
 from service.engine.run.resolved import resolve_run
 from service.engine.units import MIB
 

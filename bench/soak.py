@@ -17,12 +17,13 @@ from pathlib import Path
 from bench.stamp import stamp
 from service.engine.commands import parse
 from service.engine.errors import AdvisorError
-from service.engine.gguf import NeedMore, parse_header
+from service.engine.gguf.parser import parse_header
+from service.engine.gguf.window import NeedMore
 from service.engine.hardware_text import parse_hardware
-from service.engine.logs import read_log
+from service.engine.logs.read import read_log
 from service.engine.model import build_model
 from service.engine.overrides import matching
-from service.engine.submission import read_paste
+from service.engine.submission.reading import read_paste
 from service.hub.references import parse_repo_reference
 from tests.models import gguf_bytes
 

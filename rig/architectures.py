@@ -17,7 +17,7 @@ from typing import Any
 
 from rig.measure import Run, differences, predicted, run_engine
 from service.engine.errors import AdvisorError
-from service.engine.gguf import MAX_HEADER_BYTES, parse_header
+from service.engine.gguf.parser import MAX_HEADER_BYTES, parse_header
 from service.engine.model import build_model
 
 CARDS = (8000, 8000)

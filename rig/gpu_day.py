@@ -35,7 +35,7 @@ from service.engine.config import CPU, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.measure import copy_gbs, ram_read_gbs
 from service.wire.measuring.agent import RunDocument, RunFile

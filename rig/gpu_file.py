@@ -14,7 +14,7 @@ import msgspec
 from rig.gpu_plan import Step
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.reduction import reduced
 from service.wire.measuring.hosts import EngineBuild

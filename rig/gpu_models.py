@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.ggml_types import GgmlType, type_named
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from tests.models import ALIGNMENT, build_header, gguf_files
 
 Bytes = NDArray[np.uint8]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from scripts import live_bots
 from scripts.live_bots import Finding
 from service.engine.errors import AdvisorError
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.addresses import ENDPOINT
 from service.hub.client import Hub
 from service.hub.errors import RepoGated, RepoNotFound

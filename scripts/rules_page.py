@@ -6,8 +6,8 @@ from pathlib import Path
 
 from service.engine.builds import today
 from service.engine.config import ENGINES
-from service.engine.rules import Rule, all_rules
-from service.engine.rules.rule import WORTH_SAYING
+from service.engine.rules.all_rules import all_rules
+from service.engine.rules.rule import WORTH_SAYING, Rule
 
 GUIDE = Path(__file__).parent.parent / "docs" / "offloading.md"
 _INTRODUCTION = """\

@@ -14,7 +14,7 @@ from service.engine.commands import parse
 from service.engine.config import Allocator, Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import LeastBytes, Memory, least_memory
-from service.engine.rules import Case, case_of
+from service.engine.rules.case import Case, case_of
 from service.engine.units import MIB
 from tests.models import build
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from service.engine.builds import Build, resolve_build
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
-from service.engine.gguf import Header, Tensor
+from service.engine.gguf.header import Header, Tensor
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec

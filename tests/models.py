@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from service.engine.ggml_types import tensor_bytes, type_named
-from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
 from tests.shapes import OLD_FILES, SHAPES, Shape

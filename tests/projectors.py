@@ -6,8 +6,8 @@ Shapes: google/gemma-3-12b-it config.json (vision_config); names: llama.cpp gguf
 from __future__ import annotations
 
 from service.engine.ggml_types import tensor_bytes
-from service.engine.gguf import Header, Tensor
 from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import Header, Tensor
 
 _N_LAYER, _N_EMBD, _N_FF, _N_TEXT = 27, 1152, 4304, 3840
 

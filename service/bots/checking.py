@@ -13,9 +13,9 @@ from service.bots.words import check_words, command_in, is_log, measured_speeds,
 from service.engine.commands import changed, parse
 from service.engine.commands.shell import split_commands
 from service.engine.errors import InvalidInput
+from service.engine.finding import Finding
 from service.engine.logs.read import MAX_LOG
 from service.engine.reduction import reduced
-from service.engine.rules import Finding
 from service.flows.advice.check import check_command
 from service.wire.advice.check import Checked, CheckRequest
 from service.wire.advice.check_text import check_lines

@@ -10,7 +10,8 @@ import msgspec
 from service.bots.vocabulary import NAMES
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput
-from service.engine.logs import MeasuredSpeed, read_log
+from service.engine.logs.read import read_log
+from service.engine.logs.requests import MeasuredSpeed
 from service.engine.reduction import reduced
 from service.flows.advice.command_model import repo_in_command
 from service.wire.bots import Ask, SharedMessage

@@ -20,7 +20,7 @@ import msgspec
 from service.engine.commands import ParsedCommand
 from service.engine.commands.render import launch
 from service.engine.errors import InvalidInput
-from service.engine.gguf import ArraySummary
+from service.engine.gguf.header import ArraySummary
 from service.engine.gguf.write import Value, data_bytes, header_bytes, tokenizer
 from service.engine.model import Model
 from workers.agent.engines import options_of

@@ -19,14 +19,14 @@ from service.engine.commands.render import bash, launch
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.logs import MeasuredSpeed
+from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.agreement import Phase
 from service.engine.measured.identity import match_kind
 from service.engine.measured.nearby import FARTHEST, Nearness, Observation
 from service.engine.measured.rows import MeasuredRow
 from service.engine.planner.ranking.measured import rerank, with_nearby_results
 from service.engine.run_flags import to_flags
-from service.engine.submission import read_paste
+from service.engine.submission.reading import read_paste
 from service.flows.advice.check_direct import check_directly
 from service.settings import Settings
 from service.wire.advice.advice import Advice

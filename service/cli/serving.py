@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from service.engine.errors import InvalidInput
-from service.engine.logs import MeasuredSpeed
-from service.engine.logs.requests import Request, read_requests, speeds_of, without_words
+from service.engine.logs.requests import MeasuredSpeed, Request, read_requests, speeds_of, without_words
 
 if TYPE_CHECKING:
     from service.engine.check.report import Compared

@@ -14,7 +14,7 @@ from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
     from service.cli.remote import Service
-    from service.engine.submission import Reading
+    from service.engine.submission.reading import Reading
     from service.wire.results.submissions import Preview, Submission
 
 _MAX_PASTE = 1 << 20
@@ -123,7 +123,7 @@ def _figures(text: str) -> Reading | None:
     """Return what a server's or chat's log says; None for a benchmark's. Nothing that anybody wrote to a model leaves
     this machine, so one that cannot be read is refused here (InvalidInput)."""
     from service.engine.logs.requests import read_requests
-    from service.engine.submission import read_paste
+    from service.engine.submission.reading import read_paste
 
     try:
         said = read_paste(text)

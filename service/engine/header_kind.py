@@ -6,7 +6,7 @@ MODEL_ARCH); a drafter of next-token layers has those alone, without the model's
 
 from __future__ import annotations
 
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 
 _TYPES = {
     "adapter": "an adapter (LoRA)", "mmproj": "a projector for images or sound", "imatrix": "an importance matrix",

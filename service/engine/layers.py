@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.architectures import architecture
 from service.engine.errors import UnsupportedModel
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.metadata import MetadataReader
 from service.engine.tensor_names import is_expert, layer_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from service.engine.errors import UnsupportedModel
-from service.engine.gguf import Header, MetadataValue
+from service.engine.gguf.header import Header, MetadataValue
 
 
 class MetadataReader:

@@ -13,7 +13,7 @@ import msgspec
 from service.engine.architectures import architecture
 from service.engine.errors import UnsupportedModel
 from service.engine.ggml_types import is_known
-from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer, read_layers
 from service.engine.metadata import MetadataReader, as_int
 from service.engine.overrides import Match, matching

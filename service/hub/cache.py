@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 
 _SHAPE = "headers-1"  # raised when the same file would be parsed to something else
 _encode = msgspec.msgpack.Encoder().encode

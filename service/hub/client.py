@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
 from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import HeaderCache, NoCache, ReadSlot, ReadSlots, RepoReader

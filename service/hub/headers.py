@@ -18,7 +18,9 @@ from urllib.parse import quote
 
 from service.counting import count
 from service.engine.errors import InvalidHeader, TruncatedHeader
-from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
+from service.engine.gguf.header import Header, merge_shards
+from service.engine.gguf.jump import Doubt, LargeArray
+from service.engine.gguf.parser import HeaderParser
 from service.hub.errors import HubBusy, RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, Variant
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from service.engine.errors import InvalidHeader, InvalidInput
-from service.engine.gguf import Header, merge_shards
+from service.engine.gguf.header import Header, merge_shards
 from service.hub.errors import RepoTooLarge, RepoWithoutGguf
 from service.hub.file_kinds import is_gguf, without_suffix
 from service.hub.headers import header_of_file

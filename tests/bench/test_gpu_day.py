@@ -30,7 +30,7 @@ from service.cli import main as advisor
 from service.engine.commands import render
 from service.engine.config import Engine
 from service.engine.hardware import Gpu, Hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.run_flags import to_flags
 from tests.models import build, write_gguf
 

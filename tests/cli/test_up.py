@@ -26,7 +26,7 @@ from service.cli.serving import Watch
 from service.cli.up import _offer, _told
 from service.detect import detect
 from service.engine.commands.config_files import launch_of
-from service.engine.submission import read_paste
+from service.engine.submission.reading import read_paste
 from service.settings import load_settings
 from service.wire.advice.check import BatchCase
 from service.wire.results.submissions import Submission

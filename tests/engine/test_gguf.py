@@ -18,18 +18,10 @@ from hypothesis import strategies as st
 
 from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader, UnsupportedModel
 from service.engine.ggml_types import type_named
-from service.engine.gguf import (
-    MAX_HEADER_BYTES,
-    MAX_KEPT,
-    MAX_TEXT_BYTES,
-    ArraySummary,
-    Header,
-    HeaderParser,
-    NeedMore,
-    merge_shards,
-    parse_header,
-)
 from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import ArraySummary, Header, merge_shards
+from service.engine.gguf.parser import MAX_HEADER_BYTES, MAX_KEPT, MAX_TEXT_BYTES, HeaderParser, parse_header
+from service.engine.gguf.window import NeedMore
 from service.engine.model import build_model
 from tests.models import build_header, gguf_bytes, gguf_files
 from tests.sampling import examples

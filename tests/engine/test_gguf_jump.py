@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.errors import InvalidHeader
-from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, parse_header
-from service.engine.gguf.jump import SMALLEST
+from service.engine.gguf.header import Header
+from service.engine.gguf.jump import SMALLEST, Doubt, LargeArray
+from service.engine.gguf.parser import HeaderParser, parse_header
 
 U32, I32, STRING, ARRAY = 4, 5, 8, 9
 _SPARE = 1 << 10

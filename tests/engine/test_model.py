@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from service.engine.errors import UnsupportedModel
-from service.engine.gguf import Header, MetadataValue
+from service.engine.gguf.header import Header, MetadataValue
 from service.engine.model import Model, build_model
 from tests.models import build
 

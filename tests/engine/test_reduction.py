@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.commands import parse
-from service.engine.logs import read_log
+from service.engine.logs.read import read_log
 from service.engine.reduction import reduced
 
 DATA = Path(__file__).parents[1] / "data"

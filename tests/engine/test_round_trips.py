@@ -26,7 +26,7 @@ from jsonschema import Draft7Validator
 from bench.judgment import QUESTIONS, answer, variants_of
 from service.engine.advice import AdvisedConfig
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.commands import parse
 from service.engine.commands.config_files import config_file
 from service.engine.commands.read_files import only_command

@@ -11,7 +11,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from service.engine.errors import InvalidHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.flows.context import Context
 from service.hub.cache import FileCache
 from service.hub.client import Hub

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.engine.gguf import Header
 from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import Header
 from service.hub.client import Hub
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.models import build_header, gguf_bytes, shard_name

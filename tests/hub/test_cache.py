@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from service.engine.gguf import ArraySummary, Header, Tensor
+from service.engine.gguf.header import ArraySummary, Header, Tensor
 from service.hub.cache import FileCache
 from service.hub.client import Hub
 from service.hub.references import parse_repo_reference

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.engine.errors import TruncatedHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.client import Hub
 from service.hub.errors import HubRateLimited, HubReplyRefused, HubUnauthorised, HubUnavailable, RepoNotFound
 from service.hub.listing import ListingLimits, RepoFile, RepoListing, Variant

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.errors import InvalidHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.client import Hub
 from service.hub.listing import RepoListing
 from service.hub.references import parse_repo_reference

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.model import build_model
 from service.hub.client import Hub
 from service.hub.errors import RepoGated, RepoTooLarge

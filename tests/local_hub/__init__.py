@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import TracebackType
 
-from service.engine.gguf import Header, merge_shards, parse_header
+from service.engine.gguf.header import Header, merge_shards
+from service.engine.gguf.parser import parse_header
 from service.hub.listing import RepoFile
 from service.hub.variants import find_variants
 from tests.local_hub.blobs import Blob, WholeFile

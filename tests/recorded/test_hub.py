@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.engine.errors import AdvisorError
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.client import Hub
 from service.hub.listing import ListingLimits
 from service.hub.references import RepoReference

@@ -14,7 +14,7 @@ from rig.gpu_plan import Machine, estimate, plan
 from service.engine.commands import parse, render
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import tensor_bytes, type_named
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.run_flags import to_flags
 from service.wire.measuring.agent import RunDocument, RunFile
 from tests.models import build

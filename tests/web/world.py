@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import delete, insert, select
 
 from service.engine.errors import AdvisorError, InvalidHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.errors import describe
 from service.flows.advice.requests import parse_request, request_key
 from service.flows.context import Context, utc_now

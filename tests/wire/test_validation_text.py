@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.errors import AdvisorError
-from service.engine.gguf import HeaderParser
+from service.engine.gguf.parser import HeaderParser
 from service.wire.measuring.hosts import MAX_MODELS, ModelFile
 from workers.agent.local import LocalModel
 from workers.agent.policy import Policy, folder

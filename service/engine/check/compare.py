@@ -10,9 +10,11 @@ import msgspec
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.estimate import Estimate
-from service.engine.logs import LogBuffers, LogReading, MeasuredSpeed
+from service.engine.finding import Finding
+from service.engine.logs.read import LogBuffers, LogReading
+from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.summary import speed_at
-from service.engine.rules import Case, Finding
+from service.engine.rules.case import Case
 
 _PARTS = ("weights", "kv", "compute", "output")
 _UNITS = {"pp": "t/s", "tg": "t/s"}

@@ -16,8 +16,9 @@ from service.engine.check.compare import compare_buffers
 from service.engine.check.report import Compared
 from service.engine.commands import draft_of, projector_of
 from service.engine.config import CPU, Engine
-from service.engine.logs import LogReading
-from service.engine.rules import Case, Finding
+from service.engine.finding import Finding
+from service.engine.logs.read import LogReading
+from service.engine.rules.case import Case
 
 Part: TypeAlias = Literal["weights", "kv", "compute", "output", "graph_splits"]
 Place: TypeAlias = Literal["card", "CPU"]

@@ -8,8 +8,8 @@ import msgspec
 
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.config import Engine
+from service.engine.finding import Finding
 from service.engine.hardware import Assumption
-from service.engine.rules import Finding
 from service.engine.run.effective import EffectiveFlag
 
 

@@ -12,11 +12,15 @@ from service.engine.commands import ParsedCommand, parse
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
+from service.engine.finding import Finding
 from service.engine.hardware import Assumption, Rig
-from service.engine.logs import MeasuredSpeed, read_log
+from service.engine.logs.read import read_log
+from service.engine.logs.requests import MeasuredSpeed
 from service.engine.model import Model
 from service.engine.planner.pricing.support import unsupported
-from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, case_of, findings, in_order
+from service.engine.rules.all_rules import findings, in_order
+from service.engine.rules.case import Case, case_of
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.effective import effective_flags
 from service.engine.speed import speed_point
 from service.engine.units import mib

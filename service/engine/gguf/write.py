@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from service.engine.ggml_types import type_named
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 
 ALIGNMENT = 32
 CHAT_TEMPLATE = (

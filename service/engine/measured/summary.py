@@ -13,8 +13,7 @@ import msgspec
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
 from service.engine.goal import Goal
-from service.engine.logs import LogBuffers, read_log
-from service.engine.logs.read import MAX_LOG
+from service.engine.logs.read import MAX_LOG, LogBuffers, read_log
 from service.engine.measured.rows import MeasuredRow, merged
 
 SPREAD_AIM = 0.035

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from service.engine.config import Placement
 from service.engine.engines import engine_spec
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model

@@ -12,7 +12,7 @@ import msgspec
 
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.memory.graph import cuda_row_padding
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.predict import MemoryPrediction, predict_memory

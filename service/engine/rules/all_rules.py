@@ -11,17 +11,7 @@ import msgspec
 from service.engine.config import ENGINES
 from service.engine.engines import engine_rules
 from service.engine.finding import Finding
-from service.engine.rules import (
-    batches,
-    companions,
-    fitting,
-    host,
-    overrides,
-    placement,
-    spelling,
-    splits,
-    tensors,
-)
+from service.engine.rules import batches, companions, fitting, host, overrides, placement, spelling, splits, tensors
 from service.engine.rules import cache as caches
 from service.engine.rules.case import Case
 from service.engine.rules.proof import proven

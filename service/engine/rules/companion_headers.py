@@ -9,7 +9,7 @@ import msgspec
 from service.engine.commands import ParsedCommand, draft_command, projector_of
 from service.engine.config import CPU, Device, Engine, Flags, Override
 from service.engine.engines import engine_spec
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
 from service.engine.memory import Companion, Memory, draft_model, next_token_context, projector
 from service.engine.model import Model

@@ -19,7 +19,7 @@ from service.engine.builds import MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType, type_named
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.model import Model
 from service.engine.run.copies import FUSED_UP_GATE, MOE_FUSED_UP_GATE, MUL_MAT, MUL_MAT_ID, NEVER, Copies
 from service.engine.tensor_names import layer_of, role_of

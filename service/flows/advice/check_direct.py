@@ -14,7 +14,7 @@ from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Assumption
 from service.engine.model import Model
-from service.engine.rules import CompanionHeaders
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.errors import describe
 from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import NamedRepo, assumed_variant, repo_of, variant_of

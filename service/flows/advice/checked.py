@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.catalogue import resolve
-from service.engine.check import check
 from service.engine.check.learning import Reported
+from service.engine.check.run import check
 from service.engine.commands import ParsedCommand
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
-from service.engine.rules import NO_COMPANIONS, CompanionHeaders
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.devices import rig_of_command
 from service.structs import made_from
 from service.wire.advice.check import BatchCase, Checked, CheckRequest

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from service.engine.commands import ParsedCommand, draft_of, file_name, projector_of
 from service.engine.errors import InvalidInput, UnknownVariant
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.model import build_model
-from service.engine.rules import CompanionHeaders
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.flows.advice.matching import SafeMatch
 from service.hub.listing import OtherFile, RepoFile, RepoListing, Variant
 from service.hub.local import read_local_header

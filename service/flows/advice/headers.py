@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.engine.errors import InvalidHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
 from service.hub.local import read_local_header

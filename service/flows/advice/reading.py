@@ -11,7 +11,7 @@ from service.engine.advice import AdviceBody, Refusal
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.errors import AdvisorError, InvalidHeader, UnsupportedModel
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Hardware
 from service.engine.header_kind import what_else

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from service.engine.errors import InvalidHeader
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.model import Model, build_model
 from service.flows.advice.headers import headers_of
 from service.flows.advice.opening import opened

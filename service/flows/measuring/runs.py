@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from service import metrics
 from service.engine.catalogue import resolve
-from service.engine.check import compare_predicted
+from service.engine.check.compare import compare_predicted
 from service.engine.errors import InvalidInput
 from service.engine.measured.classify import Failure
 from service.engine.measured.identity import rig_identity

@@ -13,7 +13,8 @@ from typing import NamedTuple, get_args
 from service.engine.advice import DeviceMemory
 from service.engine.calibration import shipped
 from service.engine.catalogue import resolve
-from service.engine.check import Compared, compare_predicted
+from service.engine.check.compare import compare_predicted
+from service.engine.check.report import Compared
 from service.engine.config import CPU
 from service.engine.errors import AdvisorError
 from service.engine.measured.summary import measured_speed

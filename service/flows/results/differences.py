@@ -25,10 +25,12 @@ from service.engine.check.learning import (
 )
 from service.engine.commands import parse
 from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.finding import Finding
 from service.engine.goal import Constraints
-from service.engine.logs import LogReading, read_log
+from service.engine.logs.read import LogReading, read_log
 from service.engine.model import Model
-from service.engine.rules import Finding, case_of, in_order
+from service.engine.rules.all_rules import in_order
+from service.engine.rules.case import case_of
 from service.engine.versions import ENGINE_MODEL
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo

@@ -18,7 +18,7 @@ from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import canonical, parse_hardware, rig_key
-from service.engine.logs import read_log
+from service.engine.logs.read import read_log
 from service.engine.measured.chosen import Measurement, as_run
 from service.engine.measured.identity import model_identity, rig_identity
 from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg
@@ -26,10 +26,13 @@ from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import Depth, depths_of, measured_speed, memory_of
 from service.engine.model import Model
 from service.engine.reduction import reduced
-from service.engine.rules import Case, case_of
+from service.engine.rules.case import Case, case_of
 from service.engine.run_flags import RunFlags
 from service.engine.speed import speed_point
-from service.engine.submission import Reading, Tool, disagreement, plain_command, read_paste
+from service.engine.submission.agreement import disagreement
+from service.engine.submission.command import plain_command
+from service.engine.submission.reading import Reading, read_paste
+from service.engine.submission.tables import Tool
 from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from service.engine.builds import BuildAsked
-from service.engine.check import CheckReport
+from service.engine.check.report import CheckReport
 from service.engine.config import Engine
 from service.engine.goal import ReserveMib
 from service.engine.hardware import Hardware
-from service.engine.logs import MeasuredSpeed
+from service.engine.logs.requests import MeasuredSpeed
 from service.wire.advice.advice import HardwareText, RepoText, RevisionText
 
 CommandText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.rules import Finding
+from service.engine.finding import Finding
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table

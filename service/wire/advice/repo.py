@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.tensor_names import role_of

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.engine.config import Engine
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import MAX_GPUS, RunFlags

@@ -10,7 +10,7 @@ from msgspec import Meta
 from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.config import Engine
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.measured.identity import MatchKind
 from service.engine.measured.rows import MeasuredRow

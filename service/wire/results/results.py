@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from service.engine.advice import DeviceMemory, SpeedPoint
-from service.engine.check import compare_predicted
+from service.engine.check.compare import compare_predicted
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import measured_speed, spread

@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.check import Compared
+from service.engine.check.report import Compared
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Hardware
 from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
-from service.engine.submission import Tool
+from service.engine.submission.tables import Tool
 from service.wire.advice.advice import HardwareText, RepoText, RevisionText
 from service.wire.advice.check import BuildText, CommandText
 from service.wire.measuring.agent import Report, RunDocument

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.hardware import Hardware
 from tests import rigs
 from tests.engine.planner.asking import ask

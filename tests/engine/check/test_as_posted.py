@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.errors import InvalidFlags
 from service.engine.hardware_text import parse_hardware
 from tests.models import build

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import CheckReport, check
+from service.engine.check.report import CheckReport
+from service.engine.check.run import check
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.logs import MeasuredSpeed
+from service.engine.logs.requests import MeasuredSpeed
 from tests.memory_lab import FILES
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP, TWO_5090_TWO_4090, TWO_EPYC_NO_GPU

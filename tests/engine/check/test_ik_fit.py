@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from rig.commands import flags_run_with
 from rig.measure import Run, recorded
 from service.engine.catalogue import resolve
-from service.engine.check import CheckReport, check
+from service.engine.check.report import CheckReport
+from service.engine.check.run import check
 from service.engine.commands import parse
 from service.engine.config import Flags
 from service.engine.engines.fit import FitAsked

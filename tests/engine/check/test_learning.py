@@ -14,8 +14,8 @@ from service.engine.check.learning import Difference, Lesson, Reported, lesson_o
 from service.engine.commands import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.logs import read_log
-from service.engine.rules import Case, case_of
+from service.engine.logs.read import read_log
+from service.engine.rules.case import Case, case_of
 from service.engine.units import MIB
 from tests.memory_rig import PROGRAMS, RigRow, rig_rows
 from tests.models import build

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import CheckReport, check
+from service.engine.check.report import CheckReport
+from service.engine.check.run import check
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
 

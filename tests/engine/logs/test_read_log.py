@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.logs import MeasuredSpeed, read_log
+from service.engine.logs.read import read_log
+from service.engine.logs.requests import MeasuredSpeed
 
 LOGS = Path(__file__).parents[2] / "data" / "engine_logs"
 LLAMA_SERVER = """\

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.advice import DeviceMemory, SpeedPoint
-from service.engine.check import compare_predicted
-from service.engine.logs import LogBuffers
+from service.engine.check.compare import compare_predicted
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import UNKNOWN_SPREAD, agreed, measured_speed, memory_of, speed_at, spread

@@ -9,7 +9,8 @@ from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import Companion, projector
-from service.engine.rules import Case, CompanionHeaders, case_of
+from service.engine.rules.case import Case, case_of
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.units import MIB, mib
 from tests.bare_runs import memory_on
 from tests.models import build

@@ -11,7 +11,7 @@ import pytest
 from rig.architectures import CARDS
 from rig.measure import Run, predicted
 from service.engine.ggml_types import tensor_bytes
-from service.engine.gguf import ArraySummary, Header, Tensor
+from service.engine.gguf.header import ArraySummary, Header, Tensor
 from service.engine.model import Model, build_model
 
 _FILE = Path(__file__).parents[2] / "data" / "memory_test_models_llama_cpp.jsonl"

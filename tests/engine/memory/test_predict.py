@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from service.engine.config import ENGINES, Device, Engine, Flags, Override
-from service.engine.gguf import Header
+from service.engine.gguf.header import Header
 from service.engine.memory import Memory, place, report
 from service.engine.model import Model, build_model
 from service.engine.units import GIB, MIB

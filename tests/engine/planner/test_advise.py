@@ -10,7 +10,7 @@ import pytest
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput, UnknownVariant

@@ -7,7 +7,7 @@ import pytest
 from service.engine.advice import AdviceBody
 from service.engine.builds import parse_build
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, EngineChoice

@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.advice import AdviceBody, Proposal
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware_text import parse_hardware

@@ -12,7 +12,8 @@ from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.rules import Case, case_of, findings
+from service.engine.rules.all_rules import findings
+from service.engine.rules.case import Case, case_of
 from service.engine.speed import goal_seconds
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of

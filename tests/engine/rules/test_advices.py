@@ -10,7 +10,8 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.rules import case_of, findings
+from service.engine.rules.all_rules import findings
+from service.engine.rules.case import case_of
 from tests.engine.planner.asking import ask
 from tests.models import build
 from tests.rigs import (

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import CheckReport, check
+from service.engine.check.report import CheckReport
+from service.engine.check.run import check
+from service.engine.finding import Finding
 from service.engine.hardware_text import parse_hardware
-from service.engine.rules import Finding
 from tests.models import build
 
 CASES: dict[str, dict[str, Any]] = {

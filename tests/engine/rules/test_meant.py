@@ -8,7 +8,8 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.finding import Finding
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.rules import case_of, findings
+from service.engine.rules.all_rules import findings
+from service.engine.rules.case import case_of
 from tests.engine.rules.examples import DENSE_SMALL, GLM, LLAMA
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP

@@ -13,7 +13,8 @@ from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.model import Model
-from service.engine.rules import Case, all_rules, case_of, findings
+from service.engine.rules.all_rules import all_rules, findings
+from service.engine.rules.case import Case, case_of
 from tests.engine.rules.examples import DUAL, FAST_AND_SLOW, FOUR_3090, GLM, IK, LLAMA, R1, SMALL_MOE, TWO_3090
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP

@@ -9,9 +9,12 @@ from scripts.rules_page import GUIDE, headings, slug
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.config import ENGINES, Engine
+from service.engine.finding import Finding
 from service.engine.hardware import Hardware
 from service.engine.model import Model
-from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, all_rules, case_of, findings
+from service.engine.rules.all_rules import all_rules, findings
+from service.engine.rules.case import Case, case_of
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.rules.proof import proven
 from tests.engine.rules.examples import (
     ALL_ON_GPU,

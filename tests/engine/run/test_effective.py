@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.check import check
+from service.engine.check.run import check
 from service.engine.config import Engine
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP

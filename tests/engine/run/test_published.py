@@ -6,10 +6,11 @@ import pytest
 
 from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
-from service.engine.check import CheckReport, check
+from service.engine.check.report import CheckReport
+from service.engine.check.run import check
 from service.engine.commands import parse
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.rules import Case, case_of
+from service.engine.rules.case import Case, case_of
 from service.engine.speed import work_of
 from tests.models import build
 

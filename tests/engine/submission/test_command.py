@@ -9,7 +9,7 @@ import pytest
 
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput
-from service.engine.submission import read_paste
+from service.engine.submission.reading import read_paste
 from tests.engine.submission.pastes import ALL, DATA, WRAPS, recorded
 
 RUN = "./build/bin/llama-sweep-bench -m /models/Qwen3-0.6B-Q4_0.gguf -c 2048 -ngl 99 -ot exps=CPU"

@@ -10,7 +10,7 @@ import pytest
 from service.engine.errors import InvalidInput
 from service.engine.logs.requests import TOGETHER, read_requests, read_totals
 from service.engine.measured.summary import measured_speed
-from service.engine.submission import Reading, read_paste
+from service.engine.submission.reading import Reading, read_paste
 
 LOGS = Path(__file__).parents[2] / "data" / "server_logs"
 

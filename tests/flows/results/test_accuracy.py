@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.roofline import Prediction
 from service.flows.context import Context
 from service.flows.results.accuracy import KeptAccuracy, accuracy

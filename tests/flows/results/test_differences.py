@@ -14,8 +14,8 @@ from service.engine.config import Engine as EngineName
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
-from service.engine.logs import LogBuffers, LogReading
-from service.engine.rules import Case
+from service.engine.logs.read import LogBuffers, LogReading
+from service.engine.rules.case import Case
 from service.engine.run_flags import RunFlags
 from service.flows.accounts import Caller
 from service.flows.advice import advise

@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Cpu, Hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs.read import LogBuffers
 from service.engine.measured.classify import Failure
 from service.engine.measured.roofline import Prediction
 from service.engine.run_flags import RunFlags

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.gguf.write import header_bytes
 from service.engine.hardware import Hardware
 from service.wire.measuring.agent import RunDocument, RunFile

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.gguf.write import header_bytes, tokenizer
 from workers.agent.models import Hashes, content_sha256, find_models, hash_contents, header_sha256, page_cache
 from workers.agent.policy import ModelPolicy, Policy

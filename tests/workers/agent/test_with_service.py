@@ -20,7 +20,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.gguf.write import header_bytes
 from service.engine.measured.identity import model_identity
 from service.engine.measured.roofline import Prediction

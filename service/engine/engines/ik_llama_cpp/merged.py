@@ -11,7 +11,7 @@ import msgspec
 from service.engine.config import Flags, Placement
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.ggml_types import tensor_bytes
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.model import Model
 from service.engine.run.overrides import overridden
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from service.engine.config import Flags, Placement
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.layers import usable
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import f32, split_shares

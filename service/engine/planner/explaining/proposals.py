@@ -35,7 +35,7 @@ from service.engine.memory import report
 from service.engine.planner.explaining.commands import Files, lines_of
 from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.ranking.rank import Contender
-from service.engine.rules import case_of
+from service.engine.rules.case import case_of
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB, MIB
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.config import Engine
-from service.engine.gguf import Tensor
+from service.engine.gguf.header import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.stored import reserved_bytes
 from service.engine.model import Model

@@ -11,6 +11,7 @@ from service.engine.builds import BuildAsked
 from service.engine.commands import ParsedCommand, file_name, option_value, parse, render
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
+from service.engine.finding import Finding
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
@@ -18,7 +19,8 @@ from service.engine.planner.pricing.candidate import Candidate, strategy_of
 from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, max_context
 from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
-from service.engine.rules import Case, Finding, case_of, findings, in_order
+from service.engine.rules.all_rules import findings, in_order
+from service.engine.rules.case import Case, case_of
 from service.engine.speed import goal_seconds, milliseconds, speed_point, typical_seconds
 from service.engine.units import MIB
 

@@ -18,7 +18,8 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.overrides import is_easy
 from service.engine.planner.pricing.candidate import Candidate
-from service.engine.rules import case_of, findings, in_order
+from service.engine.rules.all_rules import findings, in_order
+from service.engine.rules.case import case_of
 from service.engine.run.overrides import device_index
 
 FIELD = "constraints.keep_flags"
