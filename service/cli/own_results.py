@@ -122,7 +122,7 @@ def _model_of(file: str, one: SavedResult, advice: Advice) -> str:
     """What the model of a kept result is called: its repo and variant; of files on this disk, where they are."""
     if one.model.repo != ON_DISK:
         return f"{one.model.repo}:{one.model.variant}"
-    local = Path(file).parent / one.document.files[0].path.rpartition("/")[2]
+    local = Path(file).parent / one.document.files[0].name
     return str(local) if local.is_file() else advice.repo
 
 

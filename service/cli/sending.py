@@ -75,7 +75,7 @@ def submissions_of(kept: SavedResults, repo: str | None = None) -> list[Submissi
 def _submission(one: SavedResult, kept: SavedResults, repo: str | None) -> Submission:
     document, report = one.document, one.report
     tests = BenchTests((document.n_prompt,), (document.n_gen,), (), document.depths)
-    path, flags = document.files[0].path.rpartition("/")[2], to_flags(document.flags)
+    path, flags = document.files[0].name, to_flags(document.flags)
     run = launch(document.engine, "bench", flags, model_path=path, tests=tests)
     words = [*run.prefix, run.program, *run.arguments]
     n_gpus = sum(gpu.count for gpu in kept.hardware.gpus)

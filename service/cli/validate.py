@@ -19,7 +19,6 @@ from service.wire.plain_text import clean
 
 if TYPE_CHECKING:
     from service.cli.remote import Service
-    from service.wire.advice.advice import Advice
     from service.wire.advice.repo import RepoView
     from service.wire.measuring.runs import Validation, ValidationRequest
     from service.wire.results.submissions import SavedResults
@@ -82,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _request(arguments: argparse.Namespace) -> int:
     from service.cli.remote import Service, ServiceRefused, split_address
-    from service.wire.advice.advice import Advice
     from service.wire.measuring.runs import Validation
     from service.wire.plain_text import wrapped
 
@@ -109,7 +107,6 @@ def _request(arguments: argparse.Namespace) -> int:
 
 def _follow(arguments: argparse.Namespace) -> int:
     from service.cli.remote import Service, split_address
-    from service.wire.advice.advice import Advice
     from service.wire.measuring.runs import Validation
 
     address, validation_id = split_address(arguments.follow, "validations")
@@ -122,7 +119,6 @@ def _follow(arguments: argparse.Namespace) -> int:
 def _followed(arguments: argparse.Namespace, service: Service, validation: Validation, before: Advice) -> int:
     from service.cli.following import ask_to_cancel, follow, ranking
     from service.cli.progress import Progress
-    from service.wire.advice.advice import Advice
 
     try:
         with Progress() as progress:
@@ -141,7 +137,6 @@ def _followed(arguments: argparse.Namespace, service: Service, validation: Valid
 
 
 def _print_commands(arguments: argparse.Namespace) -> int:
-
     advice = _read(arguments.advice)[0]
     for line in bench_lines(advice, _configs(arguments, advice), arguments.advice):
         print(line)
@@ -187,7 +182,6 @@ def _read(source: str) -> tuple[Advice, RepoView | None]:
     import msgspec
 
     from service.cli.remote import Service, split_address
-    from service.wire.advice.advice import Advice
     from service.wire.advice.repo import RepoView
 
     if source.startswith("@"):

@@ -62,7 +62,7 @@ def _require_threads(document: RunDocument, policy: Policy) -> None:
 def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:
     """Return whether the content of every file is known to be the document's."""
     known = {(model.file.name, model.file.sha256) for model in models}
-    return all((_name(file), file.sha256) in known for file in document.files)
+    return all((file.name, file.sha256) in known for file in document.files)
 
 
 def _program(document: RunDocument, machine: Machine, policy: Policy) -> EngineProgram:
@@ -100,7 +100,7 @@ def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
     folders = dict.fromkeys(model.path.parent for model in machine.models)
     complete = [found for folder in folders if (found := _in_folder(document.files, machine.models, folder))]
     if not complete:
-        raise Declined("model_missing", f"{_name(document.files[0])} of {document.repo} is not in this host's folders")
+        raise Declined("model_missing", f"{document.files[0].name} of {document.repo} is not in this host's folders")
     models = next((found for found in complete if are_confirmed(document, found)), complete[0])
     for model in models:
         if header_sha256(model.path, model.file.size) != model.file.header_sha256:
@@ -111,14 +111,10 @@ def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
 def _in_folder(files: Sequence[RunFile], models: Sequence[LocalModel], folder: Path) -> tuple[LocalModel, ...] | None:
     """Return the shards in one folder, None unless all are there. A file known to have another content is none."""
     here = {model.file.name: model for model in models if model.path.parent == folder}
-    found = [here.get(_name(file)) for file in files]
+    found = [here.get(file.name) for file in files]
     fitting = [
         model
         for model, file in zip(found, files, strict=True)
         if model is not None and model.file.size == file.size and model.file.sha256 in (None, file.sha256)
     ]
     return tuple(fitting) if len(fitting) == len(files) else None
-
-
-def _name(file: RunFile) -> str:
-    return file.path.rpartition("/")[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
 
 import msgspec
 
@@ -159,7 +158,7 @@ def _is(model: ModelFile, file: RunFile) -> bool:
     """By content where the host has hashed it, until then by name and size: it looks again before it opens a file."""
     if model.sha256 is not None:
         return model.sha256 == file.sha256
-    return (model.name, model.size) == (PurePosixPath(file.path).name, file.size)
+    return (model.name, model.size) == (file.name, file.size)
 
 
 def _may_download(allowed: Sequence[str], repo: str) -> bool:

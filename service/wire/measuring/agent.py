@@ -109,6 +109,11 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     size: Annotated[int, Meta(ge=1)]
     sha256: Sha256
 
+    @property
+    def name(self) -> str:
+        """The file's name, without the folders that it has in the repo."""
+        return self.path.rpartition("/")[2]
+
 
 class RunOutline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What of a run is the same on every host. `depths`: tokens in the cache at which to measure.
