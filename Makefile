@@ -52,8 +52,9 @@ format: setup ## write the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Three processes on two cores: a third of the time of tests of programs, hosts and streams is waiting.
 test: setup ## the default run: no network, three to five minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh

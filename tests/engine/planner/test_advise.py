@@ -10,10 +10,8 @@ import pytest
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
-from service.engine.check.run import check
 from service.engine.commands import parse
 from service.engine.config import Engine
-from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import parse_hardware
@@ -25,7 +23,6 @@ from tests.sampling import some_of
 
 R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
 QWEN = "Qwen3-235B-A22B"
-LLAMA_CACHE_TYPES = "f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
 
 
 def _together(config: AdvisedConfig) -> bool:
@@ -196,73 +193,6 @@ def test_minimax_gets_commands_that_give_back_their_figures() -> None:
     assert body.configs
 
 
-def test_a_reserve_is_kept_on_every_card() -> None:
-    constraints = Constraints(reserve_mib=6000, engines=[EngineChoice("ik_llama.cpp")])
-    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
-    assert all(d.free_mib >= 6000 for c in body.configs for d in c.devices if d.device != "CPU")
-
-
-def test_ram_beyond_the_allowed_is_not_used() -> None:
-    constraints = Constraints(max_ram_gib=70)
-    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
-    assert body.configs
-    assert all(d.total_mib <= 70 * 1024 for c in body.configs for d in c.devices if d.device == "CPU")
-
-
-def test_only_the_stated_cache_types_are_used() -> None:
-    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q8_0"]))
-    assert {c.flags.cache_type_k for c in body.configs} == {"q8_0"}
-
-
-def test_a_cache_type_that_one_engine_lacks_refuses_that_engine_only() -> None:
-    body = ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q6_0"]))
-    assert {(c.engine, c.flags.cache_type_k) for c in body.configs} == {("ik_llama.cpp", "q6_0")}
-    refused = [(r.engine, r.reason) for r in body.refused]
-    assert refused == [("llama.cpp", f"llama.cpp has no cache type q6_0: it takes {LLAMA_CACHE_TYPES}")]
-
-
-def test_an_engine_named_twice_is_considered_once() -> None:
-    once, twice = (
-        ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(engines=choices))
-        for choices in ([EngineChoice("llama.cpp")], [EngineChoice("llama.cpp"), EngineChoice("llama.cpp", None)])
-    )
-    assert twice == once
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("engines", [{"name": "llama.cpp"}] * 17),
-        ("kv_types", ["iq2_xxs"]),
-        ("reserve_mib", -1),
-        ("reserve_mib", [512, -20_000]),
-        ("max_ram_gib", 1e308),
-        ("max_ram_gib", float("inf")),
-    ],
-)
-def test_constraints_that_no_machine_can_have_are_refused(field: str, value: object) -> None:
-    with pytest.raises(msgspec.ValidationError, match=rf"\$\.{field}"):
-        msgspec.convert({field: value}, Constraints)
-
-
-def test_a_reserve_for_another_number_of_cards_names_its_field() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(reserve_mib=[512, 512]))
-    assert caught.value.field == "constraints.reserve_mib"
-
-
-def test_a_variant_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(UnknownVariant) as caught:
-        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(variants=["q9_K"]))
-    assert caught.value.choices == ("q2_K",)
-
-
-def test_bits_that_no_variant_has_are_refused_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(min_bpw=8))
-    assert "2.77" in caught.value.detail
-
-
 def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
     hardware = Hardware(
         gpus=[Gpu(name="RTX 5090", pci_order=[1]), Gpu(name="RTX 3090", pci_order=[0])],
@@ -344,12 +274,6 @@ def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:
         )
 
 
-def test_latent_attention_in_ik_gets_no_type_for_values_that_it_would_ignore() -> None:
-    constraints = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["q8_0"])
-    body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, constraints=constraints)
-    assert all(c.flags.cache_type_v == "f16" and "-ctv" not in c.commands.server for c in body.configs)
-
-
 def test_a_depth_that_the_model_cannot_reach_is_listed_as_assumed() -> None:
     body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="long"))
     assert {"goal.depth", "goal.context"} <= {a.field for a in body.assumed}
@@ -370,87 +294,6 @@ def test_where_gpu_and_cpu_share_their_memory_a_larger_variant_lacks_more_of_it_
     assert body.headline.startswith("No: nothing here fits. q2_K with llama.cpp comes closest: ")
     assert " short in RAM." in body.headline
     assert "drive" not in body.headline, "its GPU reads no mapped weights"
-
-
-R1_MIX = "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
-LARGER = "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
-R1_DESKTOP = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
-
-
-def test_experts_beyond_ram_and_vram_are_advised_from_a_drive_and_the_answer_says_so_first() -> None:
-    body = ask(R1, LARGER, hardware=R1_DESKTOP)
-    assert body.headline.startswith(f"Only from a drive, slowly: {LARGER} with llama.cpp, about ")
-    assert "Into memory nothing here fits. " in body.headline
-    (config,) = body.configs
-    assert config.strategy == "experts from a drive"
-    assert config.pick is not None
-    assert config.pick.name == "balanced"
-    assert " -ncmoe " in config.commands.server
-    assert " -cram 0" in config.commands.server, "the system's cache of the file needs what RAM is left"
-    assert "-lm none" not in config.commands.server, "the file stays mapped"
-    assert all(row.fits for row in config.devices[:-1])
-    assert not config.devices[-1].fits
-    assert any("an NVMe drive that reads 7 GB/s" in note for note in config.notes)
-
-
-def test_what_is_read_from_a_drive_is_the_share_of_the_experts_that_ram_cannot_keep() -> None:
-    (config,) = ask(R1, LARGER, hardware=R1_DESKTOP).configs
-    said = next(reason.text for reason in config.reasons if reason.rule == "experts-from-drive")
-    found = re.search(r"cannot keep (\d+) GiB of the experts: each token reads about (\S+) GiB", said)
-    assert found, said
-    beyond, a_token = map(float, found.groups())
-    assert a_token == pytest.approx(beyond * 8 / 256, abs=0.1)
-    reading = config.token_ms["reading the drive"]
-    assert reading == pytest.approx(1000 * a_token * 2**30 / 7e9, rel=0.05)
-    at = config.speed[-1]
-    assert 1000 / at.tg_tps == pytest.approx(sum(config.token_ms.values()), rel=0.02)
-    assert at.tg_high < 1000 / (reading / 1.5)
-
-
-def test_experts_come_from_a_drive_without_a_gpu_too() -> None:
-    body = ask(R1, LARGER, hardware=msgspec.structs.replace(R1_DESKTOP, gpus=[]))
-    assert body.headline.startswith("Only from a drive, slowly: ")
-    (config,) = body.configs
-    assert [row.device for row in config.devices] == ["CPU"]
-    assert any("no GPU is used: weights are mapped" in reason.text for reason in config.reasons)
-
-
-def test_several_cards_with_experts_from_a_drive_get_shares_of_their_own() -> None:
-    body = ask(R1, LARGER, hardware=parse_hardware("RTX 4090 + RTX 3060, i9-14900K, 128GB DDR5-5200"))
-    (config,) = body.configs
-    assert config.strategy == "experts from a drive"
-    assert " -ts " in config.commands.server
-
-
-def test_of_several_variants_from_a_drive_the_best_trade_comes_first_and_the_others_follow() -> None:
-    balanced, fast = ask(R1, R1_MIX, LARGER, hardware=R1_DESKTOP).configs
-    assert (balanced.variant, fast.variant) == (LARGER, R1_MIX), "what one bit a weight loses is not made good by speed"
-    assert (balanced.rank, fast.rank) == (1, 2)
-    assert fast.speed[-1].tg_tps > balanced.speed[-1].tg_tps, "RAM lacks less of it"
-
-
-def test_of_many_variants_from_a_drive_the_fastest_is_shown_too() -> None:
-    configs = ask(R1, R1_MIX, LARGER, "iq3_xxs", "q3_k_m", "iq4_xs", hardware=R1_DESKTOP).configs
-    assert len(configs) == 4
-    assert R1_MIX in {config.variant for config in configs}, "what RAM nearly holds is three times as fast"
-
-
-def test_the_check_of_a_config_from_a_drive_gives_its_speed_and_says_that_it_runs_from_the_drive() -> None:
-    body = ask(R1, LARGER, hardware=R1_DESKTOP)
-    (config,) = body.configs
-    report = check(config.commands.server, "llama.cpp", build(R1, LARGER), resolve(R1_DESKTOP))
-    assert report.verdict.startswith("Runs from the drive: ")
-    assert not [one.rule for one in report.findings if one.severity == "error"]
-    assert any("GiB a token, which the speeds count" in one.message for one in report.findings)
-    at = next(point for point in report.speed if point.n_kv == 4096)
-    assert at.tg_tps == pytest.approx(config.speed[-1].tg_tps, rel=0.02)
-
-
-def test_a_machine_whose_cards_cannot_hold_attention_and_cache_is_advised_nothing_from_a_drive() -> None:
-    small = parse_hardware("RTX 3060 12GB, Ryzen 5 5600, 16GB DDR4-3200")
-    body = ask(R1, R1_MIX, hardware=small)
-    assert body.headline.startswith("No: nothing here fits. ")
-    assert not body.configs
 
 
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
@@ -481,43 +324,6 @@ def test_the_front_has_what_is_best_at_something_and_ties_are_mutual() -> None:
     for config in body.configs:
         assert all(config.rank in by_rank[rank].tied_with for rank in config.tied_with)
         assert config.rank not in config.tied_with
-
-
-def test_a_cache_type_asked_for_is_kept_and_told_where_it_is_what_hurts() -> None:
-    goal = GoalRequest(context=131_072, depth=100_000, min_tg=0)
-    asked = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
-    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=goal, constraints=asked)
-    assert {c.flags.cache_type_k for c in body.configs} == {"f16"}
-    assert any("a cache of f16 was asked for: q8_0 would give TG +" in note for note in first(body).notes), first(body)
-
-
-def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> None:
-    asked = Constraints(engines=[EngineChoice("llama.cpp")])
-    body = ask(QWEN, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU, constraints=asked)
-    assert {c.engine for c in body.configs} == {"llama.cpp"}
-    assert any("llama.cpp was asked for: ik_llama.cpp would give" in note for note in first(body).notes)
-
-
-def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster() -> None:
-    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=131_072))
-    assert first(body).flags.n_ctx == 131_072
-    assert any("a context of 131,072 was asked for: 16,384 would give TG +" in note for note in first(body).notes)
-    usual = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=16_384))
-    assert not any("context" in note and "asked for" in note for note in first(usual).notes)
-
-
-def test_a_reserve_beyond_the_usual_is_kept_and_told_where_it_hurts() -> None:
-    asked = Constraints(reserve_mib=[6_144])
-    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
-    assert any("so large a reserve was asked for: 512 MiB a GPU would give TG +" in note for note in first(body).notes)
-
-
-def test_an_old_build_asked_for_is_kept_and_told_where_todays_is_faster() -> None:
-    asked = Constraints(engines=[EngineChoice("ik_llama.cpp", "2025-03-01")])
-    body = ask("Qwen2-57B-A14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
-    assert any("ik_llama.cpp" in n and "asked for: today's build would give" in n for n in first(body).notes), first(
-        body
-    )
 
 
 def test_a_context_beyond_the_training_is_advised_and_said() -> None:

@@ -1,0 +1,125 @@
+"""What an answer is held to: limits that are kept, refused, or told where they cost much."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from tests import rigs
+from tests.engine.planner.asking import ask, first
+
+R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
+QWEN = "Qwen3-235B-A22B"
+LLAMA_CACHE_TYPES = "f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
+
+
+def test_a_reserve_is_kept_on_every_card() -> None:
+    constraints = Constraints(reserve_mib=6000, engines=[EngineChoice("ik_llama.cpp")])
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
+    assert all(d.free_mib >= 6000 for c in body.configs for d in c.devices if d.device != "CPU")
+
+
+def test_ram_beyond_the_allowed_is_not_used() -> None:
+    constraints = Constraints(max_ram_gib=70)
+    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
+    assert body.configs
+    assert all(d.total_mib <= 70 * 1024 for c in body.configs for d in c.devices if d.device == "CPU")
+
+
+def test_only_the_stated_cache_types_are_used() -> None:
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q8_0"]))
+    assert {c.flags.cache_type_k for c in body.configs} == {"q8_0"}
+
+
+def test_a_cache_type_that_one_engine_lacks_refuses_that_engine_only() -> None:
+    body = ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q6_0"]))
+    assert {(c.engine, c.flags.cache_type_k) for c in body.configs} == {("ik_llama.cpp", "q6_0")}
+    refused = [(r.engine, r.reason) for r in body.refused]
+    assert refused == [("llama.cpp", f"llama.cpp has no cache type q6_0: it takes {LLAMA_CACHE_TYPES}")]
+
+
+def test_an_engine_named_twice_is_considered_once() -> None:
+    once, twice = (
+        ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(engines=choices))
+        for choices in ([EngineChoice("llama.cpp")], [EngineChoice("llama.cpp"), EngineChoice("llama.cpp", None)])
+    )
+    assert twice == once
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("engines", [{"name": "llama.cpp"}] * 17),
+        ("kv_types", ["iq2_xxs"]),
+        ("reserve_mib", -1),
+        ("reserve_mib", [512, -20_000]),
+        ("max_ram_gib", 1e308),
+        ("max_ram_gib", float("inf")),
+    ],
+)
+def test_constraints_that_no_machine_can_have_are_refused(field: str, value: object) -> None:
+    with pytest.raises(msgspec.ValidationError, match=rf"\$\.{field}"):
+        msgspec.convert({field: value}, Constraints)
+
+
+def test_a_reserve_for_another_number_of_cards_names_its_field() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(reserve_mib=[512, 512]))
+    assert caught.value.field == "constraints.reserve_mib"
+
+
+def test_a_variant_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(UnknownVariant) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(variants=["q9_K"]))
+    assert caught.value.choices == ("q2_K",)
+
+
+def test_bits_that_no_variant_has_are_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(min_bpw=8))
+    assert "2.77" in caught.value.detail
+
+
+def test_latent_attention_in_ik_gets_no_type_for_values_that_it_would_ignore() -> None:
+    constraints = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["q8_0"])
+    body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, constraints=constraints)
+    assert all(c.flags.cache_type_v == "f16" and "-ctv" not in c.commands.server for c in body.configs)
+
+
+def test_a_cache_type_asked_for_is_kept_and_told_where_it_is_what_hurts() -> None:
+    goal = GoalRequest(context=131_072, depth=100_000, min_tg=0)
+    asked = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
+    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=goal, constraints=asked)
+    assert {c.flags.cache_type_k for c in body.configs} == {"f16"}
+    assert any("a cache of f16 was asked for: q8_0 would give TG +" in note for note in first(body).notes), first(body)
+
+
+def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> None:
+    asked = Constraints(engines=[EngineChoice("llama.cpp")])
+    body = ask(QWEN, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU, constraints=asked)
+    assert {c.engine for c in body.configs} == {"llama.cpp"}
+    assert any("llama.cpp was asked for: ik_llama.cpp would give" in note for note in first(body).notes)
+
+
+def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster() -> None:
+    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=131_072))
+    assert first(body).flags.n_ctx == 131_072
+    assert any("a context of 131,072 was asked for: 16,384 would give TG +" in note for note in first(body).notes)
+    usual = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=16_384))
+    assert not any("context" in note and "asked for" in note for note in first(usual).notes)
+
+
+def test_a_reserve_beyond_the_usual_is_kept_and_told_where_it_hurts() -> None:
+    asked = Constraints(reserve_mib=[6_144])
+    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
+    assert any("so large a reserve was asked for: 512 MiB a GPU would give TG +" in note for note in first(body).notes)
+
+
+def test_an_old_build_asked_for_is_kept_and_told_where_todays_is_faster() -> None:
+    asked = Constraints(engines=[EngineChoice("ik_llama.cpp", "2025-03-01")])
+    body = ask("Qwen2-57B-A14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
+    assert any("ik_llama.cpp" in n and "asked for: today's build would give" in n for n in first(body).notes), first(
+        body
+    )
