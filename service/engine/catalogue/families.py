@@ -199,7 +199,7 @@ def _ryzen(name: str, m: _Match) -> CpuRow | None:
 
 
 def _ryzen_ai(name: str, m: _Match) -> CpuRow:
-    return _row(name, "zen5", "vnni", {"5": 6, "7": 8, "9": 12}[m[1]], 2, 5600, 4.0, 1)
+    return _row(name, "zen5", "vnni", {"5": 6, "7": 8, "9": 12}[m[1] or m[2]], 2, 5600, 4.0, 1)
 
 
 def _arm(generation: str, cores: int, channels: int, mts: int, sockets: int) -> Callable[[str, _Match], CpuRow]:
@@ -215,13 +215,14 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bultra ?([579]) ?([123])\d{2}([a-z]{0,2})\b"), _core_ultra),
     (re.compile(r"\bn(95|97|100|150|200|250|300|305|355)\b"), _small),
     (re.compile(r"\be([357]) ?\d{4}[a-z]{0,2}(?: ?v([1-4]))?\b"), _xeon_e),
+    (re.compile(r"^(?:intel )?(?:xeon )?()[12]6\d{2}[a-z]? ?v([1-4])$"), _xeon_e),
     (re.compile(r"\bw([3579]) ([23])\d{3}[a-z]{0,2}\b"), _xeon_w_new),
     (re.compile(r"\bw ([23])([1-3])\d{2}[a-z]{0,2}\b"), _xeon_w_old),
     (re.compile(r"\b(?:xeon|gold|silver|platinum|bronze)\b.*?\b([34568])([1-5])\d{2}[a-z+]{0,2}(?!\w)"), _scalable),
     (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9cfhbjkv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
     (re.compile(r"\b(?:threadripper|tr)(?: pro)? ?([1-9])9(\d{2})(wx|x)?(?!\w)"), _threadripper),
     (re.compile(r"^([1-9])9(\d{2})(wx)$"), _threadripper),
-    (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b"), _ryzen_ai),
+    (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b|\bryzen ([579]) ai\b"), _ryzen_ai),
     (re.compile(r"\bryzen ?[3579]? ?(?:pro )?([1-9])([0-9])(\d{2})(x3d|xt|x|ge|gt|g|hx3d|hx|hs|h|u|f|)(?!\w)"), _ryzen),
     (re.compile(r"^([1-9])([0-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
     (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),

@@ -21,11 +21,12 @@ from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lsc
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.questions import ask_about_shared_memory
-from service.engine.hardware_text.rocm import read_rocm_smi
+from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lspci
 from service.engine.hardware_text.system_profiler import read_system_profiler
+from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
 from service.engine.hardware_text.windows_reports import read_dxdiag, read_msinfo
 
@@ -37,6 +38,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_list,
     read_csv,
     read_rocm_smi,
+    read_rocminfo,
     read_list_devices,
     read_cuda_init,
     read_vulkan_init,
@@ -52,6 +54,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_dmidecode,
     read_dxdiag,
     read_msinfo,
+    read_task_manager,
     read_vulkaninfo,
     read_lspci,
     read_fetch,

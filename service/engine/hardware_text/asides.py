@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from service.engine.hardware_text.found import unreadable
 
 _NOISE_LINE = re.compile(
-    r"^\s*(?:(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200}"
+    r"^\s*(?:(?:Linux \S{1,60} \d+\.\d+\S{0,60}\s.{0,200}GNU/Linux"
+    r"|(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200})"
     r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
 # Labels of lines from which no figure is taken, as bug reports have them: `- **BIOS:** F13c (07/21/2026)`.
@@ -17,7 +18,9 @@ _LABELS = (
     r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
     r"|environment|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build(?: flags)?"
     r"|(?:gpu |nvidia )?driver|os architecture|models?|python|network|hostname|packages|shell|hardware lane"
-    r"|pcie layout(?:/link width)?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
+    r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
+    r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
+    r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
     r"|gpu models and configuration|basic information|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
 _LABELLED = re.compile(

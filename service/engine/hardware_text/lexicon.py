@@ -8,9 +8,18 @@ _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "单路": " single ", "双卡": " dual ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
-    "显卡": " GPU: ", "核": " cores ", "张": " ", "块": " ", "条": " ", "颗": " ", "至强": " Xeon ",
+    "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "张": " ", "块": " ", "个": " ", "条": " ", "颗": " ",
+    "至强": " Xeon ",    "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ", "加": " + ", "英伟达": " NVIDIA ",
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
+DECIMAL_COMMA = re.compile(
+    r"(?<![\w.])(\d{1,3}),(\d)(?=\s?g(?:i?b|o)\b)", _I
+)  # `15,9 GB`, of a Windows that is not English
+# Numbers before a measure word, which says that something is counted: `两张`, `四块`.
+COUNTED = re.compile(r"([一两二三四五六七八十])(?=[张块条颗路卡])")
+NUMERALS = {"一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
+# Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
+SCRIPTS = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?=[\u4e00-\u9fff])")
 MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d\.)[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
 # What stands between two parts; a full stop ends a clause where a word follows.
@@ -89,10 +98,13 @@ MODULES = re.compile(
     _I,
 )
 TYPE = re.compile(
-    r"((?:lp)?ddr\d[xl]?)(?:[\s-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w|\s?gb?\/s))?(?:\s?(?:mhz|mt/?s))?",
+    r"((?:lp)?ddr\d(?:[xl](?!\s?\d{1,2}\b))?)(?:[\s-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w|\s?gb?\/s))?(?:\s?(?:mhz|mt/?s))?",
     _I,
 )
-SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt/?s|mhz)\b|@\s?(\d{4,5})(?:mhz)?\b", _I)
+SPEED_AND_TYPE = re.compile(
+    r"(?:\d{3,5}\s?(?:mt(?:/?s)?|mhz)?\s?)?(?:lp)?ddr\d(?:[\s-]?\d{3,5})?(?:\s?(?:mt(?:/?s)?|mhz))?", _I
+)
+SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt(?:/?s)?|mhz)\b|@\s?(\d{4,5})(?:mhz)?\b", _I)
 # `Device 0: 5090, 1: 4090`, `CUDA_VISIBLE_DEVICES sees GPUs 2 and 3 as 5090`.
 DEVICE_NUMBERS = re.compile(
     r"(?:cuda_visible_devices\s)?(?:sees\s|shows?\s)?(?:devices?|cuda|rocm)\s?#?\s?((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?"
@@ -136,7 +148,7 @@ BANDWIDTH = re.compile(
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
-    r"|(\d{1,3})\s?v-?cpus?\b",
+    r"|(\d{1,3})\s?v-?cpus?\b|cores?\s?[:=]\s?(\d{1,3})\b",
     _I,
 )
 
@@ -193,22 +205,26 @@ NUMBERS = {
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
 COUNT = re.compile(
     rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+(?:of\s|used\s|old\s|my\s)?"
-    r"|(\d{1,2})(?:[\s-]sockets?)?\s+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
+    r"|(\d{1,2})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
     _I,
 )
 # CPUs of which no board has several, so that a number before them is another's; and names of digits alone.
 ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
-COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
+COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.-])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
 # How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
 CARDS = re.compile(
-    rf"(\d{{1,2}}|{_NUMBER})\s(?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
-    r"(?:gpus?(?:['’]s)?|cards)\b"
+    rf"(\d{{1,2}}|{_NUMBER})[^\S\n](?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
+    r"(?:gpus?(?:['’]s)?|cards)\b(?![\s-]cores?\b)"
     r"|(?:gpu|card)s?\s(?:count|number)\s?[:=]\s?(\d{1,2})\b",
     _I,
 )
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
-ALTERNATIVE = re.compile(r"(?:or|vs\.?|versus|either|but an?|not (?:with|an?|the)|instead of|rather than|oder)\b", _I)
+ALTERNATIVE = re.compile(
+    r"(?:or(?!\s(?:anything|something|so|whatever|similar)\b)|vs\.?|versus|either|but an?"
+    r"|not (?:with|an?|the)|instead of|rather than|oder)\b",
+    _I,
+)
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t|working on|planning|plan|consider(?:ing)?|thinking|maybe|possibly|hopefully|would"
     r"|wouldn['’]?t|should|will|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
@@ -292,7 +308,7 @@ NOTE = re.compile(
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
-    r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
@@ -307,7 +323,12 @@ NOTE = re.compile(
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
-    r"|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
+    r"|\(?\d{1,2}\s?p(?:-?cores?)?\s?\+\s?\d{1,2}\s?e(?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
+    r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"
+    r"|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
+    r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
+    r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
+    r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
     _I,

@@ -57,6 +57,8 @@ _USUAL_RAM = frozenset(
 )
 _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB that one is sold with
 _TWO = 2
+_NO_CORES = 36  # from here on no size that a Mac is sold with is its number of cores (but for the M1 Ultra: 48, 64)
+_SHOWN = 0.93  # of what its modules make, a machine shows at least
 _DISK_GB = 1000  # a second size from here on is a disk's where the RAM says that it is RAM
 
 
@@ -98,11 +100,16 @@ class Memory:
         self.of_modules = (float(n) * float(each), int(n), m.text)
 
     def are_modules(self, n: int, at: int) -> bool:
-        """Take `32GB x4` and `32G*4`, a count right behind the size of a module. Return whether it is one."""
+        """Take `32GB x4` and `32G*4`, a count right behind the size of a module. Return whether it is one.
+
+        `64GB DDR5-4800 x12` is one, too: no module has 5.3 GB, where `512GB DDR5-4800 x8` may be the sum.
+        """
         last = self.sizes[-1] if self.sizes else None
         if last is None or last.role not in ("ram", "bare") or last.gb not in _MODULES or self.of_modules is not None:
             return False
-        if self.text[last.end : at].strip(" (") or n < _TWO:
+        between = self.text[last.end : at].strip(" (")
+        is_speed = bool(between) and lex.SPEED_AND_TYPE.fullmatch(between) is not None and last.gb / n not in _MODULES
+        if (between and not is_speed) or n < _TWO:
             return False
         self.sizes.pop()
         self.of_modules = (last.gb * n, n, f"{last.text} x{n}")
@@ -124,6 +131,14 @@ class Memory:
             self.mts = int(value)
         elif self.mts != int(value):
             self.notes.append(f"{value} MT/s")
+
+    def is_of_mac(self, text: str) -> bool:
+        """Take a bare number behind a Mac's chip that can be its memory alone: `M1 Max 64`, not `M1 Max 32` (cores)."""
+        chip, sizes = self.sold or ("", ())
+        if not text.isdecimal() or int(text) < _NO_CORES or int(text) not in sizes or chip == "Apple M1 Ultra":
+            return False
+        self.sizes.append(_Size(gb=float(text), role="ram", text=text, at=0, end=0))
+        return True
 
     def is_rate(self, number: str) -> bool:
         """Return whether a bare number behind RAM is its rate. Raises InvalidHardware if it may be a card as well."""
@@ -176,9 +191,10 @@ class Memory:
     def take_before(self, m: Mention, gpus: Sequence[Gpu]) -> None:
         """Give a size right before a card's name (`24GB 3090`) to the card."""
         last = self.sizes[-1] if self.sizes else None
-        if last is not None and last.role == "bare" and lex.AT_CARD.fullmatch(self.text[last.end : m.at]):
+        between = self.text[last.end : m.at] if last is not None else ""
+        if last is not None and last.role == "bare" and "\n" not in between and lex.AT_CARD.fullmatch(between):
             last.role, last.gpu = "before", len(gpus) - 1
-            last.own = re.search(r"\w", self.text[last.end : m.at]) is not None
+            last.own = re.search(r"\w", between) is not None
 
     def settle(self, gpus: Sequence[Gpu], *, is_mac: bool) -> list[Gpu]:
         """Return the cards with the memory that is theirs. Raises InvalidHardware for a size that may be another's."""
@@ -196,12 +212,13 @@ class Memory:
         return cards
 
     def _check_modules(self, total: float, n: int, text: str) -> None:
-        others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total]
+        shown = [s for s in self.sizes if _SHOWN * total <= s.gb < total]  # `free` shows 251 GiB of 256
+        others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total and s not in shown]
         if any(s.role == "ram" or s.gb < _DISK_GB for s in others):
             raise unreadable(
                 text, f"the modules make {total:g} GB, and it says {others[0].text}: leave out one of them"
             )
-        self.sizes = [s for s in self.sizes if not (s.role in ("ram", "bare") and s.gb == total)]
+        self.sizes = [s for s in self.sizes if not (s.role in ("ram", "bare") and (s.gb == total or s in shown))]
         self.sizes.append(_Size(gb=total, role="ram", text=text, at=0, end=0))
         self.channels = self.channels or n
 

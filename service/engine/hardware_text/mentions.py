@@ -96,8 +96,13 @@ def plain(text: str) -> str:
 def _plain(text: str) -> str:
     text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
     text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
+    text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
+    text = lex.COUNTED.sub(lambda m: f" {lex.NUMERALS[m[1]]} ", text)
     for sign, meaning in lex.SIGNS.items():
         text = text.replace(sign, meaning)
+    text = lex.SCRIPTS.sub(" ", re.sub(r"\b(core|socket|slot|node|thread|module)\(s\)", r"\1s", text, flags=re.I))
+    text = re.sub(r"(?<=\d)(gi?b?)[x*](?=\d{1,2}\b)", r"\1 x", text, flags=re.I)
+    text = re.sub(r"\b(max|ultra)\s+(m[1-5])\b(?!\s?(?:pro|max|ultra))", r"\2 \1", text, flags=re.I)
     text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
@@ -168,6 +173,12 @@ def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
     return found is not None and found[0].kind in ("gpu", "apple") and not lex.RATE.match(text, start.end())
 
 
+def _may_be_several(cpu: str, n: int) -> bool:
+    """Whether boards have so many of a CPU: `2 7763`; a number before any other is not how many there are."""
+    row = cpu_row(cpu)
+    return n <= row.sockets if row and cpu.isdigit() else lex.ONE_A_BOARD.search(cpu) is None
+
+
 def _past_bracket(text: str, at: int) -> int:
     """Where a name begins that may stand in brackets behind its size: `3x 24GB (3090)`."""
     return at + 1 if text[at : at + 1] == "(" else at
@@ -184,7 +195,7 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
     start = _past_bracket(text, size.end()) if size else m.end()
     sold_by = lex.SOLD_BY.match(text, start)
     found = _named(text, start) or (_named(text, sold_by.end()) if sold_by else None)
-    if found is None or (m[3] and found[0].kind == "cpu" and lex.ONE_A_BOARD.search(found[0].name)):
+    if found is None or (m[3] and found[0].kind == "cpu" and not _may_be_several(found[0].name, int(m[3]))):
         return None  # `Framework 13 7840U`
     mention, end = found
     word = re.sub(r"\s+", " ", m[2] or "").lower()

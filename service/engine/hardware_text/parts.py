@@ -62,6 +62,29 @@ def is_shared(gpu: Gpu) -> bool:
     return bool(rows) and rows[0].unified
 
 
+def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return the GPUs, those without a number in the engine's list with what is left.
+
+    Raises InvalidHardware if that is unclear.
+    """
+    said = [n for gpu in gpus for n in gpu.device_order or ()]
+    others = [gpu for gpu in gpus if not gpu.device_order]
+    if not said or not others:
+        return list(gpus)
+    left = [n for n in range(sum(gpu.count for gpu in gpus)) if n not in said]
+    if len(others) > 1 or len(left) != others[0].count:
+        raise unreadable(", ".join(map(str, said)), "which number has each other GPU? Write `Device 0: RTX 5090`")
+    return [gpu if gpu.device_order else msgspec.structs.replace(gpu, device_order=left) for gpu in gpus]
+
+
+def of_all_sockets(cpu: Cpu) -> Cpu:
+    """Return the CPU with the cores of all sockets: `2x Xeon 8168, 24 cores` says how many one of them has."""
+    row = cpu_row(cpu.model) if cpu.model else None
+    if row is None or (cpu.sockets or 1) == 1 or cpu.physical_cores != row.cores:
+        return cpu
+    return msgspec.structs.replace(cpu, physical_cores=row.cores * (cpu.sockets or 1))
+
+
 def identity(model: str) -> str:
     """Return the catalogue's name of a CPU, else its own in a plain spelling."""
     row = cpu_row(model)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
-from service.engine.hardware import Hardware
+from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
@@ -31,6 +31,15 @@ def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
             )
 
 
+def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
+    """Raise InvalidHardware for a card that no list has, of which more than its size must be known."""
+    for gpu in gpus:
+        if gpu.name not in quoted and gpu.vram_gib and not gpu.bandwidth_gbs and not gpu_rows(gpu.name):
+            near = ", ".join(nearest(gpu.name, n=3))
+            right = f'`gpu "{gpu.name}" [{gpu.vram_gib:g} GiB; 900 GB/s]`'
+            raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
+
+
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware where a text names alternatives or what its writer may buy."""
     parts = ("gpu", "cpu", "either", "apple", "size", "mac")
@@ -48,6 +57,10 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for a word that may be a part: a number, or nearly a name."""
     if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
+    before = mentions[i - 1] if i else None
+    if before and before.kind == "gpu" and m.gap == "" and re.fullmatch(r"ti|super|xtx?|gre|max-?q", m.text, re.I):
+        near = ", ".join(nearest(f"{before.name} {m.text}", n=3))
+        raise unreadable(f"{before.text} {m.text}", f"no GPU of that name ({near}?); {KINDS}")
     behind = mentions[i + 1] if i + 1 < len(mentions) else None
     if (
         behind

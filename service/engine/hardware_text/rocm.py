@@ -1,4 +1,4 @@
-"""rocm-smi --showproductname --showmeminfo vram: as text, as CSV, as JSON."""
+"""ROCm: `rocm-smi --showproductname --showmeminfo vram` as text, CSV or JSON, and what `rocminfo` prints."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from service.engine.hardware import Cpu, Ram
+from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
 TOOL = "rocm-smi"
 _ROW = re.compile(r"^GPU\[(\d{1,2})\]\s*:\s*([A-Za-z][^:]{1,60}?)\s*:\s*(\S.{0,150})$")
 _FRAME = re.compile(r"^\s*={4,}.{0,80}?={4,}\s*$|^\s*={8,}\s*$|^\s*WARNING:.{0,200}$")
 _MIB = 1 << 20
+_AGENT = re.compile(r"^Agent \d{1,2}\s*$")
+_OF_AGENT = re.compile(r"^ {2,10}([A-Z][\w ().-]{1,40}?):\s+(\S.{0,150})$")
+_OF_INFO = re.compile(
+    r"^(?:\*{3,}.{0,40}|={3,}.{0,80}|Agent \d{1,2}\s*|HSA (?:System Attributes|Agents)\s*"
+    r"|ROCk module .{0,60}|Runtime Version:.{0,40}"
+    r"|(?:System|Runtime Ext|Machine|Signal|DMAbuf|XNACK|Mwaitx|VMM|TCB)[ \w.()]{0,40}:.{0,80}| {2,10}\S.{0,160})$"
+)
+_POOL_KB = re.compile(r"^(\d{4,15})\(0x[0-9a-f]{1,15}\) KB")
+_KB_A_MIB = 1024
 _NAMES = ("card series", "card model", "device name")
 _TOTAL, _USED = "vram total memory (b)", "vram total used memory (b)"
 
@@ -20,6 +31,40 @@ _TOTAL, _USED = "vram total memory (b)", "vram total used memory (b)"
 def read_rocm_smi(lines: Sequence[str]) -> Claim | None:
     """Return the GPUs of rocm-smi in any of its forms. Raises InvalidHardware for its table without names."""
     return _text(lines) or _csv(lines) or _json(lines)
+
+
+def read_rocminfo(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of rocminfo, and the CPU and RAM of its CPU agents; a GPU that shares the RAM counts if alone."""
+    heads = [i for i, line in enumerate(lines) if _AGENT.match(line)]
+    agents: list[dict[str, str]] = []
+    for head, end in zip(heads, (*heads[1:], len(lines)), strict=False):
+        values: dict[str, str] = {}
+        for line in lines[head + 1 : end]:
+            if m := _OF_AGENT.match(line):
+                values.setdefault(m[1], m[2].strip())
+        agents.append(values)
+    named = [agent for agent in agents if agent.get("Marketing Name") and agent.get("Device Type")]
+    cards = [agent for agent in named if agent["Device Type"] == "GPU"]
+    own = [card for card in cards if not is_integrated(card["Marketing Name"])]
+    if not cards:
+        return None
+    cpus = [agent for agent in named if agent["Device Type"] == "CPU"]
+    pools = [m for agent in cpus if (m := _POOL_KB.match(agent.get("Size", "")))]
+    found = Found(
+        tool="rocminfo",
+        seen=tuple(
+            SeenGpu(name=card["Marketing Name"], device=n, total_mib=_pool_mib(card))
+            for n, card in enumerate(own or cards)
+        ),
+        cpu=Cpu(model=cpus[0]["Marketing Name"], sockets=len(cpus) if len(cpus) > 1 else None) if cpus else None,
+        ram=Ram(total_gb=round(sum(int(m[1]) for m in pools) / _KB_A_MIB / 1024, 1)) if pools else None,
+    )
+    return Claim(found, frozenset(i for i, line in enumerate(lines) if _OF_INFO.match(line)))
+
+
+def _pool_mib(agent: Mapping[str, str]) -> float | None:
+    pool = _POOL_KB.match(agent.get("Size", ""))
+    return int(pool[1]) / _KB_A_MIB if pool else None
 
 
 def _text(lines: Sequence[str]) -> Claim | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
+from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
@@ -20,11 +20,22 @@ from service.engine.hardware_text.details import details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, merged, unreadable
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
-from service.engine.hardware_text.parts import closer, counted, identity, is_shared, own_gpus, sold_with, without_twins
-from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_word
+from service.engine.hardware_text.parts import (
+    closer,
+    counted,
+    identity,
+    is_shared,
+    numbered,
+    of_all_sockets,
+    own_gpus,
+    sold_with,
+    without_twins,
+)
+from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_unknown, ask_about_word
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
+_MOST_CARDS = 20  # of one kind, where the number stands behind the name
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
@@ -81,11 +92,11 @@ class _Reading:
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards)
         self._settle_laptops()
-        self._settle_order()
+        self.gpus = numbered(self.gpus)
         cpu = self._cpu()
         self.gpus = self.memory.settle(self.gpus, is_mac=self.os == "macos")
         self.notes += self.memory.notes
-        self._ask_about_unknown()
+        ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and self.gpus:
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
         if self.has_mac and not self.gpus and cpu is None:
@@ -106,14 +117,6 @@ class _Reading:
             notes="; ".join(dict.fromkeys(self.notes)) or None,
         )
 
-    def _ask_about_unknown(self) -> None:
-        """Raise InvalidHardware for a card that no list has, of which more than its size must be known."""
-        for gpu in self.gpus:
-            if gpu.name not in self.quoted and gpu.vram_gib and not gpu.bandwidth_gbs and not gpu_rows(gpu.name):
-                near = ", ".join(nearest(gpu.name, n=3))
-                right = f'`gpu "{gpu.name}" [{gpu.vram_gib:g} GiB; 900 GB/s]`'
-                raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
-
     def _read(self, m: Mention, i: int) -> None:
         reader = getattr(self, f"_read_{m.kind}", None)
         if reader is not None:
@@ -123,9 +126,11 @@ class _Reading:
 
     def _note(self, m: Mention, i: int) -> None:
         """A word that names no part: kept, together with its neighbours, and asked about if it may be a part."""
+        before = self.mentions[i - 1] if i else None
+        if before and before.kind == "apple" and m.gap == "" and self.memory.is_of_mac(m.text):
+            return
         if m.kind == "word":
             ask_about_word(m, i, self.mentions)
-        before = self.mentions[i - 1] if i else None
         if (
             before
             and before.kind == m.kind == "word"
@@ -151,7 +156,7 @@ class _Reading:
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
-        inside = lex.SIZE.search(name)  # `A100 80GB PCIe`
+        inside = re.search(rf"(?<![a-z]){lex.SIZE.pattern}", name, re.I)  # `A100 80GB PCIe`, but `A10G`
         name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
         size = gigabytes(inside) if inside else None
         gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
@@ -275,18 +280,6 @@ class _Reading:
             return True
         return bool(alike) and is_reference
 
-    def _settle_order(self) -> None:
-        """Number the cards of which no number was said by what is left. Raises InvalidHardware if unclear."""
-        said = [n for gpu in self.gpus for n in gpu.device_order or ()]
-        others = [i for i, gpu in enumerate(self.gpus) if not gpu.device_order]
-        total = sum(gpu.count for gpu in self.gpus)
-        if not said or not others:
-            return
-        left = [n for n in range(total) if n not in said]
-        if len(others) > 1 or len(left) != self.gpus[others[0]].count:
-            raise unreadable(", ".join(map(str, said)), "which number has each other GPU? Write `Device 0: RTX 5090`")
-        self.gpus[others[0]] = msgspec.structs.replace(self.gpus[others[0]], device_order=left)
-
     def _read_mac(self, m: Mention) -> None:
         self.has_mac = True
 
@@ -380,7 +373,7 @@ class _Reading:
             self.notes.append(m.text)
             return
         threads = int(m.hit[4] or 0)
-        cores = int(m.hit[1] or m.hit[3] or (threads + 1) // 2)
+        cores = int(m.hit[1] or m.hit[3] or m.hit[5] or (threads + 1) // 2)
         if threads:
             self.notes.append(f"{m.text}: a rented vCPU is taken for half a core")
         if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
@@ -389,7 +382,7 @@ class _Reading:
 
     def _read_count(self, m: Mention) -> None:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
-        if self.owner == "gpu" and self.gpus[-1].count == 1:
+        if self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets is None:
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
@@ -493,4 +486,5 @@ class _Reading:
             self.cpus = [
                 c if c.model is None or c.model in exact else msgspec.structs.replace(c, model=None) for c in self.cpus
             ]
-        return merged(Cpu, self.cpus)
+        cpu = merged(Cpu, self.cpus)
+        return of_all_sockets(cpu) if cpu else None

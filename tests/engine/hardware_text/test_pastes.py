@@ -248,3 +248,25 @@ def test_what_follows_the_output_of_lscpu_and_free_is_read_too() -> None:
     assert machine.cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
     stated = parse_hardware(paste("lscpu_recorded").rstrip() + "\nRAM: 512GB\nno GPU")
     assert stated.ram == Ram(total_gb=512)
+
+
+def test_task_manager_gives_cards_cpu_and_ram_and_leaves_out_what_shares_the_ram() -> None:
+    machine = parsed("task_manager")
+    assert machine.gpus == [Gpu(name="NVIDIA RTX 4000 Ada Generation Laptop GPU", vram_gib=12, free_gib=12)]
+    assert machine.cpu == Cpu(model="13th Gen Intel(R) Core(TM) i7-13800H", sockets=1, physical_cores=14)
+    assert (machine.ram, machine.os) == (Ram(total_gb=64, mts=5600), "windows")
+
+
+def test_task_manager_with_a_decimal_comma_and_a_disk_below_what_the_settings_say() -> None:
+    machine = parsed("task_manager_comma")
+    assert [(gpu.name, gpu.count) for gpu in machine.gpus] == [("NVIDIA GeForce RTX 3060 Laptop GPU", 1)]
+    assert machine.ram == Ram(total_gb=16, mts=3200)
+    assert machine.cpu is not None
+    assert resolve(machine).cpu_model == "AMD Ryzen 5 5600H"
+
+
+def test_rocminfo_gives_cards_cpu_and_ram_and_leaves_out_the_processors_graphics() -> None:
+    machine = parsed("rocminfo")
+    assert [(gpu.name, gpu.count) for gpu in machine.gpus] == [("AMD Radeon RX 7900 XTX", 2)]
+    assert machine.cpu == Cpu(model="AMD Ryzen 9 7900X 12-Core Processor")
+    assert machine.ram == Ram(total_gb=125.6)

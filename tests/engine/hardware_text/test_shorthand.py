@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from service.engine.catalogue import resolve
@@ -312,3 +314,54 @@ def test_the_number_in_a_products_name_is_no_number_of_cpus_and_no_card(
     rig = resolve(canonical(parse_hardware(text)))
     assert [card.name for card in rig.cards] == gpus
     assert (rig.sockets, rig.cpu_model is not None) == (sockets, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "gb"), [("M1 Max 64", 64), ("Macbook M1 Max 64", 64), ("M3 Ultra 512", 512), ("M4 Max 128", 128)]
+)
+def test_a_bare_number_behind_a_mac_is_its_memory_where_it_is_no_number_of_cores(text: str, gb: int) -> None:
+    ram = parse_hardware(text).ram
+    assert ram is not None
+    assert ram.total_gb == gb
+
+
+@pytest.mark.parametrize("text", ["M1 Max 32", "M1 Ultra 64", "M4 Pro 16"])
+def test_a_bare_number_behind_a_mac_that_may_be_its_cores_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sockets", "cores"),
+    [
+        ("2 7763 1TB DDR4-3200 4x3090", 2, 128),
+        ("dual 2696v4, 256GB DDR4, 2x P40", 2, 44),
+        ("2x Xeon Platinum 8168 24 cores, 512GB, RTX 4090", 2, 48),
+    ],
+)
+def test_the_number_of_sockets_is_read_before_digits_alone_and_counts_cores_of_each(
+    text: str, sockets: int, cores: int
+) -> None:
+    rig = resolve(parse_hardware(text))
+    assert (rig.sockets, rig.physical_cores) == (sockets, cores)
+
+
+@pytest.mark.parametrize("text", ["RTX 4090 Ti, 64GB", "RTX 3090 XT 24GB, 64GB RAM", "RX 6600 GRE, 32GB"])
+def test_a_suffix_that_makes_another_card_of_a_name_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="no GPU of that name"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize("text", ["RTX 3090 x64-based", "RTX 3090 x64, 32GB"])
+def test_the_x64_of_a_system_type_is_no_number_of_cards(text: str) -> None:
+    with suppress(InvalidHardware):
+        assert [gpu.count for gpu in parse_hardware(text).gpus] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "gb"), [("64GB DDR5-4800 x12", 768), ("512GB DDR5-4800 x8", 512), ("64GB DDR4 x8", 64)]
+)
+def test_a_number_behind_memory_counts_modules_only_where_the_size_cannot_be_the_sum(text: str, gb: int) -> None:
+    ram = parse_hardware(f"RTX 3090, EPYC 9654, {text}").ram
+    assert ram is not None
+    assert ram.total_gb == gb
