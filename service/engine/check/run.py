@@ -68,7 +68,7 @@ def check(
     shown = [*strange, *measured_findings(compared), *others]
     found = in_order([*shown, *findings(case, slow_phase(compared))])
     return CheckReport(
-        verdict=_verdict(case, found),
+        verdict=_verdict(case, found, has_run=bool(compared), asked=build is not None),
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,
@@ -127,8 +127,15 @@ def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
     return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
 
 
-def _verdict(case: Case, found: Sequence[Finding]) -> str:
-    """The first sentence: fits or not, how fast, and how much is wrong."""
+# What the program ends with as soon as it reads its options.
+_REFUSED_AT_START = frozenset(
+    ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
+     "cache-type-unknown", "split-mode-unknown", "numa-value-unknown", "device-unknown", "override-refused")
+)  # fmt: skip
+
+
+def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool) -> str:
+    """The first sentence: starts, fits or not, how fast, and how much is wrong. What `has_run` did start, then."""
     small = [row for row in case.table if not row.fits]
     tg = case.speed().tg
     speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
@@ -146,6 +153,12 @@ def _verdict(case: Case, found: Sequence[Finding]) -> str:
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         text = f"Fits: {speed}"
+    refused_at_start = [f for f in found if f.rule in _REFUSED_AT_START and f.severity == "error"]
+    if refused_at_start and not small and not has_run and refused is None:
+        why = refused_at_start[0].message.split("; ")[0].split(": the figures are")[0]
+        more = f", and {len(refused_at_start) - 1} more" if len(refused_at_start) > 1 else ""
+        of = "" if asked else " with today's build"
+        text = f"Does not start{of}: {why}{more}. Corrected, it fits: {speed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."

@@ -12,6 +12,7 @@ from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
+from service.engine.commands.repairs import repairs
 from service.engine.commands.shell import split_commands
 from service.engine.commands.tables import environment_options, known_options, option_named
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
@@ -53,6 +54,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     `refused`: values that no engine takes; the flags are as if they were not there.
     `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
     their underscores. `build`: the build whose defaults are taken. `words`: what all this was read from.
+    `repaired`: what a shell reads otherwise than it is meant.
     """
 
     engine: Engine
@@ -73,6 +75,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     build: Build
     words: Words
     refused: tuple[RefusedValue, ...] = ()
+    repaired: tuple[str, ...] = ()
 
 
 def parse(
@@ -84,10 +87,12 @@ def parse(
     InvalidInput for a build that is not known, InvalidFlags for what only a shell could expand.
     """
     found = only_command(command)
-    commands = split_commands(as_bash(found.command))
+    typed = as_bash(found.command)
+    commands = split_commands(typed)
     words = _divide([_typed(word) for word in _chosen(_programs(commands))])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
-    return parse_words(words, resolve_build(engine, build), program)
+    parsed = parse_words(words, resolve_build(engine, build), program)
+    return msgspec.structs.replace(parsed, repaired=repairs(typed) if typed == command else ())
 
 
 def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:

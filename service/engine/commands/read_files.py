@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from service.engine.commands.tables import known_options
-from service.engine.commands.unwrap import program_of_image, shown
+from service.engine.commands.unwrap import IN_CONTAINER, program_of_image, shown
 from service.engine.config import Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidFlags
@@ -110,7 +110,7 @@ def _from_yaml(text: str) -> Iterator[NamedCommand]:
     for name, service in _entries(content.get("services")):
         words = _words(service.get("command"))
         text = f"{service.get('image', '')} {_words(service.get('entrypoint'))} {words}"
-        if "llama" in text.lower() and words:
+        if "llama" in text.lower() and (words or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service))):
             yield NamedCommand(name, _of_compose(service, words))
 
 
@@ -141,13 +141,21 @@ def _words(value: object) -> str:
 
 
 def _of_compose(service: Mapping[str, Any], words: str) -> str:
-    env = service.get("environment") or {}
-    pairs = [f"{name}={value}" for name, value in env.items()] if isinstance(env, dict) else [str(one) for one in env]
-    program = program_of_image(str(service.get("image", ""))) if words.startswith("-") else ""
+    image, pairs = str(service.get("image", "")), _pairs(service)
+    program = program_of_image(image) if not words or words.startswith("-") else ""
     entry = _words(service.get("entrypoint"))
-    return " ".join(
-        word for word in [*map(_assignment, [*pairs, *shown(_reserved(service))]), entry or program, words] if word
-    )
+    has_gpus = any(service.get(key) for key in _GIVES_GPUS) or any(one.startswith(IN_CONTAINER) for one in pairs)
+    cards = shown(_reserved(service), image, has_gpus=has_gpus)
+    return " ".join(word for word in [*map(_assignment, [*pairs, *cards]), entry or program, words] if word)
+
+
+# Keys of a service by which it gets GPUs (compose-spec, 05-services.md and deploy.md).
+_GIVES_GPUS = ("deploy", "gpus", "runtime", "devices", "privileged")
+
+
+def _pairs(service: Mapping[str, Any]) -> list[str]:
+    env = service.get("environment") or {}
+    return [f"{name}={value}" for name, value in env.items()] if isinstance(env, dict) else [str(one) for one in env]
 
 
 def _reserved(service: Mapping[str, Any]) -> list[str]:

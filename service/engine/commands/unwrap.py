@@ -34,6 +34,11 @@ _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
 _QUOTES = "\"'"
 _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
+# Options of `docker run` by which a container gets GPUs, besides --gpus; and images that are built for the CPU alone
+# (docs/docker.md of llama.cpp: `server`, `light` and `full` without a back end behind it).
+_GIVES_GPUS = ("--device", "--runtime", "--privileged")
+_CPU_IMAGE = re.compile(r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:(?:server|light|full)(?:-b\d+)?")
+NOT_GIVEN, WITHOUT_BACKEND = "none", "void"  # of IN_CONTAINER: no GPU is given; the image's program drives none
 IN_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # which cards the runtime gives a container, by number in nvidia-smi or UUID
 # Options of `docker run` without a value; every other takes one (docker-run(1)).
 _SWITCHES = frozenset(
@@ -112,11 +117,12 @@ def out_of_container(words: list[str]) -> list[str]:
     before, rest = words[:index], words[words.index("run", index) + 1 :]
     env: list[str] = []
     given: list[str] = []
-    at = 0
+    has_gpus, at = False, 0
     while at < len(rest) and rest[at].startswith("-"):
         name, joined, value = rest[at].partition("=")
         takes = not joined and name not in _SWITCHES
         value = rest[at + 1] if takes and at + 1 < len(rest) else value
+        has_gpus = has_gpus or name in ("--gpus", *_GIVES_GPUS) or value.startswith(f"{IN_CONTAINER}=")
         if name in _ENVIRONMENT:
             env.append(value)
         elif name == "--gpus":
@@ -130,7 +136,13 @@ def out_of_container(words: list[str]) -> list[str]:
         named, arguments = named.replace("llama-server", action), arguments[1:]
     program = [] if action is None and arguments and not arguments[0].startswith("-") else [named]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
-    return [*launcher, *(e for e in env if "=" in e), *shown(given), *program, *arguments]
+    return [
+        *launcher,
+        *(e for e in env if "=" in e),
+        *shown(given, "".join(image), has_gpus=has_gpus),
+        *program,
+        *arguments,
+    ]
 
 
 def _action(arguments: Sequence[str]) -> str | None:
@@ -150,8 +162,10 @@ def of_one_program(words: list[str]) -> list[str]:
     return words
 
 
-def shown(cards: Sequence[str]) -> list[str]:
+def shown(cards: Sequence[str], image: str, *, has_gpus: bool) -> list[str]:
     """Return the variable that a container is started with, for the cards that it is given; [] for all."""
+    if not has_gpus or _CPU_IMAGE.fullmatch(image):
+        return [f"{IN_CONTAINER}={WITHOUT_BACKEND if _CPU_IMAGE.fullmatch(image) else NOT_GIVEN}"]
     return [f"{IN_CONTAINER}={','.join(cards)}"] if cards and "all" not in cards else []
 
 

@@ -59,8 +59,8 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         raise unreadable(m.text, f"of what? {KINDS}")
     before = mentions[i - 1] if i else None
     if before and before.kind == "gpu" and m.gap == "" and re.fullmatch(r"ti|super|xtx?|gre|max-?q", m.text, re.I):
-        near = ", ".join(nearest(f"{before.name} {m.text}", n=3))
-        raise unreadable(f"{before.text} {m.text}", f"no GPU of that name ({near}?); {KINDS}")
+        cards = ", ".join(nearest(f"{before.name} {m.text}", n=3))
+        raise unreadable(f"{before.text} {m.text}", f"no GPU of that name ({cards}?); {KINDS}")
     behind = mentions[i + 1] if i + 1 < len(mentions) else None
     if (
         behind

@@ -73,6 +73,13 @@ def unknown_flag(case: Case) -> Iterator[Found]:
         yield Found(message, f"leave out {word[:80]}")
 
 
+@rule("not-as-pasted", "warning", _FLAGS, "bash(1), QUOTING and COMMENTS")
+def not_as_pasted(case: Case) -> Iterator[Found]:
+    """What a shell makes another command of than the one that is meant: remarks, printed dashes and quotes."""
+    for said in case.parsed.repaired:
+        yield Found(f"{said}; the figures are of the command as it is meant")
+
+
 @rule(
     "newer-flag", "info", _FLAGS, "llama.cpp 00dc8057 (October 2026) tools/server/README.md, pull 29887",
     fix="a build that has it",

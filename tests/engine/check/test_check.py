@@ -224,3 +224,34 @@ def test_the_layers_that_a_number_leaves_in_ram_are_counted_as_the_engine_counts
     report = check(command, "llama.cpp", model, resolve(ONE_3090_DESKTOP))
     (found,) = [one for one in report.findings if one.rule == "layers-in-ram"]
     assert said in found.message
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ("--n-gpu-layer 99", "no option --n-gpu-layer"),
+        ("-fa -ngl 99", "-fa takes a value"),
+        ("-ngl 99 -c 16k", "16k"),
+        ("-ngl 99 -ctk q9_0", "q9_0"),
+    ],
+)
+def test_a_command_that_its_program_refuses_is_not_said_to_fit(options: str, refused: str) -> None:
+    small = build("Qwen3-30B-A3B", "q4_K_M")
+    report = check(f"llama-server -m m.gguf -fit off -c 8192 {options}", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+    assert report.verdict.startswith("Does not start with today's build: ")
+    assert refused in report.verdict
+    assert "Corrected, it fits: TG about " in report.verdict
+
+
+def test_a_container_without_a_gpu_is_checked_on_the_cpu() -> None:
+    image = "ghcr.io/ggml-org/llama.cpp"
+    options = "-m m.gguf -ngl 99 -c 4096"
+    small = build("Qwen3-14B", "q4_K_M")
+    for command in (f"docker run {image}:server-cuda", f"docker run --gpus all {image}:server-b9000"):
+        report = check(f"{command} {options}", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+        assert [row.device for row in report.memory.devices] == ["CPU"]
+        assert "no-gpu-in-container" in [f.rule for f in report.findings]
+    shown = check(
+        f"docker run --runtime nvidia {image}:server-cuda {options}", "llama.cpp", small, resolve(ONE_3090_DESKTOP)
+    )
+    assert [row.device for row in shown.memory.devices] == ["CUDA0", "CPU"]

@@ -19,7 +19,7 @@ from service.engine.commands.config_files import Served, config_file, launch_of
 from service.engine.commands.forms import docker, systemd
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.render import Launch, bash, launch
-from service.engine.commands.unwrap import IN_CONTAINER
+from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN
 from service.engine.config import ENGINES, Engine, FileFormat, Flags, Override
 from service.engine.errors import InvalidFlags
 from tests.engine.commands.strategies import flags_for
@@ -142,6 +142,7 @@ services:
     command: postgres -c shared_buffers=1GB
   llama:
     image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    gpus: all
     command: -m /models/a.gguf -ngl 99 --ctx-size 16384 -ot "exps=CPU"
     environment:
       CUDA_VISIBLE_DEVICES: 0
@@ -200,3 +201,15 @@ def test_a_launch_is_found_again_in_its_line() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(InvalidFlags):
         assert commands_of(text)
+
+
+def test_a_compose_service_with_variables_alone_is_read() -> None:
+    text = (
+        "services:\n  llama:\n    image: ghcr.io/ggml-org/llama.cpp:server-cuda\n    gpus: all\n    environment:\n"
+        "      LLAMA_ARG_HF_REPO: unsloth/Qwen3-4B-GGUF:Q4_K_M\n      LLAMA_ARG_CTX_SIZE: 16384\n"
+        "      LLAMA_ARG_N_GPU_LAYERS: 99\n"
+    )
+    parsed = parse(text)
+    assert (parsed.program, parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == ("llama-server", 16384, 99)
+    assert IN_CONTAINER not in parsed.env
+    assert parse(text.replace("    gpus: all\n", "")).env[IN_CONTAINER] == NOT_GIVEN

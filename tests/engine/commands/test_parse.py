@@ -355,3 +355,34 @@ def test_any_text_is_read_or_refused(pieces: list[str], engine: Engine | None) -
     for text in (" ".join(pieces), "".join(pieces)):
         with contextlib.suppress(InvalidFlags):
             parse(text, engine)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("llama-server \\\n  -m a.gguf \\\n  # offload everything\n  -ngl 99", "remark `# offload everything`"),
+        ("llama-server -m a.gguf \\ # all layers\n  -ngl 99", "remark `# all layers`"),
+        ("llama-server -m a.gguf \\  \n  -ngl 99", "blanks stand behind a backslash"),
+        ("llama-server -m a.gguf\n  -ngl 99", "before the line of -ngl"),
+        ("llama-server –m a.gguf -ngl 99", "`–m` has the dash"),
+        ("llama-server -m a.gguf -ot “exps=CPU”", "`“exps=CPU”` has the quote"),
+    ],
+)
+def test_what_a_shell_reads_otherwise_than_it_is_meant_is_said(text: str, said: str) -> None:
+    parsed = parse(text)
+    assert said in " ".join(parsed.repaired)
+    assert parsed.model_path == "a.gguf"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# my server\nllama-server \\\n  -m a.gguf \\\n  -ngl 99",
+        "llama-server -m a.gguf -ngl 99 # all layers",
+        "llama-server.exe -m a.gguf `\n  -ngl 99",
+        "set A=1\nllama-server -m a.gguf ^\n  -ngl 99",
+        'ARGS=(\n  -m a.gguf\n  -ngl 99\n)\nllama-server "${ARGS[@]}"',
+    ],
+)
+def test_a_text_that_a_shell_reads_as_meant_is_not_repaired(text: str) -> None:
+    assert parse(text).repaired == ()

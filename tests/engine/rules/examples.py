@@ -194,6 +194,22 @@ EXAMPLES = (
     Example("value-not-understood", f"{GOOD_LLAMA} -ctk q9_0", GOOD_LLAMA, LLAMA),
     Example("value-out-of-range", f"{GOOD_IK} -c -5", GOOD_IK),
     Example("micro-batch-zero", f"{GOOD_IK} -ub 0", GOOD_IK),
+    Example(
+        "no-gpu-in-container",
+        "docker run ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -c 4096",
+        "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -c 4096",
+        LLAMA,
+        DENSE_SMALL,
+    ),
+    Example(
+        "no-gpu-in-container",
+        "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server -m m.gguf -c 4096",
+        "docker run --device /dev/dri ghcr.io/ggml-org/llama.cpp:server-vulkan -m m.gguf -c 4096",
+        LLAMA,
+        DENSE_SMALL,
+    ),
+    Example("not-as-pasted", f"{GOOD_LLAMA} \\\n# the experts\n-v", f"{GOOD_LLAMA} \\\n  -v", LLAMA),
+    Example("not-as-pasted", GOOD_LLAMA.replace(" -ngl", " –ngl"), GOOD_LLAMA, LLAMA),
     Example("threads-zero", f"{GOOD_IK} -t 0", GOOD_IK),
     Example(
         "flash-attention-impossible", "-c 4096 -fa on -ngl 99", "-c 4096 -ngl 99", IK, ("Grok-2", "q2_k"), FOUR_3090
