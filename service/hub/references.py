@@ -32,6 +32,7 @@ _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _ANY = "latest"  # Ollama's tag where none is given
+_PINNED = re.compile(r"([^@:]+)@(main|[0-9a-f]{7,40})", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _OTHER_SECTIONS = ("datasets", "spaces", "collections", "papers", "docs", "api", "models", "organizations", "settings")
 _OTHER_HUB = re.compile(r"/models/([A-Za-z0-9_.-]{1,96}/[A-Za-z0-9_.-]{1,96})(?:/.*)?", re.ASCII)
@@ -178,6 +179,8 @@ def _from_library(text: str) -> RepoReference:
 
 
 def _plain(text: str, revision: str | None) -> RepoReference:
+    if revision is None and (pinned := _PINNED.fullmatch(text)):
+        text, revision = pinned[1], pinned[2]
     repo, colon, variant = re.sub(r"@(?=[^/:@]+$)", ":", text, count=1).partition(":")  # LM Studio: `a/b@q4_k_m`
     owner, name = checked_repo(repo)
     asked = colon and variant.lower() != _ANY
