@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 from service import __version__
-from service.cli.lazy import LazyParser, add_verb
+from service.cli.lazy import LazyParser, Parser, add_verb
 from service.cli.output import FAILURE, USAGE_ERROR
 from service.engine.errors import AdvisorError, InvalidInput
 
@@ -63,6 +64,7 @@ _UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules of Python that
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong."""
     arguments = command_line().parse_args(argv)
+    logging.getLogger("advisor").addHandler(logging.NullHandler())  # events are for services, which write them
     try:
         code: int = arguments.run(arguments)
         return code
@@ -85,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Return what reads the words of the command line, with every command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="advisor", description="Where to put a GGUF model on your hardware: ranked, explained, ready to paste."
     )
     parser.add_argument("--version", action="version", version=f"advisor {__version__}")

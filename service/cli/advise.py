@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO, get_args
 
 import msgspec
 
-from service.cli.inputs import add_no_cache, converted, machine, reading_settings, text_argument
+from service.cli.inputs import add_no_cache, converted, machine, reading_settings, text_argument, tokens
 from service.cli.output import FAILURE, form_arguments, print_json
 from service.cli.progress import Progress
 from service.engine.config import FileFormat
@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     goal = parser.add_argument_group("goal")
     goal.add_argument("--goal", default="chat", choices=get_args(Preset), help="preset (default: chat)")
     for name in ("prompt", "output", "depth", "context", "parallel"):
-        goal.add_argument(f"--{name}", type=int, metavar="N", help=f"overrides the preset's {name}")
+        kind = int if name == "parallel" else tokens
+        goal.add_argument(f"--{name}", type=kind, metavar="N", help=f"overrides the preset's {name}")
     for name in ("min-tg", "min-pp"):
         goal.add_argument(f"--{name}", type=float, metavar="T/S", help="least tokens per second")
     parser.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,14 @@ def converted(value: object, kind: type[T], field: str) -> T:
         name = OPTIONS.get(name, name).replace("_", "-")
         detail = what[:1].lower() + what[1:]
         raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
+
+
+def tokens(text: str) -> int:
+    """Return a number of tokens: `16384`, or `16k` for 16 times 1,024. Raises ArgumentTypeError."""
+    number = re.fullmatch(r"(\d{1,9})\s?(k?)", text.strip(), re.I)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of tokens, such as 16384 or 16k")
+    return int(number[1]) * (1024 if number[2] else 1)
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:

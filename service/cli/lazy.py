@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 
-class LazyParser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line: the list of all options is what `--help` is for."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with what is wrong, and the option or command that may be meant."""
+        meant = self._meant(message)
+        said = message.removeprefix("argument ")
+        self.exit(2, f"{self.prog}: {said}{meant}; see {self.prog} --help\n")
+
+    def _meant(self, message: str) -> str:
+        unknown = re.match(r"(?:unrecognized arguments:|argument COMMAND: invalid choice:) '?([^\s']{2,40})", message)
+        near = get_close_matches(unknown[1], self._names(), n=1) if unknown else []
+        return f": is {near[0]} meant?" if near else ""
+
+    def _names(self) -> list[str]:
+        """The options of the verb that was read, and the verbs."""
+        verbs = next((a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction)), {})
+        read = (verb for verb in verbs.values() if isinstance(verb, LazyParser) and verb.add is None)
+        return [*verbs, *(option for verb in read for option in verb._option_string_actions)]
+
+
+class LazyParser(Parser):
     """A parser whose arguments `add` adds, when they are asked for."""
 
     add: Callable[[argparse.ArgumentParser], None] | None = None

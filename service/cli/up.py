@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings
+from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings, tokens
 from service.cli.output import FAILURE
 from service.engine.commands.render import Launch, bash
 from service.engine.errors import AdvisorError, InvalidInput
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="OWNER/NAME[:VARIANT], GGUF files, @FILE with an advice, or a llama-server command, quoted",
     )  # fmt: skip
     parser.add_argument("--hardware", "-H", help="as for advise (default: this machine's)")
-    parser.add_argument("--context", type=int, metavar="N", help="tokens (default: 8192, or what the command says)")
+    parser.add_argument("--context", type=tokens, metavar="N", help="tokens (default: 8192, or what the command says)")
     parser.add_argument(
         "--engine-dir", type=Path, metavar="DIR", help="folder of llama-server (default: found on PATH)"
     )

@@ -75,8 +75,8 @@ class Addresses:
             raise InvalidInput("the address cannot be read", field="repo") from error
         if url.scheme not in ("http", "https") or url.userinfo or url.host.lower() not in self._url_hosts:
             raise InvalidInput(
-                f"{url.host[:100]!r} is not the Hub: give OWNER/NAME of the repo on huggingface.co that has the GGUF files "
-                "(files elsewhere are read only from hosts that ADVISOR_URL_HOSTS names)",
+                f"{url.host[:100]!r} is not the Hub: give OWNER/NAME of the repo on huggingface.co that has the GGUF "
+                "files (files elsewhere are read only from hosts that ADVISOR_URL_HOSTS names)",
                 field="repo",
             )
         return url

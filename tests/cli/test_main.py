@@ -16,7 +16,7 @@ import pytest
 from service.cli import COMMANDS, command_line, main
 from service.cli.advise import allows_colour, coloured
 from service.cli.completion import SHELLS, script, words_of_verbs
-from service.cli.inputs import cache_folder
+from service.cli.inputs import cache_folder, tokens
 from service.cli.lazy import EXAMPLES, LazyParser
 from tests.models import write_gguf
 
@@ -192,3 +192,36 @@ def test_the_cache_is_the_systems_own() -> None:
     assert cache_folder({}, "linux") == home / ".cache" / "offload-advisor"
     assert cache_folder({}, "darwin") == home / "Library" / "Caches" / "offload-advisor"
     assert cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/offload-advisor/cache")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["advise", "a/b", "-H", "x", "--contxt", "8192"], "is --context meant?"),
+        (["advice", "a/b"], "is advise meant?"),
+        (["advise", "a/b", "--context", "16q"], "such as 16384 or 16k"),
+        (["advise", "a/b", "--engine", "llamacpp"], "choose from"),
+        (["advise"], "see advisor advise --help"),
+    ],
+)
+def test_a_wrong_word_is_one_line_that_says_what_may_be_meant(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(("text", "n"), [("16384", 16384), ("16k", 16384), ("32 K", 32768)])
+def test_tokens_may_be_counted_in_thousands_as_engines_do(text: str, n: int) -> None:
+    assert tokens(text) == n
+
+
+def test_an_event_of_a_service_is_no_line_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    command = "import sys; from service.cli import main; from service.logs import Log; "
+    command += "main(['hardware', 'RTX 3090, 64GB']); Log('hub').warning('hub.refused', attempt=3)"
+    subprocess.run([sys.executable, "-c", command], check=True)
+    assert "hub.refused" not in "".join(capfd.readouterr())

@@ -50,10 +50,19 @@ def test_it_says_get_download_run_and_the_oldest_build() -> None:
     oldest = advice().configs[0].commands.oldest_build
     assert oldest is not None
     assert get.title == f"Get ik_llama.cpp of {oldest.date} or newer"
-    assert [line.split()[0] for line in get.posix.split("\n")] == ["git", "cmake", "cmake"]
+    assert [line.split()[0] for line in get.posix.split("\n")] == ["git", "cmake", "cmake", "export"]
     assert "&&" not in get.powershell
     assert (download.title, download.posix.split()[0]) == ("Download", "hf")
     assert (run.title, run.posix.split()[0]) == ("Run", "llama-server")
+
+
+def test_after_a_build_its_server_is_the_one_that_is_run_from_where_the_download_goes() -> None:
+    card = card_of(advice())
+    assert card is not None
+    get = card.steps[0]
+    assert get.posix.split("\n")[-1] == 'export PATH="$PWD/build/bin:$PATH" && cd ..'
+    assert get.powershell.split("\n")[-1].startswith('$env:PATH = "$PWD\\build\\bin\\Release;')
+    assert get.powershell.endswith("; cd ..")
 
 
 def test_a_package_comes_before_building() -> None:

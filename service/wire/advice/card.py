@@ -17,6 +17,11 @@ from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
 _FACTS = 2
+# After a build: its programs are found before others of that name, and the next step starts where this one did.
+_FOUND = {
+    "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
+    "powershell": '$env:PATH = "$PWD\\build\\bin\\Release;$PWD\\build\\bin;$env:PATH"; cd ..',
+}
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
@@ -72,7 +77,8 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     if commands.build is None:
         return "", "the build that you named"
     apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&
-    return commands.build.line.replace(apart, "\n" + apart.removeprefix(" && ")), "no package for these cards: build it"
+    lines = commands.build.line.replace(apart, "\n" + apart.removeprefix(" && "))
+    return f"{lines}\n{_FOUND[shell]}", "no package for these cards: build it"
 
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:

@@ -35,7 +35,7 @@ def test_curl_gets_text_on_one_screen(client: httpx.Client) -> None:
     reply = client.post("/v1/check", json=ASKED, headers={"Accept": "text/plain"})
     assert reply.headers["content-type"].startswith("text/plain")
     lines = reply.text.splitlines()
-    assert lines[0].startswith("Fits: TG about ")
+    assert lines[0].startswith("Does not start with today's build: -fa takes a value")
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     full = client.post("/v1/check?detail=full", json=ASKED, headers={"Accept": "text/plain"}).text
@@ -44,7 +44,7 @@ def test_curl_gets_text_on_one_screen(client: httpx.Client) -> None:
 
 def test_markdown_is_the_verdict_and_a_block(client: httpx.Client) -> None:
     text = client.post("/v1/check?format=markdown", json=ASKED).text
-    assert text.startswith("**Fits")
+    assert text.startswith("**Does not start")
     assert text.rstrip().endswith("```")
 
 
