@@ -7,7 +7,8 @@ import re
 _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
-    "双路": " dual ", "单路": " single ", "双卡": " dual ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
+    "双路": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
+    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "张": " ", "块": " ", "个": " ", "条": " ", "颗": " ",
     "至强": " Xeon ",    "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ", "加": " + ", "英伟达": " NVIDIA ",
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
@@ -187,7 +188,7 @@ LAPTOP = re.compile(
     r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?", _I
 )
 MAC_BODY = re.compile(
-    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b|\d\d[\s-]?inch\b|macs?\b",
+    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b(?:\s1[346]\b)?|\d\d[\s-]?inch\b|macs?\b",
     _I,
 )
 APPLE = re.compile(

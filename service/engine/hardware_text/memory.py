@@ -192,7 +192,9 @@ class Memory:
         """Give a size right before a card's name (`24GB 3090`) to the card."""
         last = self.sizes[-1] if self.sizes else None
         between = self.text[last.end : m.at] if last is not None else ""
-        if last is not None and last.role == "bare" and "\n" not in between and lex.AT_CARD.fullmatch(between):
+        if last is None or (m.count and not fits(gpus[-1], last.gb)):  # `768GB 2x T4`
+            return
+        if last.role == "bare" and "\n" not in between and lex.AT_CARD.fullmatch(between):
             last.role, last.gpu = "before", len(gpus) - 1
             last.own = re.search(r"\w", between) is not None
 

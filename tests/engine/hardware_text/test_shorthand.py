@@ -365,3 +365,19 @@ def test_a_number_behind_memory_counts_modules_only_where_the_size_cannot_be_the
     ram = parse_hardware(f"RTX 3090, EPYC 9654, {text}").ram
     assert ram is not None
     assert ram.total_gb == gb
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "gb"),
+    [
+        ("Dell R740xd dual 6248R 768GB 2x Tesla T4", [("Tesla T4", 2)], 768),
+        ("双路8480 8通道DDR5 1TB 单卡5090", [("5090", 1)], 1024),
+        ("我有两张4090和一块3090，内存256GB", [("4090", 2), ("3090", 1)], 256),
+        ("MBP 14 M3 Pro 36GB", [("Apple M3 Pro", 1)], 36),
+    ],
+)
+def test_counts_and_sizes_go_to_what_they_can_be_of(text: str, gpus: list[tuple[str, int]], gb: int) -> None:
+    machine = parse_hardware(text)
+    assert [(gpu.name, gpu.count) for gpu in machine.gpus] == gpus
+    assert machine.ram is not None
+    assert machine.ram.total_gb == gb
