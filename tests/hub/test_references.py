@@ -36,7 +36,6 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
         ("a/b/UD-Q4_K_XL", RepoReference("a", "b", variant="UD-Q4_K_XL")),
         ("a/b@main", RepoReference("a", "b", "main")),
         (f"a/b@{SHA}", RepoReference("a", "b", SHA)),
-        ("a/b@q4_k_m", RepoReference("a", "b", variant="q4_k_m")),
         ("a/b@main:Q8_0", RepoReference("a", "b", "main", variant="Q8_0")),
         ("hf download a/b --include '*UD-Q4_K_XL*' --local-dir x", RepoReference("a", "b", variant="UD-Q4_K_XL")),
         ('hf download a/b --include "Q8_0/*.gguf"', RepoReference("a", "b", variant="Q8_0")),

@@ -249,8 +249,10 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
     end = at
     while len(ends) < _MOST_WORDS and (m := lex.NEXT_WORD.match(text, end)) and m.end() - at <= _LONGEST_NAME:
         word = m[0].strip().lower()
-        if word == "and" or not word.isascii() or (
-            lex.JOINING.fullmatch(word) and not (word == "x" and text[at:end].lower().endswith("titan"))
+        if (
+            word == "and"
+            or not word.isascii()
+            or (lex.JOINING.fullmatch(word) and not (word == "x" and text[at:end].lower().endswith("titan")))
         ):
             break
         end = m.end()
