@@ -295,7 +295,7 @@ def _drive_configs(
         _drive_config(number, one, variants[one.contender.variant], goal, constraints)
         for number, one in enumerate(found, 1)
     ]
-    picked = picks(sorted(contenders, key=lambda c: c.seconds.expected), goal)
+    picked = picks(sorted(contenders, key=lambda c: c.seconds.expected), goal, contenders[0])
     return with_picks(configs, contenders, picked, outcomes)
 
 

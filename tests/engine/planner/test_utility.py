@@ -35,9 +35,10 @@ def test_twice_the_speed_is_not_worth_a_model_that_is_damaged() -> None:
 
 def test_losses_within_the_sampling_error_of_a_perplexity_are_alike_so_that_the_faster_comes_first() -> None:
     nearly_whole = Figures(seconds=10, tg=50, pp=900, loss=0.05, on_gpu=True)
-    a_little_faster = replace(nearly_whole, seconds=9.7, loss=0.5)
+    a_little_faster = replace(nearly_whole, seconds=9.7, loss=1.0)
     assert chosen(nearly_whole, a_little_faster) is a_little_faster
-    assert chosen(nearly_whole, replace(a_little_faster, loss=1.0)) is nearly_whole
+    assert chosen(nearly_whole, replace(a_little_faster, loss=1.5)) is nearly_whole
+    assert chosen(nearly_whole, a_little_faster, preset="quality") is nearly_whole
 
 
 def test_what_is_faster_than_anybody_reads_is_worth_little() -> None:

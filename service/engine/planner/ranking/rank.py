@@ -31,7 +31,7 @@ _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
 _WORTH_QUANTISING = 0.95  # of the time: as `utility.cost` counts a quantised cache
 AS_GOOD = 0.02  # of cost: bandwidths, sizes and speeds are not known to 2 %
-_SPARE, _SPARE_WORTH = 0.8, 0.05  # of the memory of all cards; of cost, some 5 % of the time
+SPARE, SPARE_WORTH = 0.8, 0.06  # of the memory of all cards; of cost, some 6 % of the time
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -99,7 +99,7 @@ class Contender(msgspec.Struct, frozen=True):
         """Whether all of it is on GPUs, and a fifth of the memory of all the machine's cards is left."""
         used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
         there = sum(card.free for card in self.problem.rig.cards)
-        return self.candidate.strategy == "all on GPU" and used <= there * _SPARE
+        return self.candidate.strategy == "all on GPU" and used <= there * SPARE
 
     @property
     def to_build(self) -> bool:
@@ -172,9 +172,9 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     return Ranked([*named, *sorted(rest, key=lambda c: c.seconds.expected)], picked)
 
 
-def picks(by_time: Sequence[Contender], goal: Goal) -> dict[Pick, Contender]:
-    """Return what is picked: `balanced`, and each other one where it differs in what it is for."""
-    first = _first(by_time, goal)
+def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = None) -> dict[Pick, Contender]:
+    """Return what is picked: `balanced` (`first`, where it is known), and each other one where it differs from that."""
+    first = first or _first(by_time, goal)
     found: dict[Pick, Contender] = {"balanced": first}
     best = min(by_time, key=lambda c: c.cost(goal, "quality"))
     if best.loss < first.loss - _LESS_LOSS and _usable(best, goal):
@@ -270,7 +270,7 @@ def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
 def _spends_spare(contender: Contender, best: Contender, goal: Goal) -> bool:
     """Whether it costs hardly more than the best, and turns memory that is left into quality: nobody else uses it."""
     fast = reaches(contender.speed, goal)
-    return fast and contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + _SPARE_WORTH
+    return fast and contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + SPARE_WORTH
 
 
 def _largest_batches(contenders: list[Contender], goal: Goal) -> list[Contender]:

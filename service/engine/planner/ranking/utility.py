@@ -6,8 +6,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   second. Below reading speed time counts in full; what is much faster than anybody reads is worth less and less.
 - quality: `Weights.loss` for each per cent by which quantisation raises perplexity (service/engine/quality.py), and
   more for each beyond: at 20 % twice as much. A model that lost 10 % is another one, and not made good by speed.
-  Below `_UNNOTICED` all are alike: a published perplexity has a sampling error of 0.3 to 0.6 %, and nobody has shown a
-  smaller loss to be noticed.
+  Below `Weights.unnoticed` all are alike: a published perplexity has a sampling error of 0.3 to 0.6 %, so two of them
+  differ by twice that by chance, and nobody has shown a smaller loss to be noticed. Who asks for quality gets half.
 - a minimum that is missed: `_MISSED` times ln(minimum / expected). It is no cliff: 7.9 t/s where 8 were asked for costs
   next to nothing.
 - a pool of RAM that is nearly full: up to `_TIGHT`, from 75 % of what a model may take of it to all. What else runs
@@ -36,9 +36,9 @@ from service.engine.goal import Goal
 
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
 _MISSED = 2.0
-_DAMAGE, _UNNOTICED = 20.0, 0.65  # per cent
-_LEAVING_THE_GPU = 0.1
-_TIGHT, _TIGHT_FROM = 0.3, 0.75
+_DAMAGE = 20.0  # per cent
+_LEAVING_THE_GPU = 0.15
+_TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
 _QUANTISED_CACHE = 0.05
@@ -46,15 +46,19 @@ _BUILDING = 0.15
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """`loss`: what each per cent costs. `comfort`: times the comfortable time; the less, the more speed counts."""
+    """`loss`: what each per cent costs. `comfort`: times the comfortable time; the less, the more speed counts.
+
+    `unnoticed`: the loss, in per cent, below which all are alike.
+    """
 
     loss: float
     comfort: float = 1.0
+    unnoticed: float = 1.1
 
 
 WEIGHTS: dict[str, Weights] = {
     "balanced": Weights(0.12),
-    "quality": Weights(1.5),
+    "quality": Weights(1.5, unnoticed=0.65),
     "fast": Weights(0.03, comfort=0.1),
 }
 
@@ -94,7 +98,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
     )
     return (
         math.log1p(figures.seconds / comfortable)
-        + weights.loss * max(figures.loss, _UNNOTICED) * (1 + figures.loss / _DAMAGE)
+        + weights.loss * max(figures.loss, weights.unnoticed) * (1 + figures.loss / _DAMAGE)
         + _MISSED * missed
         + _TIGHT * max(0.0, figures.ram_used - _TIGHT_FROM) / (1 - _TIGHT_FROM)
         + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)

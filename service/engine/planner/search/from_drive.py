@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.advice import Reason
+from service.engine.advice import Pick, Reason
 from service.engine.catalogue import engine_devices
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
@@ -68,12 +68,15 @@ class FromDrive(NamedTuple):
 def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> list[FromDrive]:
     """Return the best config of each variant that reads experts from a drive, by cost: four, with the fastest, at most.
 
-    Empty where none gives a token in ten seconds at least. `outcomes`: of a search that found nothing that fits.
+    By the cost of the pick `fast`, unless quality was asked for: all of it is far below reading speed, and who ran R1
+    so gave quality for it (r/LocalLLaMA: the 2.5 bits of UD-Q2_K_XL, 212 GB, mapped with 96 GB of RAM). Empty where
+    none gives a token in ten seconds at least. `outcomes`: of a search that found nothing that fits.
     """
     found = [one for outcome in outcomes for one in _configs(outcome)]
     usable = [one for one in found if one.contender.speed.tg.low >= _LEAST_TG]
     best: dict[int, FromDrive] = {}
-    for one in sorted(usable, key=lambda one: one.contender.cost(goal)):
+    weighed: Pick | None = None if goal.preset == "quality" else "fast"
+    for one in sorted(usable, key=lambda one: one.contender.cost(goal, weighed)):
         best.setdefault(one.contender.variant, one)
     shown = list(best.values())[:_MOST]
     fastest = min(best.values(), key=lambda one: one.contender.seconds.expected, default=None)
