@@ -173,11 +173,12 @@ def worths(configs: list[AdvisedConfig]) -> Iterator[tuple[str, Worth]]:
         if config.pick and config.loss_percent and configs[0].loss_percent:
             seconds = config.goal_seconds[1] / configs[0].goal_seconds[1]
             loss = config.loss_percent[1] - configs[0].loss_percent[1]
-            yield config.pick.name, Worth(seconds, loss, _words(config))
+            yield config.pick.name, Worth(seconds, loss, words_of(config.commands.server))
 
 
-def _words(config: AdvisedConfig) -> int:
-    return len(re.findall(r"\w+", config.commands.server))
+def words_of(text: str) -> int:
+    """Return the number of words in a command, those inside a path or a pattern counted each."""
+    return len(re.findall(r"\w+", text))
 
 
 def main() -> None:
