@@ -26,7 +26,11 @@ def body() -> AdviceBody:
 
 
 def advice(repo: str = "someone/Qwen3-235B-A22B-GGUF") -> Advice:
-    known = {name: getattr(body(), name) for name in body().__struct_fields__}
+    return advice_of(body(), repo)
+
+
+def advice_of(found: AdviceBody, repo: str = "someone/some-GGUF") -> Advice:
+    known = {name: getattr(found, name) for name in found.__struct_fields__}
     return Advice(id="x", state="ready", repo=repo, revision="0" * 40, url="http://127.0.0.1:8000/v1/advice/x", **known)
 
 
@@ -49,6 +53,19 @@ def test_the_full_form_has_every_config_with_both_commands_and_every_reason() ->
         assert all(f"[{reason.rule}]" in text for reason in config.reasons)
     assert "llama-sweep-bench" in text
     assert "llama-bench" in text
+
+
+def test_a_proposal_is_a_line_in_the_short_form_and_a_whole_command_with_its_memory_in_the_full_one() -> None:
+    machine = parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000")
+    found = ask("Qwen3.5-27B", "q4_K_M", hardware=machine, engine="llama.cpp")
+    proposed = advice_of(found)
+    (proposal,) = found.configs[0].proposals
+    short, full = (" ".join(render_text(proposed, detail).split()) for detail in ("short", "full"))
+    assert "worth a measurement, with drafts of the file's next-token layers (MTP): 1.4 to 2.2 times" in short
+    assert "--spec-type" not in short
+    assert proposal.basis in full
+    assert "--spec-type draft-mtp --spec-draft-n-max 3" in full.replace("\\ ", "")
+    assert f"{proposal.devices[0].total_mib:,.0f}" in full
 
 
 def test_markdown_has_the_commands_in_a_block_of_their_own() -> None:

@@ -61,6 +61,17 @@ def test_ram_that_is_nearly_full_counts_against_a_config() -> None:
 
 
 @pytest.mark.parametrize(
+    ("machine", "read"),
+    [("DGX Spark", True), ("Strix Halo 128GB", True), ("M4 Max 128GB", False), ("RTX 4090, 64GB", False)],
+)
+def test_the_file_is_read_and_not_mapped_where_a_gpu_shares_the_memory_but_for_apples(machine: str, read: bool) -> None:
+    config = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=parse_hardware(machine)))
+    assert config.strategy == "all on GPU"
+    assert ("-lm none" in config.commands.server or "--no-mmap" in config.commands.server) is read
+    assert any(reason.rule == "read-not-mapped" for reason in config.reasons) is read
+
+
+@pytest.mark.parametrize(
     ("text", "gib"),
     [
         ("RTX 4090, i9-13900K, 64GB DDR5-6000", 54.4),

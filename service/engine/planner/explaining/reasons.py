@@ -55,6 +55,11 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
         found.append(
             Reason("fit-off", f"-fit off: the placement is the one computed here, not one found at start{than}")
         )
+    if flags.mmap is False and contender.candidate.strategy == "all on GPU":
+        text = (
+            "the file is read, not mapped: where GPU and CPU share the memory, mapping took ten times as long to load"
+        )
+        found.append(Reason("read-not-mapped", text))
     found += _first_card(contender, rig)
     found += _makers(rig)
     if len(devices) < len(rig.cards):

@@ -66,7 +66,7 @@ def base_flags(
         attn_max_batch=latent.get("attn_max_batch"),
         n_parallel=goal.parallel,
         threads=_threads(rig, numa) if on_cpu else None,
-        mmap=False if on_cpu and not spec.offload.pins_overridden and rig.cards else None,
+        mmap=_mmap(rig, engine, strategy),
         numa=numa,
         jinja="tokenizer.chat_template" in model.metadata,
     )
@@ -84,6 +84,18 @@ def _numa(rig: Rig, model: Model) -> str | None:
     return "numactl" if model.n_bytes < (one if rig.cards else int(_OF_A_SOCKET * one)) else "distribute"
 
 
+def _mmap(rig: Rig, engine: Engine, strategy: Strategy) -> bool | None:
+    """Return False where the file is to be read, None where it may be mapped, as the engines do by default.
+
+    A file whose weights a GPU computes from memory that it shares with the CPU is read: mapped, DGX Spark took 224 s to
+    load what it reads in 22 (llama.cpp pull 27742; lms issue 366), and Strix Halo's owners find that it crawls or
+    crashes (README of kyuz0/amd-strix-halo-toolboxes). Apple's GPUs use mapped files as they are.
+    """
+    if strategy == "all on GPU":
+        return False if any(card.unified and card.backend != "metal" for card in rig.cards) else None
+    return None if engine_spec(engine).offload.pins_overridden or not rig.cards else False
+
+
 def _threads(rig: Rig, numa: str | None) -> int:
     return max(rig.physical_cores // (rig.sockets if numa == "numactl" else 1), 1)
 
@@ -92,11 +104,10 @@ def with_strategy(rig: Rig, engine: Engine, model: Model, candidate: Candidate, 
     """Return the candidate with another strategy and its flags: work in RAM needs threads and pinned memory."""
     flags = candidate.flags
     if strategy == "all on GPU":
-        flags = candidate.with_flags(threads=None, mmap=None, numa=None, op_offload=True)
+        flags = candidate.with_flags(threads=None, mmap=_mmap(rig, engine, strategy), numa=None, op_offload=True)
     elif candidate.strategy == "all on GPU":
         numa = _numa(rig, model)
-        mmap = None if engine_spec(engine).offload.pins_overridden else False
-        flags = candidate.with_flags(threads=_threads(rig, numa), mmap=mmap, numa=numa)
+        flags = candidate.with_flags(threads=_threads(rig, numa), mmap=_mmap(rig, engine, strategy), numa=numa)
     return msgspec.structs.replace(candidate, strategy=strategy, flags=flags)
 
 
