@@ -110,14 +110,14 @@ def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
     """Yield what the engine in `folder` says of a case, each device next to what is worked out for that program."""
     from service.cli.engine_asked import ask_engine
     from service.engine.commands import parse
-    from service.flows.advice.check_direct import check_directly, model_directly
+    from service.flows.advice.check_direct import DirectChecks
 
-    parsed = parse(case.command, case.engine, build=case.build)
-    rows = ask_engine(folder, parsed, model_directly(settings, case))
+    checks, parsed = DirectChecks(settings), parse(case.command, case.engine, build=case.build)
+    rows = ask_engine(folder, parsed, checks.model_of(case))
     yield ""
     yield f"llama-fit-params in {folder} says of the header alone, in MiB rounded down"
     yield "(here: what is worked out for that program, which reserves logits of a whole batch):"
-    devices = check_directly(settings, msgspec.structs.replace(case, allocator="lab")).memory.devices
+    devices = checks.check(msgspec.structs.replace(case, allocator="lab")).memory.devices
     ours = {("Host" if row.device == "CPU" else row.device): row for row in devices}
     for row in rows:
         line = f"{row.device:<8} weights {row.weights_mib:,}, cache {row.kv_mib:,}, compute {row.compute_mib:,}"

@@ -26,35 +26,12 @@ _CLOSE = 0.045  # of the size that a card is sold with: 23 of 24
 _ROUNDED = 0.07  # of a stated sum: 190 of 192
 _MOST_UNKNOWN_GB = 144  # a single card that no list has: more is the sum of several
 # GB of RAM that machines have, or show of what they have; any other size must say that it is RAM.
-_USUAL_RAM = frozenset(
-    (
-        *(1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32, 36, 40, 48, 60, 62, 63, 64, 72, 80, 94, 96, 112, 120, 125),
-        *(126, 128, 144, 160, 187, 188, 192, 196, 200, 224, 250, 251, 256, 288, 300, 320, 384, 400, 440, 448, 500, 503),
-        *(
-            512,
-            576,
-            640,
-            754,
-            755,
-            768,
-            800,
-            896,
-            960,
-            1000,
-            1007,
-            1024,
-            1152,
-            1280,
-            1511,
-            1536,
-            2048,
-            2304,
-            3072,
-            4096,
-        ),
-        *(6144, 8192),
-    )
-)
+_USUAL_RAM = frozenset((
+    1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32, 36, 40, 48, 60, 62, 63, 64, 72, 80, 94, 96, 112, 120, 125,
+    126, 128, 144, 160, 187, 188, 192, 196, 200, 224, 250, 251, 256, 288, 300, 320, 384, 400, 440, 448, 500, 503,
+    512, 576, 640, 754, 755, 768, 800, 896, 960, 1000, 1007, 1024, 1152, 1280, 1511, 1536, 2048, 2304, 3072, 4096,
+    6144, 8192,
+))  # fmt: skip
 _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB that one is sold with
 _TWO = 2
 _NO_CORES = 36  # from here on no size that a Mac is sold with is its number of cores (but for the M1 Ultra: 48, 64)

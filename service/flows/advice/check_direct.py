@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from service.engine.advise import VariantModel
-from service.engine.commands import parse
+from service.engine.commands import ParsedCommand, parse
 from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.hardware import Assumption
 from service.engine.model import Model
 from service.engine.rules.companion_headers import CompanionHeaders
 from service.errors import describe
@@ -21,7 +20,7 @@ from service.flows.advice.command_model import NamedRepo, assumed_variant, repo_
 from service.flows.advice.companions import companions, companions_on_disk
 from service.flows.advice.opening import opened, opened_hub, repos_seen
 from service.flows.advice.reading import read_models
-from service.hub.listing import RepoListing
+from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference
 from service.settings import Settings
 from service.wire.advice.check import BatchCase, Checked
@@ -29,17 +28,33 @@ from service.wire.advice.check import BatchCase, Checked
 MAX_LINE = 4 << 20
 
 
-class Headers:
-    """Models by what a case calls them: each repo or folder is listed once, each header read once."""
+class DirectChecks:
+    """Checks of commands, one after the other: each repo or folder is listed once, each header read once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._listed: dict[str, tuple[RepoListing, RepoReference]] = {}
         self._read: dict[tuple[str, str], VariantModel] = {}
 
-    def named(self, case: BatchCase) -> NamedRepo:
-        """Return where a case's model is: as stated, the file that the command opens, or as over HTTP."""
+    def check(self, case: BatchCase) -> Checked:
+        """Return the check of a command. Raises AdvisorError."""
         parsed = parse(case.command, case.engine, build=case.build)
+        rig = rig_of(case.hardware, parsed=parsed)
+        named = self._named(case, parsed)
+        listing, reference, variant = self._variant(named.repo, parsed)
+        model = self._model(named.repo, listing, variant)
+        assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
+        return checked(case, model, rig, self._companions(case, parsed, listing, Path(named.repo)), assumed)
+
+    def model_of(self, case: BatchCase) -> Model:
+        """Return the model that a case is about. Raises AdvisorError."""
+        parsed = parse(case.command, case.engine, build=case.build)
+        name = self._named(case, parsed).repo
+        listing, _, variant = self._variant(name, parsed)
+        return self._model(name, listing, variant).model
+
+    def _named(self, case: BatchCase, parsed: ParsedCommand) -> NamedRepo:
+        """Where a case's model is: as stated, the file that the command opens, or as over HTTP."""
         path = Path(parsed.model_path or "").expanduser()
         if case.model is None and parsed.model_path and path.is_file():
             return NamedRepo(str(path))
@@ -52,31 +67,24 @@ class Headers:
             detail = f"{missing}{error.detail}, or `model` (--model) as a GGUF file or folder on this machine"
             raise InvalidInput(detail, field="model", choices=error.choices) from error
 
-    def model_of(self, case: BatchCase, name: str) -> VariantModel:
-        """Return the model of a case, which is in the repo or at the path `name`. Raises AdvisorError."""
-        parsed = parse(case.command, case.engine, build=case.build)
+    def _variant(self, name: str, parsed: ParsedCommand) -> tuple[RepoListing, RepoReference, Variant]:
+        """What is in the repo or at the path `name`, and the variant of it that a command runs."""
         if name not in self._listed:
             with opened(self._settings, name, None) as (_, listing, reference):
                 self._listed[name] = listing, reference
-        listing, reference = self._listed[name]
-        variant = variant_of(listing, reference, parsed)
+        return *self._listed[name], variant_of(*self._listed[name], parsed)
+
+    def _model(self, name: str, listing: RepoListing, variant: Variant) -> VariantModel:
         key = (name, variant.name)
         if key not in self._read:
             with opened_hub(self._settings) as hub:
                 self._read[key] = read_models(hub, listing, [variant]).variants[0]
         return self._read[key]
 
-    def assumed_of(self, case: BatchCase, name: str, variant: str) -> tuple[Assumption, ...]:
-        """Return what was assumed of a case's variant, which was read before."""
-        parsed, (listing, reference) = parse(case.command, case.engine, build=case.build), self._listed[name]
-        taken = next((one for one in listing.variants if one.name == variant), None)
-        return () if taken is None else assumed_variant(listing, reference, parsed, taken)
-
-    def companion_headers(self, case: BatchCase, name: str) -> CompanionHeaders:
-        """Return what the case's command loads besides its model, which was read before. Raises AdvisorError."""
-        parsed, (listing, _) = parse(case.command, case.engine, build=case.build), self._listed[name]
+    def _companions(
+        self, case: BatchCase, parsed: ParsedCommand, listing: RepoListing, path: Path
+    ) -> CompanionHeaders:  # fmt: skip
         if listing.repo is None:
-            path = Path(name)
             return companions_on_disk(parsed, case.draft, case.mmproj, path if path.is_dir() else path.parent)
         with opened_hub(self._settings) as hub:
             return companions(parsed, case.draft, case.mmproj, listing, hub.list_repo, hub.read_header)
@@ -84,38 +92,24 @@ class Headers:
 
 def check_directly(settings: Settings, case: BatchCase) -> Checked:
     """Return the check of a command with a repo, or with GGUF files at a path. Raises AdvisorError."""
-    return _checked(Headers(settings), case)
-
-
-def model_directly(settings: Settings, case: BatchCase) -> Model:
-    """Return the model that a case is about. Raises AdvisorError."""
-    headers = Headers(settings)
-    return headers.model_of(case, headers.named(case).repo).model
-
-
-def _checked(headers: Headers, case: BatchCase) -> Checked:
-    rig = rig_of(case.hardware, parsed=parse(case.command, case.engine, build=case.build))
-    named = headers.named(case)
-    model = headers.model_of(case, named.repo)
-    assumed = (*named.assumed, *headers.assumed_of(case, named.repo, model.name))
-    return checked(case, model, rig, headers.companion_headers(case, named.repo), assumed)
+    return DirectChecks(settings).check(case)
 
 
 def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yield an answer for each line that is not blank, in order: a check, or an error with its type and detail."""
-    headers = Headers(settings)
+    checks = DirectChecks(settings)
     for line in lines:
         if line.strip():
-            yield _answer(headers, line)
+            yield _answer(checks, line)
 
 
-def _answer(headers: Headers, line: bytes) -> dict[str, Any]:
+def _answer(checks: DirectChecks, line: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {"id": None}
     try:
         found["id"] = _identity(line)
         with refused(BatchCase):
             case = msgspec.json.decode(line, type=BatchCase)
-        return {**found, **msgspec.to_builtins(_checked(headers, case))}
+        return {**found, **msgspec.to_builtins(checks.check(case))}
     except AdvisorError as error:
         return found | {"error": {name: value for name, value in describe(error).items() if name in _ERROR_FIELDS}}
     except Exception as error:  # one line must not cost the others
