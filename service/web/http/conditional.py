@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 from litestar import Response
 
@@ -28,24 +29,20 @@ def conditional(
     """Return `body` with its ETag, 304 when `If-None-Match` names it, 412 when `If-Match` names others."""
     etag = etag or etag_of(body)
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": vary}
-    if fails(request, etag):
-        return Response(b"", status_code=412, headers=headers, media_type=media_type)
-    if is_known(request, etag):
-        return Response(b"", status_code=304, headers=headers, media_type=media_type)
-    return Response(body, status_code=200, headers=headers, media_type=media_type)
+    status = without_body(request, etag)
+    return Response(b"" if status else body, status_code=status or 200, headers=headers, media_type=media_type)
 
 
-def fails(request: HttpRequest, etag: str) -> bool:
-    """Return whether `If-Match` asks for something else, by strong comparison (RFC 9110, section 13.1.1)."""
+def without_body(request: HttpRequest, etag: str) -> Literal[304, 412] | None:
+    """Return the status of an answer that needs no body: 412 where `If-Match` asks for something else, by strong
+    comparison (RFC 9110, section 13.1.1), 304 where `If-None-Match` has it, by weak comparison (section 13.1.2)."""
     wanted = request.headers.get("if-match")
-    return wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted)
-
-
-def is_known(request: HttpRequest, etag: str) -> bool:
-    """Return whether `If-None-Match` has it already, by weak comparison (RFC 9110, section 13.1.2)."""
+    if wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted):
+        return 412
     known = request.headers.get("if-none-match", "")
     is_read = request.method in ("GET", "HEAD")
-    return is_read and (known.strip() == "*" or etag in [tag.removeprefix("W/") for tag in _tags(known)])
+    has_it = known.strip() == "*" or etag in [tag.removeprefix("W/") for tag in _tags(known)]
+    return 304 if is_read and has_it else None
 
 
 def _tags(header: str) -> list[str]:

@@ -11,7 +11,7 @@ import anyio
 from litestar import Response
 from litestar.response import Stream
 
-from service.web.http.conditional import fails, is_known
+from service.web.http.conditional import without_body
 from service.web.http.types import HttpRequest
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.ASCII)
@@ -25,10 +25,8 @@ def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, 
     """
     etag, n_bytes = f'"{digest[:32]}"', path.stat().st_size
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
-    if fails(request, etag):
-        return Response(b"", status_code=412, headers=headers, media_type=media_type)
-    if is_known(request, etag):
-        return Response(b"", status_code=304, headers=headers, media_type=media_type)
+    if status := without_body(request, etag):
+        return Response(b"", status_code=status, headers=headers, media_type=media_type)
     headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
     asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if asked is None or request.headers.get("if-range", etag) != etag:
