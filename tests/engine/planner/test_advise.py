@@ -205,8 +205,8 @@ def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
 
 
 def test_the_same_question_gets_the_same_answer() -> None:
-    again = advise([variant(QWEN, "q2_K")], rigs.ONE_3090_DESKTOP, GoalRequest(), Constraints())
-    assert again == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
+    again = advise([variant("Qwen3-30B-A3B", "q4_K_M")], rigs.LAPTOP_6GB, GoalRequest(), Constraints())
+    assert again == ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.LAPTOP_6GB)
 
 
 def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_on_the_other_engine() -> None:
@@ -275,7 +275,7 @@ def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:
 
 
 def test_a_depth_that_the_model_cannot_reach_is_listed_as_assumed() -> None:
-    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="long"))
+    body = ask("Qwen3-14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="long"))
     assert {"goal.depth", "goal.context"} <= {a.field for a in body.assumed}
 
 

@@ -133,11 +133,8 @@ def test_two_pro_6000_hold_the_smallest_r1_whole_and_prefer_quality_that_is_wort
     assert first(body).variant == R1_UD_Q2_K_XL
 
 
-@pytest.mark.parametrize(
-    "mix",
-    [R1_UD_Q3_K_XL, pytest.param(R1_UD_Q2_K_XL, marks=pytest.mark.full)],
-    ids=["UD-Q3_K_XL", "UD-Q2_K_XL"],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("mix", [R1_UD_Q3_K_XL, R1_UD_Q2_K_XL], ids=["UD-Q3_K_XL", "UD-Q2_K_XL"])
 def test_seven_unlike_cards_with_r1_beat_the_command_that_was_used(mix: str) -> None:
     model, hardware = "DeepSeek-R1-0528", SEVEN_CARDS
     config = first(ask(model, mix, hardware=hardware, engine="ik_llama.cpp"))
