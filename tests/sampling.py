@@ -28,12 +28,12 @@ def some_of(cases: Sequence[Case], every: int, group: Callable[[Case], Hashable]
 
 
 def models_on_engines(first: int = 0) -> list[Any]:
-    """Return every (model, engine): every run has each sixth model, from `first` on, on one engine after the other."""
+    """Return every (model, engine): every run has each ninth model, from `first` on, on one engine after the other."""
     names = model_names()
     pairs: list[tuple[str, Engine]] = []
     for i, name in enumerate((*names[first:], *names[:first])):
-        pairs += [(name, ENGINES[(i // 6 + n) % len(ENGINES)]) for n in range(len(ENGINES))]
-    return some_of(pairs, every=6 * len(ENGINES))
+        pairs += [(name, ENGINES[(i // 9 + n) % len(ENGINES)]) for n in range(len(ENGINES))]
+    return some_of(pairs, every=9 * len(ENGINES))
 
 
 def examples(number: int, **others: Any) -> settings:

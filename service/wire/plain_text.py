@@ -11,7 +11,9 @@ _LONG_WORD = 25  # characters; one that is longer is cut
 
 def clean(text: str) -> str:
     """Return `text` without control, direction and zero-width characters."""
-    return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
+    if text.replace("\n", "").isprintable():  # as nearly every text is
+        return text
+    return "".join(c for c in text if c == "\n" or c.isprintable())
 
 
 def quoted(text: str) -> str:

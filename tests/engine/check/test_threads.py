@@ -19,6 +19,7 @@ from service.engine.check.report import CheckReport
 from service.engine.check.run import check
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
+from tests.sampling import some_of
 
 ROOT = Path(__file__).parents[3]
 THREADS: dict[str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ def printed_otherwise(thread: dict[str, Any], report: CheckReport) -> Iterator[s
             yield "memory"
 
 
-@pytest.mark.parametrize("name", THREADS)
+@pytest.mark.parametrize("name", some_of(list(THREADS), 2))
 def test_a_command_of_a_thread_is_judged_rightly_and_its_figures_hold_or_are_named(name: str) -> None:
     thread = THREADS[name]
     report = checked(thread)

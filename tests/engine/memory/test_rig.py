@@ -30,10 +30,12 @@ def sample() -> list[RigRow]:
 
 
 def one_of_each_model() -> list[RigRow]:
-    """A row of every model, on one engine and the other in turn."""
+    """A row of every model that the sample has none of, on one engine and the other in turn."""
     models: dict[str, dict[Engine, RigRow]] = defaultdict(dict)
+    sampled = {row.model for row in sample()}
     for row in ROWS:
-        models[row.model].setdefault(row.engine, row)
+        if row.model not in sampled:
+            models[row.model].setdefault(row.engine, row)
     return [list(engines.values())[i % len(engines)] for i, engines in enumerate(models.values())]
 
 

@@ -189,7 +189,10 @@ def test_a_mac_has_one_pool_and_no_overrides() -> None:
             *("Qwen3-32B", SMALL_CARD, GoalRequest(context=65536, depth=30000, prompt=8000), "ik_llama.cpp", 2.6),
             marks=pytest.mark.full,
         ),
-        ("Llama-3.3-70B", rigs.ONE_3090_DESKTOP, GoalRequest(preset="long"), "llama.cpp", 0.8),
+        pytest.param(
+            *("Llama-3.3-70B", rigs.ONE_3090_DESKTOP, GoalRequest(preset="long"), "llama.cpp", 0.8),
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_dense_model_with_a_large_cache_leaves_ffn_in_ram_before_whole_layers(
