@@ -37,3 +37,18 @@ def test_idle_cards_are_named_with_the_config_that_would_use_them(machine: str, 
     assert said.startswith(f"{idle} is idle: ")
     number = int(re.findall(r"#(\d+) \(q8_0\) uses more GPUs", said)[0])
     assert len(body.configs[number - 1].devices) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "named"),
+    [
+        ("DeepSeek-R1-0528", "8x H100 80GB, 2x Xeon Platinum 8480+, 2TB DDR5-4800 x16", True),
+        ("Qwen3-32B", "8x H100 80GB, 2x Xeon Platinum 8480+, 2TB DDR5-4800 x16", False),
+        ("Llama-3.3-70B", "4x RTX 3090, EPYC 7402, 256GB", False),
+    ],
+)
+def test_who_uses_many_data_centre_cards_is_told_of_the_servers_that_others_run_there(
+    model: str, machine: str, named: bool
+) -> None:
+    config = first(ask(model, "q4_K_M", hardware=parse_hardware(machine), engine="llama.cpp"))
+    assert any("vLLM or SGLang" in note for note in config.notes) is named

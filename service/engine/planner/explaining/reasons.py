@@ -22,6 +22,9 @@ from service.engine.units import GIB
 
 # LocalAI measured 128 at once on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM (DECODE_SERVING_SCOPE.md).
 _MANY = 16
+# What makers of large models serve them with on such machines (cards of DeepSeek-R1 and Kimi-K2: SGLang and vLLM): from
+# four cards whose memory is faster than any desktop card's.
+_SERVING_CARDS, _SERVING_GBS = 4, 1900.0
 _WHAT: dict[Resource, str] = {
     "GPU": "work of the GPU",
     "RAM and CPU": "reading RAM and computing on the CPU",
@@ -278,6 +281,8 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         found.append("speeds are those of one request at a time")
     if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
         found.append("for so many requests at once servers made for that, such as vLLM, are worth a comparison")
+    elif whole and _serves(rig, devices):
+        found.append(f"on {len(devices)} cards of this class others serve with vLLM or SGLang: worth a comparison")
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
         found.append(f"few runs with -sm {mode} were published: its speed is a formula and no more, so measure it")
@@ -291,6 +296,12 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
         found.insert(0, f"first let the GPU use {most} GiB of the memory instead of {usual}: {card.raised_by}")
     return found
+
+
+def _serves(rig: Rig, devices: Sequence[Device]) -> bool:
+    """Whether the devices are so many cards of data centres that servers made for these are what others run."""
+    fast = [rig.cards[device.gpu].bandwidth_gbs >= _SERVING_GBS for device in devices]
+    return len(fast) >= _SERVING_CARDS and all(fast)
 
 
 def _short(name: str) -> str:
