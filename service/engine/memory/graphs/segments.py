@@ -157,8 +157,6 @@ class Segment:
         self.real = [t for t in self.nodes if t not in self.is_view]
         self.slots_by_part = [(slot, _part_of(slot)) for slot in self.slots]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
-        if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
-            raise NotRepeating
         del self._graph, self._owners, self._code_of
 
     def _code(self, t: int) -> int:
