@@ -1,7 +1,8 @@
 """Intervals from errors on runs that were not fitted: the factor of a class that holds four of five of them.
 
-Split-conformal, by groups: every error is of a rig and author that the fit had not seen. What assumed facts may be off
-by (`unknown.*`) and the factors of kinds with few runs (Windows, deep quantised caches) are given, not fitted.
+Split-conformal, by groups: every error is of a rig and author that the fit had not seen. What an assumed link or CPU
+may be off by is fitted too; the other `unknown.*` and the factors of kinds with few runs (Windows, deep quantised
+caches) are given.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import msgspec
 from bench.fit import Row
 from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.interval import Phase, class_of, trust, unknown
+from service.engine.speed.interval import Phase, assumed_shares, class_of, trust, unknown
 from service.engine.speed.parts import Seconds
 from service.engine.speed.predict import prompt_seconds
 
 HELD = 0.8
 _LEAST = 8  # cases: a class of fewer keeps the factor that it had
 _AS_MANY = 3  # groups that the runs of all other back ends count like
+_ASSUMED = ("unknown.link", "unknown.cpu")  # facts that enough runs leave out
+_RULES = 0.4  # of the time: an assumed fact of less says little of its own error
 _NARROWEST = 1.25  # groups that no fit saw (docs/speed.md, "Held out") bear out no narrower interval
 
 
@@ -68,6 +71,8 @@ def fitted_intervals(guesses: Iterable[Guess], known: Mapping[str, float]) -> di
     not driven by CUDA, a class is drawn towards all of that place (`tg.hybrid.other`), as much as `_AS_MANY` groups
     weigh. `tg.any.rocm` is of all runs of a back end, for places of which nobody published a run.
     """
+    guesses = list(guesses)
+    known = dict(known) | {name: _assumed_factor(guesses, name, known[name]) for name in _ASSUMED}
     by_class: dict[str, list[Guess]] = defaultdict(list)
     for one in guesses:
         phase, _, backend = one.kind.rpartition(".")
@@ -88,19 +93,41 @@ def fitted_intervals(guesses: Iterable[Guess], known: Mapping[str, float]) -> di
     return found
 
 
+def _assumed_factor(guesses: list[Guess], name: str, before: float) -> float:
+    """Return what an assumed fact may be off by: with the narrowest interval it explains four of five errors of the
+    runs whose time it rules; as before where they are few."""
+    squares = []
+    for one in guesses:
+        share = assumed_shares(one.row.test.setup.rig, one.row.test.setup.devices, one.parts).get(name, 0.0)
+        if share >= _RULES:
+            squares.append((one, max(one.error**2 - math.log(_NARROWEST) ** 2, 0.0) / share**2))
+    few = len({g.row.test.setup.case["id"] for g, _ in squares}) < _LEAST
+    return before if few else round(math.exp(math.sqrt(_quantile(squares))), 2)
+
+
 def _square_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
-    """Beyond what assumed facts explain: the quantile of what is left of each squared error, groups by their root."""
-    count = Counter(g.row.test.setup.case["id"] for g in guesses)
-    cases = Counter(s.group for s in {g.row.test.setup.case["id"]: g.row.test.setup for g in guesses}.values())
+    """Beyond what assumed facts explain: the quantile of what is left of each squared error."""
     left = []
     for one in guesses:
         s = one.row.test.setup
         assumed = sum(x * x for x in unknown(s.rig, s.devices, one.parts, known))
-        left.append((max(one.error**2 - assumed, 0.0), 1 / count[s.case["id"]] / math.sqrt(cases[s.group])))
-    left.sort()
-    whole, so_far = sum(weight for _, weight in left), 0.0
-    for square, weight in left:
+        left.append((one, max(one.error**2 - assumed, 0.0)))
+    return _quantile(left)
+
+
+def _quantile(values: list[tuple[Guess, float]]) -> float:
+    """Return the value that four of five lie below, every case counting once and groups by the root of their cases."""
+    count = Counter(g.row.test.setup.case["id"] for g, _ in values)
+    cases = Counter(s.group for s in {g.row.test.setup.case["id"]: g.row.test.setup for g, _ in values}.values())
+    ordered = sorted((value, _weight(g.row, count, cases)) for g, value in values)
+    whole, so_far = sum(weight for _, weight in ordered), 0.0
+    for value, weight in ordered:
         so_far += weight
         if so_far >= HELD * whole:
-            return square
-    return left[-1][0]
+            return value
+    return ordered[-1][0]
+
+
+def _weight(row: Row, count: Mapping[str, int], cases: Mapping[str, int]) -> float:
+    setup = row.test.setup
+    return 1 / count[setup.case["id"]] / math.sqrt(cases[setup.group])

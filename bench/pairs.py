@@ -17,7 +17,7 @@ import msgspec
 from bench.conformal import Guess
 from bench.corrections import NO_PAIRS
 from service.engine.calibration import Comparison, Part
-from service.engine.speed.interval import Z50, Z80, comparison_of, spread_of_ratio
+from service.engine.speed.interval import CALLED, Z80, comparison_of, spread_of_ratio
 
 _NEAR = 2_048  # tokens of depth that two rows may lie apart
 _EQUAL = 1e-6
@@ -69,7 +69,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     def verdict(self, spread: float) -> int:
         """Return 1 or -1 for "faster" or "slower", 0 for "too close to call"."""
-        return 0 if abs(self.predicted) < Z50 * spread else int(math.copysign(1, self.predicted))
+        return 0 if abs(self.predicted) < CALLED * spread else int(math.copysign(1, self.predicted))
 
 
 def pairs_of(guesses: Iterable[Guess]) -> list[Pair]:

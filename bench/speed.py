@@ -189,8 +189,8 @@ def order(judged: Sequence[Judged]) -> Iterator[str]:
 
     Every comparison that somebody published counts once, however many pairs it has.
     """
-    yield "| differ by > 5 % on one rig | pairs in comparisons | right | too close to call | ratio in its interval |"
-    yield "|---|---|---|---|---|"
+    yield "| differ by > 5 % on one rig | pairs in comparisons | right | too close | called: right | in its interval |"
+    yield "|---|---|---|---|---|---|"
     for phase in ("TG", "PP"):
         for kind in (*CLASSES[:-1], "all"):
             chosen = [
@@ -206,9 +206,16 @@ def order(judged: Sequence[Judged]) -> Iterator[str]:
                     statistics.fmean((float(holds(j)) for j in chosen), weights)
                     for holds in (right, Judged.is_close, Judged.is_inside)
                 ]
+                shares.insert(2, _right_of_called(chosen))
                 count = f"{len(chosen)} in {len({j.pair.group for j in chosen})}"
                 yield f"| {phase}, {kind} | {count} | " + " | ".join(f"{x * 100:.0f} %" for x in shares) + " |"
     yield ""
+
+
+def _right_of_called(judged: Sequence[Judged]) -> float:
+    """Return how often an order that is said was right; 1 where none is."""
+    called = [j for j in judged if not j.is_close()]
+    return statistics.fmean((float(right(j)) for j in called), [j.pair.weight for j in called]) if called else 1.0
 
 
 def worst(points: Sequence[Point], count: int) -> list[tuple[str, str, str, float, float]]:

@@ -18,7 +18,9 @@ from service.engine.speed.work import Work
 Phase: TypeAlias = Literal["tg", "pp"]
 FORMULA = "formula"
 Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
-Z50 = 0.6745  # the same for half of it: beyond them an order is right three times of four
+# Deviations from which on an order is said. A normal distribution would be right three times of four from 0.67 on, but
+# few pairs are as far off as the fifth that sets the interval: published ones between the two were as often right.
+CALLED = 0.3
 _DEEP = 8_192  # tokens: from here on the published runs of quantised caches scatter
 _FAST_RAM = 300  # GB/s: far above the knee few sockets were published, and they use 50 to 80 % of it
 _MATTERS = 0.2  # a part below this share of the time does not decide the class
@@ -144,18 +146,23 @@ def _measured(
     return cpu_class(rig) not in ("other", "zen1") or share_of(parts, _IN_RAM) <= _MATTERS
 
 
+def assumed_shares(rig: Rig, devices: Sequence[Device], parts: Seconds) -> dict[str, float]:
+    """Return the share of the time that each assumed fact rules, by the name of what it may be off by."""
+    assumed = {a.field.rpartition("]")[2].removeprefix("hardware") for a in rig.assumed}
+    in_ram, found = share_of(parts, _IN_RAM), dict[str, float]()
+    if ".pcie" in assumed:
+        found["unknown.link"] = share_of(parts, ("copies over PCIe",))
+    if ".cpu" in assumed:
+        found["unknown.cpu"] = in_ram
+    if ".cpu.ghz" in assumed:
+        found["unknown.clock"] = in_ram
+    if assumed & {".ram.mts", ".ram.channels"}:
+        found["unknown.ram"] = in_ram
+    if not all(rig.cards[d.gpu].bandwidth_known for d in devices):
+        found["unknown.gpu"] = share_of(parts, _ON_GPU)
+    return found
+
+
 def unknown(rig: Rig, devices: Sequence[Device], parts: Seconds, known: Mapping[str, float]) -> list[float]:
     """Return logarithms to add in quadrature: what assumed facts may be off by, times the share of time they rule."""
-    assumed = {a.field.rpartition("]")[2].removeprefix("hardware") for a in rig.assumed}
-    in_ram, found = share_of(parts, _IN_RAM), []
-    if ".pcie" in assumed:
-        found.append(share_of(parts, ("copies over PCIe",)) * math.log(known["unknown.link"]))
-    if ".cpu" in assumed:
-        found.append(in_ram * math.log(known["unknown.cpu"]))
-    if ".cpu.ghz" in assumed:
-        found.append(in_ram * math.log(known["unknown.clock"]))
-    if assumed & {".ram.mts", ".ram.channels"}:
-        found.append(in_ram * math.log(known["unknown.ram"]))
-    if not all(rig.cards[d.gpu].bandwidth_known for d in devices):
-        found.append(share_of(parts, _ON_GPU) * math.log(known["unknown.gpu"]))
-    return found
+    return [share * math.log(known[name]) for name, share in assumed_shares(rig, devices, parts).items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import msgspec
 
@@ -20,6 +19,7 @@ _FEW_CORES = 16  # of as many, the rates are stated
 # in floats, and tokens pair by pair (llama.cpp ggml-cuda, mmq.cu and common.cuh; ik_llama.cpp the same).
 _DP4A = 6.1
 _FAST_HALF = 6.0  # of those before, the one whose FP16 peak is twice its FP32 peak
+_GA100 = 8.0  # A100 and A30: made in 7 nm, all other Ampere in 8 nm (NVIDIA's whitepapers on GA100 and GA102)
 # Intel's generations whose cores all run two threads; efficiency cores run one.
 _TWO_A_CORE = frozenset((
     *("haswell", "broadwell", "skylake", "cascade lake", "cooper lake", "ice lake", "rocket lake"),
@@ -74,18 +74,13 @@ class CpuRate(msgspec.Struct, frozen=True):
     crowded: float
 
 
-class Machine(msgspec.Struct, frozen=True, dict=True):
+class Machine(msgspec.Struct, frozen=True):
     """The devices that a config uses, in the engine's order, and the CPU: once for a token, once for a batch."""
 
     cards: tuple[CardRate, ...]
     token_cpu: CpuRate
     batch_cpu: CpuRate
     windows: bool
-
-    @cached_property
-    def kinds(self) -> tuple[int, ...]:
-        """For each card the first one that is as fast in everything."""
-        return tuple(self.cards.index(card) for card in self.cards)
 
 
 def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficients) -> Machine:
@@ -174,7 +169,8 @@ def _tops(card: Card, p: Coefficients) -> float:
     RDNA's batches run at the rate of FP16, whatever their INT8 peak: an operation counts half of one in FP16.
     """
     peak = 2 * card.fp16_tflops if _family(card.generation) == "rdna" else card.int8_tops
-    most = card.tdp_w * p.get(f"gpu_watt.{card.generation}", 0.0)
+    chip = "ga100" if card.compute_capability == _GA100 else card.generation
+    most = card.tdp_w * p.get(f"gpu_watt.{chip}", 0.0)
     return float(peak * (1 + (peak / most) ** 4) ** -0.25) if most else peak
 
 

@@ -15,13 +15,16 @@ def no_time() -> Seconds:
     return dict.fromkeys(PARTS, 0.0)
 
 
-def overlap(reading: float, computing: float) -> float:
-    """Return the time of CPU work that reads and computes at once: near the longer one (cubic mean, fitted form)."""
+def overlap(reading: float, computing: float, power: float = 3.0) -> float:
+    """Return the time of work that reads and computes at once: near the longer one, the less so the lower `power` is.
+
+    Forms that fit: 3 for the tokens of a CPU, 1.5 for its batches.
+    """
     longer = max(reading, computing)
     if longer <= 0:
         return 0.0
     shorter = min(reading, computing) / longer
-    return float(longer * (1 + shorter**3) ** (1 / 3))
+    return float(longer * (1 + shorter**power) ** (1 / power))
 
 
 def milliseconds(spent: Seconds) -> dict[str, float]:

@@ -5,6 +5,7 @@ Nothing overlaps: the published runs show none (but for the CPU, which reads whi
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ _WMMA = ("rdna3", "rdna3.5")
 _MATRIX_UNITS = (*_WMMA, "rdna4")
 _WMMA_HEAD = 128  # values: attention of longer heads does without RDNA's matrix units (llama.cpp pull request 26419)
 _SMALL_HEAD = 64  # values: kernels are made for 128
+_BATCH_OVERLAP = 1.5  # reading and computing of a batch on a CPU overlap less than those of a token (fitted form)
+_IN_AND_OUT = 5  # bytes: an activation goes into a product in 8 bits and comes out in f32
 _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once a layer
 
 
@@ -52,7 +55,6 @@ class MicroBatch:
     def _multiply(self) -> Seconds:
         work, machine, p, n_tokens = self.work, self.machine, self.p, self.n_tokens
         parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
-        known: dict[tuple[object, ...], float] = {}
         for weights in work.weights:
             if weights.use == "head":
                 continue
@@ -63,12 +65,8 @@ class MicroBatch:
             if device == work.n_devices:
                 in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
             else:
-                card = machine.cards[device]
-                key = weights.type, weights.use, weights.interleaved, weights.fused, machine.kinds[device]
-                if key not in known:
-                    known[key] = _times_of_multiplying(work, weights, card, p)
-                multiplying[device] += _multiply_on_card(work, weights, card, p, n_tokens, known[key])
-                if card.backend in CUDA_KERNELS:
+                multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
+                if machine.cards[device].backend in CUDA_KERNELS:
                     parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
         parts["weights on GPU"] = cards_seconds(work, multiplying)
         parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
@@ -150,26 +148,18 @@ def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tok
     return weights.n_bytes * share * multiple / machine.cards[0].link
 
 
-def _times_of_multiplying(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
-    """Return how many times as long as its operations' ideal time a card multiplies a batch with weights of a kind."""
+def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int) -> float:
     multiple = card.matmul * (1.0 if card.emulated else _of_type(work, weights, card, p))
     if is_by_rows(work):
         multiple *= p["row.matmul"]
-    if weights.use == "expert":
-        multiple *= card.matmul_expert * own_coefficient(work, p, "gpu_matmul.expert")
-        if engine_spec(work.engine).memory.fuses_up_and_gate and not weights.fused:
-            multiple *= p["gpu_matmul.unfused"]
-    return multiple
-
-
-def _multiply_on_card(
-    work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int, multiple: float
-) -> float:  # fmt: skip
     operations = 2.0 * weights.n_elements * n_tokens
     hit = hit_share(work, weights, n_tokens)
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
+        multiple *= card.matmul_expert * own_coefficient(work, p, "gpu_matmul.expert")
+        if engine_spec(work.engine).memory.fuses_up_and_gate and not weights.fused:
+            multiple *= p["gpu_matmul.unfused"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
     return seconds + operations * multiple / card.operations
 
@@ -234,20 +224,28 @@ class _InRam(msgspec.Struct):
         seconds += weights.n_elements * hit * unpack / (cpu.cycles * _CYCLE_WEIGHTS)
         if cpu.two_sockets:
             seconds *= p["cpu_matmul.two_sockets"]
+        activations = _activation_bytes(work, weights, n_tokens) * p["cpu_activations"]
         if weights.use == "expert":
-            self.expert_bytes += weights.n_bytes * hit
+            self.expert_bytes += weights.n_bytes * hit + activations
             self.expert_computing += seconds
         else:
-            self.other_bytes += weights.n_bytes
+            self.other_bytes += weights.n_bytes + activations
             self.other_computing += seconds
 
     def seconds(self, work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, float]:
         """Return the CPU's seconds for (experts, other weights)."""
         reads = (self.expert_bytes * cpu.read_batch, self.other_bytes * cpu.read_batch)
-        total = overlap(sum(reads), self.expert_computing + self.other_computing)
+        total = overlap(sum(reads), self.expert_computing + self.other_computing, _BATCH_OVERLAP)
         experts, others = reads[0] + self.expert_computing, reads[1] + self.other_computing
         whole = experts + others
         return (total * experts / whole, total * others / whole) if whole else (0.0, 0.0)
+
+
+def _activation_bytes(work: Work, weights: Weights, n_tokens: int) -> float:
+    """Return the bytes of what goes into the products of a batch and comes out, once, as if matrices were square."""
+    experts, used = (work.n_expert, work.n_expert_used) if weights.use == "expert" else (1, 1)
+    sides = math.sqrt(weights.n_elements * weights.n_tensors / experts)  # of all its tensors, added up
+    return n_tokens * used * sides * _IN_AND_OUT
 
 
 def _states(work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> float:

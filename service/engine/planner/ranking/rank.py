@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -52,7 +51,7 @@ class Squeeze(NamedTuple):
     gain: float
 
 
-class Contender(msgspec.Struct, frozen=True, dict=True):
+class Contender(msgspec.Struct, frozen=True):
     """A candidate that fits, with its speed at the goal's depth and the time of the goal in seconds.
 
     `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`:
@@ -95,7 +94,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             for card, i in cards
         )
 
-    @cached_property
+    @property
     def leaves_cards_spare(self) -> bool:
         """Whether all of it is on GPUs, and a fifth of the memory of all the machine's cards is left."""
         used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
@@ -116,25 +115,25 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
-        return cost(self._figures, goal, pick)
-
-    @cached_property
-    def _figures(self) -> Figures:
         factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
+        tg, pp = self.speed.tg.expected / factor, self.speed.pp.expected / factor
+        on_gpu = self.candidate.strategy == "all on GPU"
         memory, limits = self.fitted.memory, self.problem.limits
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
-        return Figures(
+        ram_used = sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1)
+        figures = Figures(
             seconds=self.typical * factor,
-            tg=self.speed.tg.expected / factor,
-            pp=self.speed.pp.expected / factor,
+            tg=tg,
+            pp=pp,
             loss=self.loss,
-            on_gpu=self.candidate.strategy == "all on GPU",
-            ram_used=sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1),
+            on_gpu=on_gpu,
+            ram_used=ram_used,
             raises_limit=self.raises_limit,
             together=factor > 1,
             quantised_cache=self.fitted.flags.cache_type_k != "f16",
             to_build=self.to_build,
         )
+        return cost(figures, goal, pick)
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:
