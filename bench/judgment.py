@@ -2,8 +2,8 @@
 
 Each question is a repo as its author publishes it (variants by type mix, header-true), a rig as people write it, and
 what is acceptable, with the reason. One row a question; the last lines count the acceptable ones, and say what the
-named picks are worth. Those of `judgment_own.jsonl`, `judgment_stranger.jsonl`, `judgment_thread.jsonl` and
-`judgment_settled.jsonl` (rigs and choices of public threads) were written down before any of them was asked.
+named picks are worth. Those of `judgment_own.jsonl`, and of the other files (rigs and choices of public threads), were
+written down before any of them was asked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.models import build
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 QUESTIONS, OWN_QUESTIONS = _DATA / "judgment.jsonl", _DATA / "judgment_own.jsonl"
 STRANGERS, THREADS = _DATA / "judgment_stranger.jsonl", _DATA / "judgment_thread.jsonl"
-SETTLED = _DATA / "judgment_settled.jsonl"
+SETTLED, LATER = _DATA / "judgment_settled.jsonl", _DATA / "judgment_later.jsonl"
 _UNSLOTH = {
     "UD-IQ1_S": "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
     "UD-IQ2_XXS": "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="ids of questions")
     only = parser.parse_args().only
     print(stamp())
-    paths = (QUESTIONS, OWN_QUESTIONS, STRANGERS, THREADS, SETTLED)
+    paths = (QUESTIONS, OWN_QUESTIONS, STRANGERS, THREADS, SETTLED, LATER)
     questions = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     good = total = 0
     picks: dict[str, list[Worth]] = defaultdict(list)

@@ -43,10 +43,10 @@ def _discord(client: httpx.Client, settings: Settings) -> Diagnosis:
     url = f"{settings.discord_api}/applications/@me"
     found = ask(client, "GET", url, None, headers=headers(settings, as_bot=True))
     if found.get("id") == settings.discord_application_id:
-        return Diagnosis(part="Discord", state="good", text=f"the bot's token is taken, by {url}")
+        return Diagnosis("Discord", "good", f"the bot's token is taken, by {url}")
     said = str(found.get("message") or "the token is of another application" if found else "no answer")[:100]
     remedy = "set ADVISOR_DISCORD_BOT_TOKEN to the token of ADVISOR_DISCORD_APPLICATION_ID: docs/discord.md"
-    return Diagnosis(part="Discord", state="bad", text=f"the bot's token is not taken: {said}", fix=remedy)
+    return Diagnosis("Discord", "bad", f"the bot's token is not taken: {said}", remedy)
 
 
 def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
@@ -57,24 +57,22 @@ def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
         reply = client.post(f"{settings.slack_api}/auth.test", headers=authorization)
     except (httpx.HTTPError, Refused) as error:
         remedy = "check the way out (proxy, firewall, DNS)"
-        return Diagnosis(part="Slack", state="bad", text=f"no answer: {type(error).__name__}", fix=remedy)
+        return Diagnosis("Slack", "bad", f"no answer: {type(error).__name__}", remedy)
     scopes = {scope.strip() for scope in reply.headers.get("x-oauth-scopes", "").split(",") if scope.strip()}
     if (sent := of_slack(reply)).kind != "sent":
-        text = f"the bot's token is not taken: {sent.code}"
-        return Diagnosis(part="Slack", state="bad", text=text, fix=_REMEDIES["token"])
+        return Diagnosis("Slack", "bad", f"the bot's token is not taken: {sent.code}", _REMEDIES["token"])
     if scopes and "chat:write" not in scopes:
         text = "the bot's token has no right to write (chat:write): answers after 30 minutes are lost"
-        return Diagnosis(part="Slack", state="bad", text=text, fix="install the app again from the manifest")
-    text = f"the bot's token is taken, by {object_of(reply).get('team', '')}"
-    return Diagnosis(part="Slack", state="good", text=text)
+        return Diagnosis("Slack", "bad", text, "install the app again from the manifest")
+    return Diagnosis("Slack", "good", f"the bot's token is taken, by {object_of(reply).get('team', '')}")
 
 
 def _without_token(part: str, setting: str, minutes: int) -> Diagnosis:
     text = f"no token of the bot's: what takes longer than {minutes} minutes is not said in the chat"
-    return Diagnosis(part=part, state="warning", text=text, fix=f"set {setting}")
+    return Diagnosis(part, "warning", text, f"set {setting}")
 
 
 def _lost(redis_url: str) -> Iterator[Diagnosis]:
     for (platform, why), n in answers_lost(redis_url).items():
         text = f"{n} answers on {platform} reached nobody ({why}) since the counts began"
-        yield Diagnosis(part="answers", state="warning", text=text, fix=_REMEDIES[why])
+        yield Diagnosis("answers", "warning", text, _REMEDIES[why])

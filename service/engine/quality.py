@@ -103,7 +103,7 @@ def quality_loss(model: Model) -> Estimate:
     basis = f"calibrated on {known.n_models} models"
     if all(tensor.type.lower() in _SIXTEEN_BITS for tensor in model.tensors if len(tensor.dims) > 1):
         return Estimate(0.0, 0.0, 0.0, basis)
-    increase, spread = _increase(model, known)
+    increase, spread = _increase(model)
     low = increase * math.exp(-_Z80 * spread) - _NOISE
     high = increase * math.exp(_Z80 * spread) + _NOISE
     percent = [100 * math.expm1(max(0.0, value)) for value in (low, increase, high)]
@@ -112,11 +112,18 @@ def quality_loss(model: Model) -> Estimate:
 
 def ranking_loss(model: Model) -> float:
     """Return the loss in per cent by which variants are ranked: of 16 bits that of Q8_0, for nobody can tell them."""
-    return 100 * math.expm1(_increase(model, fitted())[0])
+    return 100 * math.expm1(_increase(model)[0])
 
 
-def _increase(model: Model, known: QualityModel) -> tuple[float, float]:
-    """The expected ln increase, and the spread of its logarithm."""
+def _increase(model: Model) -> tuple[float, float]:
+    """The expected ln increase, and the spread of its logarithm. Kept with the model."""
+    known: tuple[float, float] | None = model.__dict__.get("_increase")
+    if known is None:
+        known = model.__dict__["_increase"] = _increase_by(model, fitted())
+    return known
+
+
+def _increase_by(model: Model, known: QualityModel) -> tuple[float, float]:
     is_mixture = bool(model.moe_layers)
     scale, spread = _scale(model, known, is_mixture=is_mixture)
     increase = scale * mean_error(_types_by_group(model, is_mixture=is_mixture), known, is_mixture=is_mixture)

@@ -27,6 +27,7 @@ _LAYER = re.compile(r"(?:(?:enc|dec)\.)?blk\.(\d+)\.")
 _NAMES_KEPT = 8192  # the variants of a repo have the same names, some 2,000 at most
 
 
+@lru_cache(maxsize=_NAMES_KEPT)
 def layer_of(name: str) -> int | None:
     """Return the block a tensor name belongs to, or None for tensors outside the blocks."""
     match = _LAYER.match(name)

@@ -190,6 +190,11 @@ class Memory:
         self._settle_ram(cards)
         return cards
 
+    def is_of(self, number: int, gpu: Gpu, *, not_of: Gpu) -> bool:
+        """Whether the memory that stands at a card is one that `gpu` is sold with, and `not_of` is not."""
+        sizes = [size.gb for size in self.sizes if size.role in ("gpu", "before") and size.gpu == number]
+        return any(fits(gpu, gb) and not fits(not_of, gb) for gb in sizes)
+
     def _check_modules(self, total: float, n: int, text: str) -> None:
         shown = [s for s in self.sizes if _SHOWN * total <= s.gb < total]  # `free` shows 251 GiB of 256
         others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total and s not in shown]

@@ -469,10 +469,12 @@ class _Reading:
         mobile = next((c.model for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None)
         for i, gpu in enumerate(self.gpus):
             outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
-            inside = i in self.laptops or self.is_laptop or (mobile is not None and len(self.gpus) == 1)
-            if inside and not outside and gpu_rows(f"{gpu.name} laptop"):
-                self.gpus[i] = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
-                if not (i in self.laptops or self.is_laptop):
+            of_laptop = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
+            said = i in self.laptops or self.is_laptop
+            by_cpu = mobile is not None and len(self.gpus) == 1 and not self.memory.is_of(i, gpu, not_of=of_laptop)
+            if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
+                self.gpus[i] = of_laptop
+                if not said:
                     self.notes.append(f"{mobile} is a laptop's CPU: taken for the {gpu.name} of a laptop")
 
     def _cpu(self) -> Cpu | None:

@@ -6,11 +6,12 @@ segment to segment: from the same free blocks and tensors, a segment leads to th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from service.engine.memory.graph import CUDA_ALIGNMENT, Shape, contiguous_bytes, cuda_row_padding
-from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating
+from service.engine.memory.graphs.owners import AHEAD, FARTHER, PREVIOUS, SHARED, NotRepeating
 from service.engine.memory.scheduler import COPY, Pieces, SchedulerOptions
 
 _HOST_ALIGNMENT = 32  # TENSOR_ALIGNMENT of both engines
@@ -80,6 +81,7 @@ def new_arenas(n_devices: int) -> list[Arena]:
 
 
 Counts = tuple[tuple[int, int], ...]
+Early = tuple[tuple[int, int | None], ...]  # what a later segment has copied: its code, and the copy's bytes if farther
 
 
 class Asks(NamedTuple):
@@ -104,7 +106,7 @@ class Program:
 
     def __init__(
         self, pieces: Pieces, types: Mapping[int, str | None], options: SchedulerOptions,
-        ahead: tuple[tuple[int, ...], ...], shared_bytes: Mapping[int, int],
+        ahead: tuple[Early, ...], shared_bytes: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.segment, self.pieces, self.options, self._types = pieces.segment, pieces, options, types
         self._device, self._shared_bytes = pieces.resolved.device, shared_bytes
@@ -115,8 +117,10 @@ class Program:
         keep = self._kept_alive()
         for n, piece in enumerate(pieces.pieces):
             more = ahead[n] if n < len(ahead) else ()
-            for s in (*(piece.inputs if piece.starts else ()), *more):
-                self._copy(s, piece.device)
+            for s in piece.inputs if piece.starts else ():
+                self._copy(s, self._copy_bytes(s, piece.device), piece.device)
+            for s, size in more:
+                self._copy(s, self._copy_bytes(s, piece.device) if size is None else size, piece.device)
             for t in piece.nodes:
                 self._node(t)
                 if t in keep:
@@ -150,9 +154,8 @@ class Program:
         overwrites = segment.overwrites.get(t, ())
         self.steps.append((t, device, sources, tuple([sources[i] for i in overwrites]) if overwrites else ()))
 
-    def _copy(self, s: int, device: int) -> None:
+    def _copy(self, s: int, size: int, device: int) -> None:
         self.steps.append((-1, 0, (s,), ()))
-        size = self._copy_bytes(s, device)
         if self.options.n_copies > 1:
             self.pipeline.append((size, device))
             return
@@ -188,8 +191,10 @@ class Program:
         for view, root in self.segment.external_roots.items():
             if view in uses:
                 uses.setdefault(root, 0)
-        self.uses, self.views = uses, self.segment.views
-        self.shared = frozenset(t for t in uses if t % COPY >= SHARED)
+        copied = {s for piece in self.pieces.pieces if not piece.starts for s in piece.inputs}
+        done = Counter(self.root[s] for s in copied if s in self.root and s not in uses)  # in a segment before
+        self.uses, self.views = uses, self.segment.views - done if done else self.segment.views
+        self.shared = frozenset(t for t in uses if SHARED <= t % COPY < AHEAD)
         self.asks = Asks(_before(uses, set(self.size)), _before(self.views, set()))
 
 
@@ -315,5 +320,7 @@ class SegmentReplay:
 
 
 def _behind(code: int) -> int:
-    """The code of an own tensor in the next segment."""
+    """The code of a tensor in the next segment."""
+    if code % COPY >= AHEAD:
+        return code - FARTHER if code % COPY >= AHEAD + 2 * FARTHER else code - AHEAD - FARTHER
     return code if code % COPY >= SHARED else code + PREVIOUS

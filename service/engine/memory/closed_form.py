@@ -21,15 +21,29 @@ def rough_compute(model: Model, spec: GraphSpec, placement: Placement) -> tuple[
     windowed = any(layer.n_swa for layer in model.layers)
     masks = (2 if spec.flash_attn else 4) * spec.n_kv * u * (2 if windowed else 1)
     buffers = [0] * cpu + [masks + hidden]
-    for layer in model.layers[: model.n_layer - model.n_layer_nextn]:
-        device = placement.layers[layer.index]
-        need = masks + 2 * hidden + max(_attention(model, spec, layer), _feed_forward(model, spec, layer.index))
+    for index, device in set(zip(_alike(model), placement.layers, strict=False)):
+        layer = model.layers[index]
+        need = masks + 2 * hidden + max(_attention(model, spec, layer), _feed_forward(model, spec, index))
         buffers[device] = max(buffers[device], need)
     logits = 4 * spec.n_outputs * (model.n_vocab + 2 * model.n_embd)
     buffers[placement.head] = max(buffers[placement.head], logits)
     if cpu:
         buffers[0] = max(buffers[0], masks + 2 * hidden + _staged(model, spec, placement))
     return tuple(buffers)
+
+
+def _alike(model: Model) -> list[int]:
+    """For each layer that runs the first one of the same heads and feed-forward. Kept with the model."""
+    known: list[int] | None = model.__dict__.get("_alike")
+    if known is None:
+        first: dict[object, int] = {}
+        known = model.__dict__["_alike"] = [
+            first.setdefault(
+                (layer.n_head, layer.head_dim_k, layer.head_dim_v, _widest(model, 1)[i], _widest(model, 3)[i]), i
+            )
+            for i, layer in enumerate(model.layers[: model.n_layer - model.n_layer_nextn])
+        ]
+    return known
 
 
 def _attention(model: Model, spec: GraphSpec, layer: Layer) -> int:

@@ -15,7 +15,8 @@ from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot, geometry
 from service.engine.memory.graphs import graphs_of
-from service.engine.memory.graphs.segments import NotRepeating, slots_of
+from service.engine.memory.graphs.owners import NotRepeating
+from service.engine.memory.graphs.segments import slots_of
 from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import expert_cache, gpu_overhead
 from service.engine.memory.replay import Replay
@@ -187,6 +188,7 @@ class MemoryPrediction(Contents):
             kernels=kernels,
             ram_pins=self.cuda and self.flags.no_kv_offload,
             most_inputs=self.allocates.most_split_inputs,
+            shares_ropes=self.allocates.rope_factors_for_each != "layer",
         )
 
     def _stays_in_ram(self, slots: Sequence[Slot]) -> frozenset[int]:

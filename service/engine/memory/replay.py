@@ -13,6 +13,7 @@ from service.engine.memory.allocator import (
     NOTHING,
     AllocatorState,
     Arenas,
+    Early,
     Held,
     Program,
     SegmentReplay,
@@ -21,7 +22,8 @@ from service.engine.memory.allocator import (
     new_arenas,
 )
 from service.engine.memory.graph import Slot
-from service.engine.memory.graphs.segments import PREVIOUS, SHARED, LayerSlots, NotRepeating, SegmentedGraph
+from service.engine.memory.graphs.owners import AHEAD, FARTHER, FARTHEST, PREVIOUS, ROPES, SHARED, NotRepeating
+from service.engine.memory.graphs.segments import LayerSlots, SegmentedGraph
 from service.engine.memory.scheduler import (
     NO_COPIES,
     Entry,
@@ -34,7 +36,6 @@ from service.engine.memory.scheduler import (
 from service.engine.units import pad
 
 _TRANSFER_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
-Ahead = list[list[tuple[int, ...]]]
 Marks = tuple[int, ...]
 
 
@@ -130,14 +131,15 @@ class Replay:
         ahead = _ahead(pieces)
         return [self._program(p, part, tuple(more)) for p, part, more in zip(pieces, self.slots, ahead, strict=True)]
 
-    def _program(self, pieces: Pieces, part: LayerSlots, ahead: tuple[tuple[int, ...], ...]) -> Program:
+    def _program(self, pieces: Pieces, part: LayerSlots, ahead: tuple[Early, ...]) -> Program:
         views = pieces.segment.weight_views
-        copied = (s for n in (*(piece.inputs for piece in pieces.pieces), *ahead) for s in n)
+        copied = (*(s for piece in pieces.pieces for s in piece.inputs), *(s for more in ahead for s, _ in more))
         types = {s: part.types[views[s][1]] for s in copied if s in views}  # other weights take no place in an arena
         key = tuple(types.items()), ahead
         program: Program | None = pieces.programs.get(key)
         if program is None:
-            shared = self.graph.segments[0].n_bytes | self.graph.leaf_bytes
+            ropes = {ROPES + device: self.graph.rope_bytes for device in range(self.options.cpu + 1)}
+            shared = self.graph.segments[0].n_bytes | self.graph.leaf_bytes | ropes
             program = pieces.programs[key] = Program(pieces, types, self.options, ahead, shared)
             self.graph.n_kept += len(program.steps)
         return program
@@ -153,7 +155,7 @@ class Replay:
             arenas, held, own = new_arenas(options.cpu), list[Held](), [list[Held]() for _ in self.slots]
             for j, t, device, size in leafs:
                 (held if t >= SHARED else own[j]).append(Held(t, device, arenas[device].take(size), size, 0))
-                for _ in range(options.n_copies - 1 if t in graph.inputs else 0):
+                for _ in range(options.n_copies - 1 if t in graph.inputs or t in self._inputs_of(j) else 0):
                     arenas[device].take(size)
             for size, device in copied:
                 for _ in range(options.n_copies):
@@ -161,6 +163,9 @@ class Replay:
             start = self._state(Arenas(free_blocks(arenas), tuple(sorted(held)), ()))
             found = graph.memo[key] = _Start(start, marks_of(arenas), [tuple(of) for of in own])
         return found
+
+    def _inputs_of(self, number: int) -> frozenset[int]:
+        return self._placed[number].segment.own_inputs
 
     def _leafs(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield number of segment, code there, device and bytes of each leaf, in the engine's order."""
@@ -184,29 +189,29 @@ class Replay:
 
     def _run(self, programs: list[Program], start: _Start) -> Marks:
         state, seen, endings = start.state, {start.marks}, _endings(programs)
-        always = frozenset(self.graph.inputs) if self.options.n_copies > 1 else frozenset()
-        permanent = always | self.graph.segments[0].outputs
-        asked = [*(program.asks for program in programs[1:]), NOTHING]
+        pipeline = self.options.n_copies > 1
+        always = (frozenset(self.graph.inputs) if pipeline else frozenset()) | self.graph.segments[0].outputs
+        asked, before = [*(program.asks for program in programs[1:]), NOTHING], frozenset[int]()
         for program, asks, ending, leafs in zip(programs, asked, endings, start.leafs, strict=True):
+            own = program.segment.outputs | (program.segment.own_inputs if pipeline else frozenset())
             key = program, asks, ending, leafs
             found = state.after.get(key)
             if found is None:
-                before = state.arenas._replace(held=(*state.arenas.held, *leafs))
-                run = SegmentReplay(program, before, asks, ending, permanent | program.segment.outputs)
+                arenas = state.arenas._replace(held=(*state.arenas.held, *leafs))
+                run = SegmentReplay(program, arenas, asks, ending, always | before | own)
                 run.replay()
-                arenas, marks = run.result()
-                found = state.after[key] = self._state(arenas), marks
-                self.graph.n_kept += len(arenas.held)
+                after, marks = run.result()
+                found = state.after[key] = self._state(after), marks
+                self.graph.n_kept += len(after.held)
             state, marks = found
             seen.add(marks)
-            outputs = frozenset(t + PREVIOUS for t in program.segment.outputs if t < PREVIOUS)
-            permanent = always | self.graph.segments[0].outputs | outputs
+            before = frozenset(t + PREVIOUS for t in own if t < PREVIOUS)
         return tuple(map(max, zip(*seen, strict=True)))
 
 
-def _ahead(pieces: list[Pieces]) -> Ahead:
+def _ahead(pieces: list[Pieces]) -> list[list[Early]]:
     """For each segment and piece, what later segments of the same split have copied at its start."""
-    ahead: Ahead = [[] for _ in pieces]
+    ahead: list[list[Early]] = [[] for _ in pieces]
     start: tuple[int, int] | None = None
     for j, cut in enumerate(pieces):
         for n, piece in enumerate(cut.pieces):
@@ -215,22 +220,28 @@ def _ahead(pieces: list[Pieces]) -> Ahead:
             elif piece.inputs:
                 if start is None:
                     raise NotRepeating
-                _put_ahead(ahead[start[0]], start[1], [_seen_from(s, j - start[0]) for s in piece.inputs])
+                early = tuple(_early(cut, piece.device, s, j - start[0]) for s in piece.inputs)
+                _put_ahead(ahead[start[0]], start[1], early)
     return ahead
 
 
-def _put_ahead(ahead: list[tuple[int, ...]], piece: int, inputs: list[int]) -> None:
+def _put_ahead(ahead: list[Early], piece: int, early: Early) -> None:
     ahead += [()] * (piece + 1 - len(ahead))
-    ahead[piece] += tuple(inputs)
+    ahead[piece] += early
 
 
-def _seen_from(code: int, n_before: int) -> int:
-    """The code of a tensor in the segment `n_before` segments ahead of the one that reads it."""
-    if code >= SHARED:
-        return code
-    if code >= PREVIOUS and n_before == 1:
-        return code - PREVIOUS
-    raise NotRepeating
+def _early(cut: Pieces, device: int, s: int, n_before: int) -> tuple[int, int | None]:
+    """How the segment `n_before` segments ahead names a tensor that is copied there, and the copy's bytes if it cannot
+    tell. Of its own tensors a segment has nothing copied earlier but views: all else is not there yet."""
+    segment, options = cut.segment, cut.resolved.placed.options
+    if s >= SHARED:
+        return s, None
+    if s >= PREVIOUS and n_before == 1:
+        return s - PREVIOUS, None
+    if s >= FARTHER or n_before > FARTHEST or s not in segment.roots or s in segment.weight_views:
+        raise NotRepeating
+    padding = segment.padding[s] if options.cuda and device != options.cpu else 0
+    return AHEAD + n_before * FARTHER + s, segment.n_bytes[s] + padding
 
 
 def _endings(programs: list[Program]) -> list[frozenset[int]]:

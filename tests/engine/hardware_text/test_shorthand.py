@@ -242,6 +242,8 @@ def test_a_size_that_may_be_a_rebuilt_cards_or_the_machines_is_asked_for(text: s
         ("gaming laptop with a 4080 and 32gb", "4080 laptop"),
         ("laptop 4060 8gb 32gb ram", "4060 laptop"),
         ("laptop, 64gb, oculink 3080", "3080"),
+        ("rtx 4060 8gb, i7-13620h, 16gb ddr5-4800", "rtx 4060 laptop"),
+        ("rtx 5070 12gb, i9-13900hk, 32gb ddr5-5200", "rtx 5070"),  # a laptop's has 8
     ],
 )
 def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu: str) -> None:

@@ -12,7 +12,7 @@ from service.engine.config import ENGINES, Engine, Flags, Override
 from service.engine.memory import Memory, replay
 from service.engine.memory.allocator import SegmentReplay
 from service.engine.memory.graphs import GraphCache, graphs_of
-from service.engine.memory.graphs.segments import layers_of_each_kind
+from service.engine.memory.graphs.kinds import layers_of_each_kind, with_neighbours
 from service.engine.memory.spec import make_spec
 from tests.bare_runs import memory_on
 from tests.models import build
@@ -61,7 +61,33 @@ def test_the_models_people_place_most_repeat(name: str, engine: Engine) -> None:
     graph = graphs_of(model).by_layer(model, make_spec(engine, model, EXPERTS_IN_RAM, "server"))
 
     assert graph is not None
-    assert 0 < len(graph.kept) <= 6
+    assert 0 < len(set(graph.segment_of)) <= 6
+
+
+SEVERAL_WAYS = (
+    Flags(n_ctx=16384, n_ubatch=1024),
+    Flags(n_ctx=16384, n_ubatch=1024, overrides=(Override("exps", "CPU"),)),
+    Flags(n_ctx=16384, n_ubatch=16, flash_attn="off"),
+)
+OUT_OF_ORDER = (
+    *("MiniMax-M3", "GLM-5.3-Flash"),  # made before the layers and read by all of them, by a view of each layer
+    *("DeepSeek-V3.2", "GLM-5", "dots3-note"),  # inputs of single layers
+    *("Nemotron-3-Nano-30B-A3B", "Ling-3.0-flash", "LFM2-8B-A1B", "Mamba-Codestral-7B"),  # run with the next layer
+    *("Gemma-4-31B", "DeepSeek-V4-Flash", "Qwen3-VL-30B-A3B", "SmolLM3-3B", "Gemma-2-9B"),  # different by number
+)
+
+
+@pytest.mark.parametrize("name", OUT_OF_ORDER)
+def test_layers_repeat_that_share_what_is_made_before_them_or_are_run_out_of_order(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, in_one_piece = build(name, "q4_K_M"), GraphCache.in_one_piece
+    with monkeypatch.context() as patched:
+        patched.setattr(GraphCache, "in_one_piece", lambda *_: pytest.fail("the layers do not repeat"))
+        by_layer = [memory_on("llama.cpp", model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
+    monkeypatch.setattr(GraphCache, "by_layer", in_one_piece)
+
+    assert by_layer == [memory_on("llama.cpp", model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -124,6 +150,12 @@ def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first()
 
     assert graphs.in_one_piece(model, specs[1]) is not second
     assert graphs.in_one_piece(model, specs[2]) is third
+
+
+def test_layers_between_others_are_of_other_kinds() -> None:
+    assert with_neighbours([0, 0, 0, 1, 0, 0], 0) == [0, 0, 0, 1, 0, 0]
+    assert with_neighbours([0, 0, 0, 1, 0, 0], 1) == [0, 1, 2, 3, 4, 5]
+    assert with_neighbours([0, 0, 0, 0, 1, 0, 0, 0, 0], 1) == [0, 1, 1, 2, 3, 4, 1, 1, 5]
 
 
 @pytest.mark.parametrize(

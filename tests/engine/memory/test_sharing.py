@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.config import Engine, Flags
 from service.engine.memory.graphs import share_graphs
-from service.engine.memory.graphs.segments import shape_of
+from service.engine.memory.graphs.kinds import shape_of
 from service.engine.model import build_model
 from tests.bare_runs import memory_on
 from tests.models import build, build_header

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from service.engine.engines import engine_spec
 from service.engine.memory.graph import Graph, GraphTooLarge
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.graphs.segments import (
-    NotRepeating,
-    SegmentedGraph,
-    kinds_of_layers,
-    layers_of_each_kind,
-    shape_of,
-)
+from service.engine.memory.graphs.kinds import kinds_of_layers, layers_of_each_kind, shape_of, with_neighbours
+from service.engine.memory.graphs.owners import NotRepeating, Owners
+from service.engine.memory.graphs.segments import SegmentedGraph
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
 _MAX_TENSORS = 250_000  # some 600 bytes each
+_MOST_AHEAD = 2  # layers by which nodes are run early, in models whose kinds of layers are known
 
 
 class GraphCache:
@@ -82,17 +81,43 @@ def share_graphs(models: Iterable[Model]) -> None:
 
 
 def _by_layer(model: Model, spec: GraphSpec) -> SegmentedGraph | None:
+    """Of one layer of each kind where their kinds are known, else of all, where those that are equal count as one.
+
+    What is run of a layer with others depends on these: then kinds of layers are told apart by theirs, too.
+    """
     kinds = kinds_of_layers(model, spec)
     if kinds is None:
-        return None
-    kept, like = layers_of_each_kind(kinds)
+        return _segmented(_described(model, spec, tuple(range(model.n_layer - model.n_layer_nextn))), None)
+    for n in range(_MOST_AHEAD + 1):
+        kept, like = layers_of_each_kind(with_neighbours(kinds, n))
+        found = _described(model, spec, kept)
+        if found is None or found.owners.ahead <= n:
+            return _segmented(found, like)
+    return None
+
+
+class _Described(NamedTuple):
+    """A graph of some layers, whether its description is the architecture's own, and what belongs to which of them."""
+
+    graph: Graph
+    known: bool
+    kept: tuple[int, ...]
+    owners: Owners
+
+
+def _described(model: Model, spec: GraphSpec, kept: tuple[int, ...]) -> _Described | None:
     graph, known = build_graph(model, spec, kept)
     if graph is None or len(graph.layer_starts) != len(kept) + 1:
         return None
-    try:
-        return SegmentedGraph(graph, known, kept, like)
-    except NotRepeating:
+    return _Described(graph, known, kept, Owners(graph))
+
+
+def _segmented(found: _Described | None, like: Sequence[int] | None) -> SegmentedGraph | None:
+    if found is None:
         return None
+    with suppress(NotRepeating):
+        return SegmentedGraph(found.graph, found.owners, found.known, found.kept, like)
+    return None
 
 
 def _in_one_piece(model: Model, spec: GraphSpec) -> SegmentedGraph | None:
@@ -100,7 +125,7 @@ def _in_one_piece(model: Model, spec: GraphSpec) -> SegmentedGraph | None:
     if graph is None:
         return None
     graph.layer_starts = []
-    return SegmentedGraph(graph, known)
+    return SegmentedGraph(graph, Owners(graph), known)
 
 
 def build_graph(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None = None) -> tuple[Graph | None, bool]:

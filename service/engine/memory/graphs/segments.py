@@ -1,107 +1,44 @@
 """A graph cut into its layers, of which each kind is described once: a model of 94 layers has a handful of kinds.
 
-Within a segment (what comes before the layers, a layer, what follows them) a tensor is named by a code: its own tensors
-count from 0, those of the previous layer from PREVIOUS, those before all layers from SHARED. What a sum fills in on
-cards that had no part of it belongs to the sum's segment. A graph whose layers do not repeat is one segment.
+A graph whose layers do not repeat is one segment. Which segment a tensor belongs to: `owners.py`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from service.engine.architectures import architecture
-from service.engine.ggml_types import type_named
-from service.engine.memory.cache import cache_owner, full_indexer
-from service.engine.memory.graph import NONE, VIEW_OPS, Graph, Slot, joined_type
-from service.engine.memory.spec import GraphSpec
+from service.engine.memory.graph import VIEW_OPS, Graph, Slot, joined_type
+from service.engine.memory.graphs.owners import PREVIOUS, SHARED, Lists, NotRepeating, Owners
 from service.engine.model import Model
-from service.engine.run.weights import can_fuse
 
-PREVIOUS, SHARED = 1 << 20, 1 << 21
-_Any = TypeVar("_Any")
-_Cut: TypeAlias = tuple[str, int, tuple[int, ...]]
-
-
-class NotRepeating(Exception):
-    """A graph, or its schedule, depends on more than the kind of a layer and of the one before it."""
-
-
-class _Owners:
-    """The segment that each tensor of a graph belongs to, its number there, and whether all segments name it alike.
-
-    `late`: by segment, what was made before all layers and is run by it.
-    """
-
-    def __init__(self, graph: Graph, late: Mapping[int, Sequence[int]]) -> None:
-        bounds = [0, *graph.layer_starts, len(graph.op)]
-        self.segment = [number for number, (a, b) in enumerate(pairwise(bounds)) for _ in range(a, b)]
-        self.number = [n for a, b in pairwise(bounds) for n in range(b - a)]
-        self.filled_in: dict[int, list[int]] = {}
-        for t, total in graph.filled_in.items():
-            owner = self.segment[t] = self.segment[total]
-            others = self.filled_in.setdefault(owner, [])
-            self.number[t] = bounds[owner + 1] - bounds[owner] + len(others)
-            others.append(t)
-        self.shared = [
-            not owner or (graph.op[t] == NONE and graph.slot[t] < 0 and t not in graph.filled_in)
-            for t, owner in enumerate(self.segment)
-        ]
-        self.late = late
-        self._late_in: dict[int, list[int]] = {}
-        for segment, tensors in late.items():
-            for t in tensors:
-                self._late_in.setdefault(t, []).append(segment)
-
-    def grouped(self, items: Iterable[_Any], tensor: Callable[[_Any], int]) -> defaultdict[int, list[_Any]]:
-        """Return by segment the items whose tensor it has."""
-        found: defaultdict[int, list[_Any]] = defaultdict(list)
-        for item in items:
-            t = tensor(item)
-            for segment in (self.segment[t], *self._late_in.get(t, ())):
-                found[segment].append(item)
-        return found
-
-
-class _Lists:
-    """The lists of a graph that name some tensors only, by the segment that has these."""
-
-    def __init__(self, graph: Graph, owners: _Owners) -> None:
-        self.pins = owners.grouped(graph.pins, _first)
-        self.ram_pins = owners.grouped(graph.ram_pins, int)
-        self.flash_layers = owners.grouped(graph.flash_layers, _first)
-        self.on_cards = owners.grouped(graph.on_cards, _first)
-        self.starts = owners.grouped(graph.starts, int)
-        self.norms_at_weights = owners.grouped(graph.norms_at_weights, lambda norm: norm[1])
-        self.keep_alives = owners.grouped(graph.keep_alives, lambda kept: kept.until)
-        self.weights = owners.grouped(graph.weights, _first)
-
-
-def _first(item: tuple[int, Any]) -> int:
-    return item[0]
+_OF_LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
 class Segment:
     """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
 
-    def __init__(self, graph: Graph, number: int, owners: _Owners, lists: _Lists) -> None:
-        starts, late = graph.layer_starts, owners.late.get(number, ())
+    def __init__(self, graph: Graph, number: int, owners: Owners, lists: Lists) -> None:
         self._graph, self._number, self._owners = graph, number, owners
-        first = 0 if number == 0 else starts[number - 1]
-        end = starts[number] if number < len(starts) else len(graph.op)
-        self.whole = not starts
-        own = [*(t for t in range(first, end) if t not in graph.filled_in), *owners.filled_in.get(number, ()), *late]
-        self.late = [SHARED + t for t in late]
+        self.whole = not graph.layer_starts
+        own = owners.own(number)
+        self.late = [SHARED + t for t in owners.late.get(number, ())]
         self.leafs: list[int] = []
         code = {t: self._code(t) for t in own}
         self.codes = [code[t] for t in own]
         self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
         self._slot_codes = {graph.slot[t]: i for i, t in enumerate(t for t in own if graph.slot[t] >= 0)}
+        of_layer = 0 < number < owners.n_segments - 1
+        self.stored_twice = frozenset(
+            code[t]
+            for t in own
+            if t in owners.stored_twice or (of_layer and graph.slot[t] >= 0 and _is_of_all(graph.slots[graph.slot[t]]))
+        )
+        inputs = frozenset(graph.inputs)
+        self.own_inputs = frozenset(code[t] for t in own if t in inputs and code[t] < PREVIOUS)
         self.slot_of = {code[t]: self._slot_codes[graph.slot[t]] for t in own if graph.slot[t] >= 0}
         self.nodes: list[int] = []
         self.n_bytes = {code[t]: graph.n_bytes[t] for t in own}
@@ -136,7 +73,7 @@ class Segment:
         """What other segments computed, with its bytes."""
         graph = self._graph
         read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
-        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and not self._owners.segment[t]}
+        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and t < self._owners.n_before}
         if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
             raise NotRepeating
         self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
@@ -155,22 +92,11 @@ class Segment:
     def close(self) -> None:
         """Let go of the graph, once it has its nodes."""
         self.real = [t for t in self.nodes if t not in self.is_view]
-        self.slots_by_part = [(slot, _part_of(slot)) for slot in self.slots]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
-        if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
-            raise NotRepeating
-        del self._graph, self._owners, self._code_of
+        del self._graph, self._number, self._owners, self._code_of, self._slot_codes
 
     def _code(self, t: int) -> int:
-        owners = self._owners
-        if owners.shared[t]:
-            return SHARED + t
-        owner = owners.segment[t]
-        if owner == self._number:
-            return owners.number[t]
-        if owner != self._number - 1 or self._graph.slot[t] >= 0:
-            raise NotRepeating
-        return PREVIOUS + owners.number[t]
+        return self._owners.code(self._number, t)
 
     def _layer_slot(self, layer: int) -> int:
         """The number of the slot whose device is the layer's own."""
@@ -189,74 +115,63 @@ class Segment:
 class SegmentedGraph:
     """The segments of a model's graph, and which of them each layer is; of a graph in one piece, without layers.
 
-    `known`: the architecture has its own description. `memo`: what replays of the segments came to. `n_kept`: tensors
-    in both.
+    `kept`: the layers that the graph has. `segment_of`: for each of the model, which of them it is like, from 1; None:
+    those are alike whose segments are equal. `running`: layers, and their segments, that run anything. `known`: the
+    architecture has its own description. `memo`: what replays of the segments came to. `n_kept`: tensors in both.
+    `rope_bytes`: of the rope factors of one layer.
     """
 
-    def __init__(self, graph: Graph, known: bool, kept: Sequence[int] = (), segment_of: Sequence[int] = ()) -> None:
+    def __init__(
+        self, graph: Graph, owners: Owners, known: bool, kept: Sequence[int] = (),
+        segment_of: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         starts, self.known = graph.layer_starts, known
-        self.segment_of, self.kept = tuple(segment_of), tuple(kept)
-        nodes = self._segments_of_nodes(graph)
-        late: dict[int, list[int]] = {}
-        for t, number in nodes:
-            if number != bisect_right(starts, t):
-                late.setdefault(number, []).append(t)
-        owners = _Owners(graph, late)
-        lists = _Lists(graph, owners)
-        self.segments = [Segment(graph, n, owners, lists) for n in range(len(starts) + 1)]
-        for t, number in nodes:
+        lists = Lists(graph, owners)
+        self.segments = {n: Segment(graph, n, owners, lists) for n in range(owners.n_segments)}
+        for t, number in owners.nodes:
             self.segments[number].add_node(t)
         leafs, reader = [t for t in graph.leafs if graph.slot[t] < 0], 0
-        readers = _first_readers(graph, nodes)
+        readers = _first_readers(graph, owners.nodes)
         for t in leafs:
             reader = readers.get(t, reader)  # one that nothing reads comes behind the one before it
             self.segments[reader].add_leaf(t)
-        for segment in self.segments:
+        for segment in self.segments.values():
             segment.close()
-        self.order = [0, *self.segment_of, len(starts)] if starts else [0]
         self.inputs = frozenset(SHARED + t for t in graph.inputs)
-        shared = (t for t in leafs if not (starts and t in graph.filled_in))
-        self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in shared}
-        if starts:
-            self._check_names()
-            self._check_leafs(graph)
+        self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in leafs if owners.is_shared(t)}
+        if starts and not self.leaf_bytes.keys() <= self.inputs:
+            raise NotRepeating
+        place = {layer: n for n, layer in enumerate(kept)}
+        self.slots = [_relative(self.segments[n + 1].slots, n, place) for n in range(len(kept))]
+        self.segment_of = tuple(self._alike() if segment_of is None and starts else segment_of or ())
+        self.running = [(i, n) for i, n in enumerate(self.segment_of) if self.segments[n].nodes]
+        self.order = [0, *(n for _, n in self.running), len(starts)] if starts else [0]
+        self.segments = {n: self.segments[n] for n in dict.fromkeys(self.order)}
+        ropes = (
+            s.n_bytes[t] for s in self.segments.values() for t, n in s.slot_of.items() if s.slots[n].kind == "rope"
+        )
+        self.rope_bytes = next(ropes, 0)
         self.memo: dict[object, Any] = {}
         self.n_kept = len(graph.op)
 
-    def _segments_of_nodes(self, graph: Graph) -> list[tuple[int, int]]:
-        """Each node with the segment that runs it: its own; made before all layers, a layer that is there once."""
-        reached, found = 0, []
-        for t in graph.nodes:
-            owner = bisect_right(graph.layer_starts, t)
-            if owner < reached and (owner or self.segment_of.count(reached) > 1):
-                raise NotRepeating
-            reached = max(owner, reached)
-            found.append((t, reached))
-        return found
+    def _alike(self) -> Iterator[int]:
+        """For each layer the first segment that is equal to its own."""
+        known: dict[object, list[int]] = {}
+        for number, segment in list(self.segments.items())[1:-1]:
+            same = known.setdefault((tuple(segment.nodes), tuple(segment.codes)), [])
+            first = next((n for n in same if self._are_alike(n, number)), number)
+            if first == number:
+                same.append(number)
+            yield first
 
-    def _check_names(self) -> None:
-        for layer, segment in zip(self.kept, self.segments[1:-1], strict=True):
-            for slot in segment.slots:
-                if slot.kind in ("weight", "derived") and not slot.name.startswith(f"blk.{layer}."):
-                    raise NotRepeating
-                if slot.kind != "weight" and slot.layer != layer:
-                    raise NotRepeating
-
-    def _check_leafs(self, graph: Graph) -> None:
-        """An input that a layer makes itself is one tensor only where one layer does."""
-        if self.leaf_bytes.keys() != self.inputs:
-            raise NotRepeating
-        uses = [self.segment_of.count(n + 1) for n in range(len(self.kept))]
-        for t, op in enumerate(graph.op):
-            if op == NONE and graph.slot[t] < 0 and t not in graph.filled_in:
-                owner = bisect_right(graph.layer_starts, t)
-                if 1 <= owner <= len(uses) and uses[owner - 1] > 1:
-                    raise NotRepeating
+    def _are_alike(self, one: int, other: int) -> bool:
+        a, b = vars(self.segments[one]), vars(self.segments[other])
+        return self.slots[one - 1] == self.slots[other - 1] and all(a[k] == b[k] for k in a if k != "slots")
 
     @property
     def lacks_kernels(self) -> bool:
         """Whether there is an operation that no card computes."""
-        return any(segment.without_kernel for segment in self.segments)
+        return any(segment.without_kernel for segment in self.segments.values())
 
     @property
     def n_nodes(self) -> int:
@@ -274,6 +189,15 @@ def _first_readers(graph: Graph, nodes: Sequence[tuple[int, int]]) -> dict[int, 
     return found
 
 
+class _Place(NamedTuple):
+    """A slot of a layer: without its layer's number; what of the layer it is, None for no weight; and of which layer,
+    counted from the one that reads it."""
+
+    slot: Slot
+    part: str | None
+    offset: int
+
+
 class LayerSlots(NamedTuple):
     """What a segment reads of one layer of one model: its slots, and the types of the weights in them."""
 
@@ -287,121 +211,47 @@ def slots_of(graph: SegmentedGraph, model: Model) -> list[LayerSlots]:
     known = model.__dict__.setdefault("_slots", WeakKeyDictionary())
     found = known.get(graph)
     if found is None:
-        layers = [None, *range(len(graph.segment_of)), None]
+        of_layers = ([_slot_in(p, i) for p in graph.slots[n - 1]] for i, n in graph.running)
+        ends = [graph.segments[n].slots for n in dict.fromkeys((graph.order[0], graph.order[-1]))]
+        lists = [ends[0], *of_layers, *ends[1:]]
         found = known[graph] = [
-            _layer_slots(model, graph.segments[n], layer) for n, layer in zip(graph.order, layers, strict=False)
+            LayerSlots(tuple(slots), tuple([weight_type(model, slot) for slot in slots])) for slots in lists
         ]
     return found
 
 
-def _layer_slots(model: Model, segment: Segment, layer: int | None) -> LayerSlots:
-    slots = segment.slots if layer is None else [_of_layer(slot, part, layer) for slot, part in segment.slots_by_part]
-    return LayerSlots(tuple(slots), tuple([weight_type(model, slot) for slot in slots]))
+def _is_of_all(slot: Slot) -> bool:
+    """Whether all layers may read a weight."""
+    return slot.kind == "weight" and _OF_LAYER.match(slot.name) is None
 
 
-def _part_of(slot: Slot) -> str | None:
-    """What a weight is of its layer; None for what is no weight."""
-    return slot.name.split(".", 2)[-1] if slot.kind in ("weight", "derived") else None
+def _relative(slots: Sequence[Slot], number: int, place: Mapping[int, int]) -> list[_Place]:
+    """The slots of a segment as they are in each layer like its own, the one of this number among those of `place`.
 
-
-def _of_layer(slot: Slot, part: str | None, layer: int) -> Slot:
-    name = slot.name if part is None else f"blk.{layer}.{part}"
-    return Slot(slot.kind, name, layer if slot.layer >= 0 else -1, slot.card)
-
-
-# -- kinds of layers -------------------------------------------------------------------------------------------------
-
-
-def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
-    """Return a number for each layer, the same for layers that are described alike; None where more decides."""
-    n_layer = model.n_layer - model.n_layer_nextn
-    if architecture(model.architecture).layers_by_number or n_layer < 4:
-        return None
-    numbers: dict[object, int] = {}
-    cuts: dict[str, list[_Cut]] = {}
-    for name, axis, parts in spec.cards.cuts if spec.cards else ():
-        cuts.setdefault(name.rpartition("blk.")[2].partition(".")[0], []).append((name.split(".", 2)[-1], axis, parts))
-    lists = [v for v in model.metadata.values() if isinstance(v, list) and len(v) >= n_layer]
-    idle = [_idle_cards(cuts.get(str(i), ())) for i in range(-1, n_layer + 1)]
-    return [
-        numbers.setdefault(
-            (_kind(model, spec, i, lists), tuple(cuts.get(str(i), ())), idle[i], idle[i + 2], i == n_layer - 1),
-            len(numbers),
-        )
-        for i in range(n_layer)
-    ]
-
-
-def _idle_cards(cuts: Iterable[_Cut]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
-    """The parts of a layer in which a card has no share: the layers next to it fill sums in for those cards."""
-    return tuple((name, tuple(map(bool, parts))) for name, _, parts in cuts if not all(parts))
-
-
-def _kind(model: Model, spec: GraphSpec, index: int, lists: list[Any]) -> object:
-    layer = model.layers[index]
-    if cache_owner(model, layer) != index:
-        return index
-    facts = (layer.kind, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, layer.n_swa, layer.moe)
-    tensors = tuple(sorted((t.name.split(".", 2)[2], t.dims) for t in model.by_layer[index]))
-    types = {t.name.split(".", 2)[2]: t.type for t in model.by_layer[index]}
-    alike = types.get("ffn_up_exps.weight") == types.get("ffn_gate_exps.weight")
-    values = tuple(repr(v[index]) for v in lists)
-    return (facts, tensors, alike, values, full_indexer(model, spec, index))
-
-
-def layers_of_each_kind(kinds: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
-    """Return layers among which every kind follows every kind that it does in `kinds`, and which of them each is like.
-
-    The second are positions in the first, from 1: a layer is like the one of its kind behind the same kind.
+    Raises NotRepeating where one is of a layer that is not among them.
     """
-    kept: list[int] = []
-    position: dict[tuple[int, int], int] = {}
-    pending: list[int] = []
-    before = -1
-    for i, kind in enumerate(kinds):
-        pending.append(i)
-        if (before, kind) not in position:
-            kept += _shortest(kept[-1:], pending, kinds)
-            position[before, kind] = len(kept)
-            pending = []
-        before = kind
-    pairs = zip([-1, *kinds], kinds, strict=False)
-    return tuple(kept), [position[pair] for pair in pairs]
-
-
-def _shortest(last: list[int], pending: list[int], kinds: Sequence[int]) -> list[int]:
-    """The layers of `pending` without those that lead back to the kind of the last one kept."""
-    same = [n for n, i in enumerate(pending[:-1]) if last and kinds[i] == kinds[last[0]]]
-    return pending[same[-1] + 1 :] if same else pending
-
-
-def shape_of(model: Model) -> bytes:
-    """Return a digest of everything in a model that its graphs depend on, the bytes of weights aside.
-
-    Variants of a repo, which differ in the types of their weights, share their graphs: these types decide the bytes of
-    weights and of views of them, and whether ik fuses a layer's up and gate; nothing else in a graph. The allocator
-    looks the first up in the model, the second is part of the shape.
-    """
-    known: bytes | None = model.__dict__.get("_graph_shape")
-    if known is None:
-        facts = {k: v for k, v in model.metadata.items() if k.startswith(f"{model.architecture}.")}
-        tensors = sorted((t.name, t.dims) for t in model.tensors)
-        of_model = (model.architecture, model.n_layer, model.n_layer_nextn, model.n_embd, model.n_vocab, model.n_expert)
-        parts = (of_model, model.n_expert_used, model.layers, model.mla, model.recurrent, sorted(facts.items()))
-        text = repr((parts, tensors, _fused_layers(model)))
-        known = model.__dict__["_graph_shape"] = sha256(text.encode()).digest()
-    return known
-
-
-def _fused_layers(model: Model) -> list[str]:
-    """The ups that ik can multiply together with their gates, by their types."""
     found = []
-    for tensor in model.tensors:
-        gate = model.by_name.get(tensor.name.replace(".ffn_up", ".ffn_gate")) if ".ffn_up" in tensor.name else None
-        dense = "_exps." not in tensor.name
-        if gate is not None and can_fuse(type_named(tensor.type), type_named(gate.type), dense=dense):
-            found.append(tensor.name)
+    for slot in slots:
+        of, part = slot.layer, None
+        if slot.kind in ("weight", "derived"):
+            if _is_of_all(slot):
+                found.append(_Place(slot, None, 0))
+                continue
+            match = _OF_LAYER.match(slot.name)
+            if match is None:
+                raise NotRepeating
+            of, part = int(match[1]), match[2]
+        if of not in place:
+            raise NotRepeating
+        plain = slot._replace(name="" if part else slot.name, layer=min(slot.layer, 0))
+        found.append(_Place(plain, part, place[of] - number))
     return found
+
+
+def _slot_in(place: _Place, layer: int) -> Slot:
+    slot, part, offset = place
+    name = slot.name if part is None else f"blk.{layer + offset}.{part}"
+    return slot._replace(name=name, layer=layer + offset if slot.layer >= 0 else -1)
 
 
 def weight_type(model: Model, slot: Slot) -> str | None:

@@ -26,7 +26,6 @@ from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.run.copies import MIN_BATCH, NEVER
 from service.engine.run.resolved import resolve_run
 from service.engine.speed import TimedRequest, Work, request_of, weights_of, work_of
-from service.engine.speed.generation import token_seconds
 from service.engine.speed.sums import parallel_cards
 from service.engine.speed.work import Attention, Weights
 from service.engine.tensor_names import layer_of, role_of
@@ -67,6 +66,7 @@ class Forecaster:
     ) -> None:
         self.engine, self.model, self.rig, self.goal = engine, model, rig, goal
         self.placement, names = _pieces_in_ram(engine, model)
+        self._all_on_card = replace(self.placement, tensors=dict.fromkeys(self.placement.tensors, 0))
         self.work = work_of(resolve_run(engine, model, base, rig, (), date, placement=self.placement))
         by_name = model.by_name
         self.piece_bytes = sum(by_name[name].nbytes for name in names)
@@ -113,7 +113,7 @@ class Forecaster:
         if short is not None:
             return Forecast(strategy, 0.0, 0.0, 0.0, short)
         work, request = self._work(candidate.flags, fill), self._request(tuple(devices), candidate.flags)
-        token = token_seconds(work, request.machine, request.coefficients, self.goal.depth)
+        token = request.token(work)
         full = request.micro_batch(work)
         batch = full.seconds(self.goal.depth)
         copies = devices and candidate.flags.op_offload
@@ -121,9 +121,9 @@ class Forecaster:
             alone = request.micro_batch(work.without_copies())
             on_cpu = alone.seconds(self.goal.depth)
             full, batch = min((full, batch), (alone, on_cpu), key=lambda pair: sum(pair[1].values()))
-        tg, pp = 1 / sum(token.values()), full.n_tokens / sum(batch.values())
+        tg, pp = 1 / sum(token.seconds(self.goal.depth).values()), full.n_tokens / sum(batch.values())
         idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
-        return Forecast(strategy, request.seconds(full.work, full), tg, pp, None, idle)
+        return Forecast(strategy, request.seconds(full.work, full, token), tg, pp, None, idle)
 
     def _request(self, devices: tuple[Device, ...], flags: Flags) -> TimedRequest:
         if devices not in self._requests:
@@ -154,8 +154,7 @@ class Forecaster:
         if key not in self._buffers:
             spec = make_spec(self.engine, self.model, flags, "server")
             staged = rough_compute(self.model, spec, self.placement)[0]
-            on_card = dict.fromkeys(self.placement.tensors, 0)
-            usual = rough_compute(self.model, spec, replace(self.placement, tensors=on_card))[0]
+            usual = rough_compute(self.model, spec, self._all_on_card)[0]
             self._buffers[key] = (int(usual * _OPTIMISTIC), int(max(staged - usual, 0) * _OPTIMISTIC))
         return self._buffers[key]
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -51,7 +52,7 @@ class Squeeze(NamedTuple):
     gain: float
 
 
-class Contender(msgspec.Struct, frozen=True):
+class Contender(msgspec.Struct, frozen=True, dict=True):
     """A candidate that fits, with its speed at the goal's depth and the time of the goal in seconds.
 
     `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`:
@@ -94,7 +95,7 @@ class Contender(msgspec.Struct, frozen=True):
             for card, i in cards
         )
 
-    @property
+    @cached_property
     def leaves_cards_spare(self) -> bool:
         """Whether all of it is on GPUs, and a fifth of the memory of all the machine's cards is left."""
         used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
@@ -115,25 +116,25 @@ class Contender(msgspec.Struct, frozen=True):
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
+        return cost(self._figures, goal, pick)
+
+    @cached_property
+    def _figures(self) -> Figures:
         factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
-        tg, pp = self.speed.tg.expected / factor, self.speed.pp.expected / factor
-        on_gpu = self.candidate.strategy == "all on GPU"
         memory, limits = self.fitted.memory, self.problem.limits
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
-        ram_used = sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1)
-        figures = Figures(
+        return Figures(
             seconds=self.typical * factor,
-            tg=tg,
-            pp=pp,
+            tg=self.speed.tg.expected / factor,
+            pp=self.speed.pp.expected / factor,
             loss=self.loss,
-            on_gpu=on_gpu,
-            ram_used=ram_used,
+            on_gpu=self.candidate.strategy == "all on GPU",
+            ram_used=sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1),
             raises_limit=self.raises_limit,
             together=factor > 1,
             quantised_cache=self.fitted.flags.cache_type_k != "f16",
             to_build=self.to_build,
         )
-        return cost(figures, goal, pick)
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:

@@ -56,10 +56,11 @@ def _place_the_promising(searches: Sequence[VariantSearch], goal: Goal, report: 
     for variant in _lines(by_bound, goal)[:MAX_CONFIGS]:
         variant.place_first()
     report("placing configs", _ROUNDS, in_all)
-    for variant in sorted(by_bound, key=lambda v: v.loss > DAMAGED):
-        if len(_ranked(searches, goal).order) < MAX_CONFIGS:
-            variant.place_first()
     shown = _ranked(searches, goal).order
+    for variant in sorted((v for v in by_bound if not v.n_placed), key=lambda v: v.loss > DAMAGED):
+        if len(shown) < MAX_CONFIGS:
+            variant.place_first()
+            shown = _ranked(searches, goal).order
     with_config = [next(v for v in searches if any(c is k for k in v.contenders)) for c in shown]
     for number, variant in enumerate(dict.fromkeys(with_config)):
         report("placing configs", min(_ROUNDS + number + 1, in_all), in_all)

@@ -103,7 +103,7 @@ class LayoutSearch:
         self.blocks, self.n_slots, self.costs, self.sizes = blocks, n_slots, costs, sizes
         self.ram_rate = ram_rate
         self.n_cards = len(sizes.rooms)
-        self._spans: dict[tuple[int, int, int, Pack], Span] = {}
+        self._spans: dict[Pack, dict[tuple[int, int, int], Span]] = {pack: {}, pack_greedily: {}}
         self._seconds: dict[Starts, float] = {}
         self._kinds = {block.kind: block for block in blocks}
         self._smallest = min((piece.n_bytes for block in blocks for piece in block.pieces), default=0)
@@ -187,19 +187,18 @@ class LayoutSearch:
                         yield (*starts[:first], *moved, *starts[last + 1 :])
 
     def _spans_of(self, starts: Starts, how: Pack) -> tuple[Span, ...]:
-        return tuple([self._span(card, start, end, how) for card, (start, end) in enumerate(pairwise(starts))])
+        known, found = self._spans[how], []
+        for card, (start, end) in enumerate(pairwise(starts)):
+            span = known.get((card, start, end))
+            if span is None:
+                span = known[card, start, end] = self._new_span(card, start, end, how)
+            found.append(span)
+        return tuple(found)
 
     def _seconds_of(self, starts: Starts, spans: Sequence[Span]) -> float:
         """The seconds of the request with what the cards hold of their own blocks."""
         used = sum(end > start for start, end in pairwise(starts))
         return self.costs.base + sum(span.seconds for span in spans) + (used - 1) * self.costs.card_change
-
-    def _span(self, card: int, start: int, end: int, how: Pack) -> Span:
-        key = (card, start, end, how)
-        found = self._spans.get(key)
-        if found is None:
-            found = self._spans[key] = self._new_span(card, start, end, how)
-        return found
 
     def _new_span(self, card: int, start: int, end: int, how: Pack) -> Span:
         last = min(end, len(self.blocks))

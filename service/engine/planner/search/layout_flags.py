@@ -17,6 +17,7 @@ from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout import Hosted, Layout, Starts, Unplaced
+from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
 
 MovedPieces: TypeAlias = dict[tuple[str, Option], list[int]]
@@ -123,8 +124,9 @@ def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
     The one that names every part is always exact.
     """
     write, usual = (expert_override, _EXPERTS) if model.moe_layers else (dense_override, _DENSE)
-    exact = write(indices, _PARTS[option]) if option != "whole" else write(indices)
-    wanted = matching_names(model, exact)
+    parts = (_PARTS[option],) if option != "whole" else ()
+    of_all, among = matching_names(model, write(range(model.n_layer), *parts)), set(indices)
+    wanted, exact = tuple(name for name in of_all if layer_of(name) in among), write(indices, *parts)
     numbers = number_pattern(indices)
     patterns = (pattern.format(numbers) for pattern in usual[option])
     return next((pattern for pattern in patterns if matching_names(model, pattern) == wanted), exact)
