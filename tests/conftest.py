@@ -19,7 +19,8 @@ settings.register_profile("thorough", _EVERY, max_examples=100)
 settings.load_profile("quick")
 # Else the constants in the source of every module that is loaded when a property begins are tried as examples too:
 # others in each order of the tests, and parsing the source takes three seconds of each process in a fresh clone.
-providers._get_local_constants = lambda: providers._local_constants
+# Hypothesis has no setting for it: a version that calls it otherwise ends the session here, and changes no examples.
+pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
 # one. A session of tests lives longer and does it seldom.
