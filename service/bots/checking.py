@@ -12,6 +12,7 @@ from service.bots.answer import Answer, BotContext, Code, Outcome, Question
 from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
 from service.engine.commands import changed, parse
 from service.engine.commands.shell import split_commands
+from service.engine.decoding import refused
 from service.engine.errors import InvalidInput
 from service.engine.finding import Finding
 from service.engine.logs.read import MAX_LOG
@@ -64,10 +65,8 @@ def _request(bot: BotContext, asked: Question) -> CheckRequest:
         "measured": measured_speeds(words["measured"]) if words.get("measured") else None,
         "log": log,
     }
-    try:
+    with refused(CheckRequest):
         return msgspec.convert(values, CheckRequest)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from error
 
 
 def _checked(bot: BotContext, asked: Question, request: CheckRequest) -> Checked:
