@@ -35,13 +35,19 @@ def pipeline_gain(work: Work, machine: Machine, p: Coefficients, batches: int) -
     """Return how many times faster a prompt of some micro-batches is on cards that work on several of them at a time.
 
     llama.cpp does so where all layers are on GPUs that are split by layers (GGML_SCHED_MAX_COPIES, pull request 6017);
-    Vulkan and SYCL lack the events that it takes. A card without weights takes no part.
+    Vulkan and SYCL lack the events that it takes. The card with the longest share of a micro-batch is waited for, so a
+    card with a layer or two gains next to nothing.
     """
-    at_work = len({weights.device for weights in work.weights if weights.device < work.n_devices})
-    cards = min(at_work, engine_spec(work.engine).memory.pipeline_copies or 1) if work.pipeline else 1
-    if cards < 2 or work.split_mode != "layer" or work.host_layers or machine.cards[0].backend not in _PIPELINES:
+    copies = engine_spec(work.engine).memory.pipeline_copies if work.pipeline else None
+    if not copies or work.split_mode != "layer" or work.host_layers or machine.cards[0].backend not in _PIPELINES:
         return 1.0
-    most = cards * batches / (cards + batches - 1)
+    by_card = [0.0] * work.n_devices
+    for weights in work.weights:
+        if weights.device < work.n_devices and weights.use != "head":
+            used = work.share if weights.use == "expert" else 1.0
+            by_card[weights.device] += used * weights.n_elements / machine.cards[weights.device].operations
+    longest = max(max(by_card, default=0.0) / max(sum(by_card), 1e-30), 1 / copies)
+    most = batches / (1 + (batches - 1) * longest)
     return float(max(most ** p["pipeline"], 1.0))
 
 
