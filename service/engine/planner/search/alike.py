@@ -11,6 +11,12 @@ def same_but_batch(candidate: Candidate, other: Candidate) -> bool:
     return alike and candidate.flags.n_ubatch > other.flags.n_ubatch
 
 
+def same_try(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether two candidates differ by nothing but what was found out of them."""
+    alike = candidate.cards == other.cards and kind(candidate) == kind(other)
+    return alike and candidate.flags.n_ubatch == other.flags.n_ubatch
+
+
 def needs_no_less(candidate: Candidate, other: Candidate) -> bool:
     """Return whether a candidate differs from another by the order of its cards, and a larger micro-batch, alone."""
     alike = candidate.strategy == other.strategy and kind(candidate) == kind(other)

@@ -28,6 +28,7 @@ from service.engine.planner.search.alike import (
     more_cards,
     needs_no_less,
     same_but_batch,
+    same_try,
     smaller_batch,
 )
 from service.engine.planner.search.baselines import MICRO_BATCHES, baselines
@@ -35,9 +36,8 @@ from service.engine.planner.search.candidates import cache_pairs, cache_types_re
 from service.engine.planner.search.fitting import as_it_turned_out, fit_candidate
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
-from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase
+from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
 from service.engine.quality import ranking_loss
-from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
 _FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get their turn
@@ -263,7 +263,7 @@ class VariantSearch:
         for cards, fitted in baselines(self._problem, starting, may_be_on_gpu=self._may_be_on_gpu(best.candidate)):
             start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
             candidate, fitted = as_it_turned_out(self._problem(cards), start, fitted)
-            contender = _contender(self.case, candidate, self._problem(cards), fitted, self.loss)
+            contender = contender_of(self.case, candidate, self._problem(cards), fitted, self.loss)
             if contender.cost(self.case.goal) < self._least() - _GAIN:
                 self.contenders.append(contender)
                 self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
@@ -404,11 +404,28 @@ class VariantSearch:
         if self.build.date and (why := build_refusal(self.case.engine, fitted.flags, self.build)):
             self.refusal = why
             return False
-        contender = _contender(self.case, candidate, problem, fitted, self.loss)
+        fewer = self._without_idle(one, fitted)
+        if fewer and (any(same_try(c.candidate, fewer.candidate) for c in self.contenders) or self._place(fewer)):
+            self.rejected.append(Rejected(candidate, "a card idle", one.forecast, None))
+            return True
+        contender = contender_of(self.case, candidate, problem, fitted, self.loss)
         self.contenders.append(contender)
         if one.seconds and candidate.strategy == one.candidate.strategy:
             self.forecast_errors.append((contender, contender.seconds.expected / one.seconds))
         return True
+
+    def _without_idle(self, one: _Queued, fitted: Fitted) -> _Queued | None:
+        """The same without the cards that hold nothing and compute nothing, which leave the queue; None where all work,
+        or which ones do was stated."""
+        candidate, rig = one.candidate, self.case.rig
+        devices = zip(candidate.cards, fitted.memory.devices, strict=False)
+        working = tuple(card for card, d in devices if d.weights or d.kv or d.compute or d.derived)
+        stated = candidate.user_fields or any(rig.cards[i].backend == "vulkan" for i in candidate.cards)
+        if working == candidate.cards or not working or stated:
+            return None
+        fewer = replace(candidate, cards=working)
+        self.queue = [t for t in self.queue if not same_try(t.candidate, fewer)]
+        return one._replace(candidate=fewer)
 
     def _leave_together(self, tried: Candidate, *, fits: bool) -> None:
         """Of cards that share every layer one placement is enough; after one that does not fit, more cards are tried,
@@ -471,19 +488,3 @@ def _with_forecast_strategy(case: SearchCase, candidate: Candidate, found: Forec
 
 def _may_reach(found: Forecast, goal: Goal) -> bool:
     return found.tg >= (goal.min_tg or 0) and found.pp >= (goal.min_pp or 0)
-
-
-def _contender(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:
-    return Contender(
-        engine=case.engine,
-        variant=case.variant,
-        bpw=case.model.bpw,
-        loss=loss,
-        candidate=candidate,
-        problem=problem,
-        fitted=fitted,
-        speed=predict_speed(fitted.run, case.goal.depth),
-        seconds=goal_seconds(fitted.run, case.goal),
-        typical=typical_seconds(fitted.run, case.goal),
-        name=case.name,
-    )

@@ -11,9 +11,10 @@ from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate
-from service.engine.planner.pricing.fit import Shortfall
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall
 from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.ranking.rank import Contender
+from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 
 RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
 
@@ -59,3 +60,20 @@ class Outcome(msgspec.Struct, frozen=True):
     def all_failed(self) -> bool:
         """Whether every candidate was found not to fit."""
         return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
+
+
+def contender_of(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:
+    """Return what fits with its speed and times, as it is ranked. `loss`: the variant's, in per cent."""
+    return Contender(
+        engine=case.engine,
+        variant=case.variant,
+        bpw=case.model.bpw,
+        loss=loss,
+        candidate=candidate,
+        problem=problem,
+        fitted=fitted,
+        speed=predict_speed(fitted.run, case.goal.depth),
+        seconds=goal_seconds(fitted.run, case.goal),
+        typical=typical_seconds(fitted.run, case.goal),
+        name=case.name,
+    )

@@ -27,7 +27,8 @@ from service.engine.speed import request_of, work_of
 _MOST_REPLAYS = 8
 _SEARCHES = 4  # then the spans stay, and only the pieces are packed again
 _WORTH_APART = 0.98  # of the time: a longer command, and changes between cards that runs have priced within a factor
-_RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
+_RAM_IS_SHORT, _SHORTER = 1e-9, 10.0  # seconds that a byte there costs first, and times as much where it still is short
+_ANY_CARD = 1e-6  # seconds a byte: then any card is better than RAM
 
 
 def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Placed | Shortfall:
@@ -129,7 +130,7 @@ class PlacementSearch:
         widely = widely or not (self.whole or ram_empty)
         away, piece_bytes = self._before_search(starts, ram_empty)
         memory = self.tried(layout_flags(self.problem, self.flags, starts, away)).memory
-        self.heads, self.ram_rate = self._with_logits(memory), _RAM_IS_SHORT if ram_empty else 0.0
+        self.heads, self.ram_rate = self._with_logits(memory), _ANY_CARD if ram_empty else 0.0
         rooms = self.rooms(memory, starts, piece_bytes)
         found: Placed | None = None
         least: Shortfall | None = None
@@ -156,7 +157,7 @@ class PlacementSearch:
                 self.left_in_all = max(self.left_in_all, sum(left[:-1]))
                 self.buffers = sum(device.compute for device in fitted.memory.devices[1:-1])
                 if left[-1] < 0:
-                    self.ram_rate = _RAM_IS_SHORT
+                    self.ram_rate = max(_RAM_IS_SHORT, self.ram_rate * _SHORTER)
             rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)

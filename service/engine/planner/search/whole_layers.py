@@ -1,7 +1,9 @@
 """Whole layers in RAM, cache and all: how many, and of how many of the others the FFN as well.
 
 At depth a layer's cache costs more in RAM than its FFN does, for a short prompt the reverse. So the best is looked for
-between as many layers on the cards as fit whole, and as many as fit without their FFN; each is replayed.
+between as many layers on the cards as fit whole, and as many as fit without their FFN; each is replayed. ik_llama.cpp
+leaves the output head in RAM as soon as one layer lies there. A batch then needs a copy of it on a card, which takes as
+much as the head itself: so it is put on the last card by a rule of its own, as `--fit` does.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from service.engine.config import CPU, Flags
+from service.engine.config import CPU, Flags, Override
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, shortfall_of, slack
 from service.engine.planner.search.layout_flags import rules_of
 
 _STEPS = 6  # numbers of layers tried between the two ends
+_HEAD = "output.weight"
+_HEAD_RULE = r"^output\."  # `attn_output.weight` is another tensor
 _REPLAYS = 3  # of one number of layers: the FFN that a first replay leaves room for may be one too many
 
 
@@ -44,6 +48,10 @@ class _Search:
         self.best_ngl, self.seconds = 0, float("inf")
         self.least: Shortfall | None = None
         self._known: dict[Flags, Fitted] = {}
+        self._head_rules: tuple[Override, ...] = ()
+        with_a_layer_in_ram = self._tried(self._flags(problem.model.n_layer, set())).placement
+        if with_a_layer_in_ram.head == len(problem.devices) and _HEAD in problem.model.by_name:
+            self._head_rules = (Override(_HEAD_RULE, problem.devices[-1].name),)
 
     def most_layers(self, *, all_ffn_in_ram: bool) -> int:
         """Return the most layers (the head counts as one) that fit the cards with all FFN in RAM, or with none."""
@@ -63,7 +71,7 @@ class _Search:
         left, cards = self._slack(flags), self._tried(flags).placement.layers
         kept = {card: self._room_for(cards, card, left[card]) for card in range(len(self.problem.devices))}
         for _ in range(_REPLAYS):
-            away = {i for i in self.blocks if i not in set(self._kept(cards, kept))}
+            away = {i for card in kept for i in self._away(cards, card, kept[card])}
             flags = self._flags(ngl, away)
             left = self._slack(flags)
             short = [card for card, n in enumerate(left[:-1]) if n < 0]
@@ -92,9 +100,9 @@ class _Search:
             n += 1
         return n
 
-    def _kept(self, cards: tuple[int, ...], kept: dict[int, int]) -> Iterator[int]:
-        for card, n in kept.items():
-            yield from (block.index for block in self._of_card(cards, card)[:n])
+    def _away(self, cards: tuple[int, ...], card: int, n_kept: int) -> Iterator[int]:
+        """The blocks of a card whose FFN it does not keep."""
+        yield from (block.index for block in self._of_card(cards, card)[n_kept:])
 
     def _of_card(self, cards: tuple[int, ...], card: int) -> list[Block]:
         """The blocks of a card with something to keep, the last first: what lies in RAM is then one range of layers."""
@@ -103,7 +111,8 @@ class _Search:
     def _flags(self, ngl: int, away: set[int]) -> Flags:
         away = away | {i for i, block in self.blocks.items() if block.ram_only}
         rules = rules_of(self.problem.model, {(CPU, "whole"): sorted(away)})
-        return replace(self.flags, n_gpu_layers=ngl, overrides=tuple(rules))
+        head = self._head_rules if ngl <= self.problem.model.n_layer else ()
+        return replace(self.flags, n_gpu_layers=ngl, overrides=(*head, *rules))
 
     def _tried(self, flags: Flags) -> Fitted:
         if flags not in self._known:
