@@ -261,6 +261,22 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     restricted: str
 
 
+class Weighed(msgspec.Struct, frozen=True):
+    """What of a config counts in the ranking besides its speeds and its loss (`docs/planner.md`).
+
+    `usual`: times the goal's seconds that requests with usual prompts take. `ram_used`: the share of the RAM that a
+    model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
+    `to_build`: on Windows, of an engine that nobody packages. `leaves_spare`: all of it is on GPUs, and a fifth of the
+    memory of all cards is left.
+    """
+
+    usual: float = 1.0
+    ram_used: float = 0.0
+    raises_limit: bool = False
+    to_build: bool = False
+    leaves_spare: bool = False
+
+
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high].
 
@@ -270,12 +286,12 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `loss_percent`: by how much quantisation raises perplexity over the 16-bit model, [low, expected, high] of an 80 %
     interval, estimated from the types of the header's tensors; None in answers from before there was an estimate.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
-    `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from, and
-    of the first those that are as good a trade of time and quality, within 2 %.
+    `best_at`: in what none here is better. `tied_with`: of the first, ranks of those that might be first as well with
+    2 % more or less of an input; of these, the first's.
     `at_once`: of as many requests as the goal has at once, None for one. `build`: of the engine, that figures and
     spelling are for.
-    `is_mine`: it is the command in use, which nothing found beats. `pick`: what it was picked as, None for the others.
-    `proposals`: other ways to run it, which others measured.
+    `weighed`: what else it is ranked by. `is_mine`: the command in use, which nothing found beats. `pick`: what it
+    was picked as, None for the others. `proposals`: other ways to run it, which others measured.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
     `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
     """
@@ -306,6 +322,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     versus_next: str | None = None
     measured: list[SpeedPoint] = []
     measured_match: Literal["exact", "near"] | None = None
+    weighed: Weighed = Weighed()
     is_mine: bool = False
     versus_mine: VersusMine | None = None
     pick: NamedPick | None = None

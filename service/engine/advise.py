@@ -45,6 +45,7 @@ from service.engine.planner.ranking.current_command import (
 )
 from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
+from service.engine.planner.ranking.ties import Ties, ties
 from service.engine.planner.search.all_variants import Report, search, unheard
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
@@ -101,7 +102,8 @@ def advise(
     contenders = [c for outcome in outcomes for c in outcome.contenders]
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
-    configs = _configs(ranked, variants, wanted, constraints, current, asked)
+    tied = ties(ranked[0], contenders, wanted) if ranked else Ties()
+    configs = _configs(ranked, variants, wanted, constraints, current, asked, tied)
     sources = [Source(variant.files, constraints.models_dir) for variant in variants]
     configs = with_proposals(with_hints(configs, ranked, rig), ranked, sources)
     configs = with_picks(configs, ranked, picked, outcomes)
@@ -197,7 +199,7 @@ def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, g
 
 def _configs(
     ranked: list[Contender], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints,
-    current: CurrentCommand | None, asked: GoalRequest,
+    current: CurrentCommand | None, asked: GoalRequest, tied: Ties,
 ) -> list[AdvisedConfig]:  # fmt: skip
     configs = [
         _own(current, constraints)
@@ -212,7 +214,7 @@ def _configs(
     for i, (contender, following) in enumerate(pairwise(ranked)):
         text = difference(contender, following, names, i + 2)
         configs[i] = replace(configs[i], versus_next=text)
-    return with_comparisons(configs, ranked, goal)
+    return with_comparisons(configs, ranked, tied)
 
 
 def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:
@@ -275,6 +277,7 @@ def _config(
         notes=notes,
         versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
         at_once=together,
+        weighed=contender.weighed,
     )
 
 

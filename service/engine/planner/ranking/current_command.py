@@ -217,6 +217,7 @@ def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> Ad
         max_context=max_context(contender.problem, contender.fitted, case.model.n_ctx_train),
         reasons=[Reason("mine", "this is your own command: nothing that was tried serves the goal better")],
         notes=_notes(current, reserve),
+        weighed=contender.weighed,
         is_mine=True,
     )
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, BestAt
-from service.engine.goal import Goal
 from service.engine.model import Model
-from service.engine.planner.ranking.rank import AS_GOOD, Contender, counted_bits
-from service.engine.speed import is_called, versus
+from service.engine.planner.ranking.rank import Contender, counted_bits
+from service.engine.planner.ranking.ties import Ties, sort_of, tie_reasons
 from service.engine.tensor_names import is_expert
 
 _MEASURES: tuple[BestAt, ...] = ("bits", "time", "pp", "tg", "context")
@@ -18,25 +17,19 @@ _FRONT: tuple[BestAt, ...] = ("bits", "pp", "tg", "context")
 _SAME = 1.005  # figures this near are the same to a reader
 
 
-def with_comparisons(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], goal: Goal) -> list[AdvisedConfig]:
-    """Return the configs with `on_front`, `best_at` and `tied_with` filled in. `ranked`: their contenders."""
-    merits = zip(with_merits(configs), ties(ranked, goal), strict=True)
-    return [replace(config, tied_with=[configs[j].rank for j in tied]) for config, tied in merits]
+def with_comparisons(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], tied: Ties) -> list[AdvisedConfig]:
+    """Return the configs with `on_front`, `best_at` and `tied_with` filled in, and the first with its ties in words.
 
-
-def ties(ranked: Sequence[Contender], goal: Goal) -> list[list[int]]:
-    """Return for each contender the indices of those that it cannot be told from.
-
-    Their speeds are too close to call; or one of them is the first, and the other costs as much within what an error of
-    2 % in what was stated of the machine or the goal may change.
+    `ranked`: their contenders; `tied`: what else could be the first.
     """
-    n, costs = len(ranked), [c.cost(goal) for c in ranked]
-
-    def tied(i: int, j: int) -> bool:
-        as_good = 0 in (i, j) and abs(costs[i] - costs[j]) < AS_GOOD
-        return i != j and (as_good or _too_close(ranked[i], ranked[j]))
-
-    return [[j for j in range(n) if tied(i, j)] for i in range(n)]
+    if not configs:
+        return []
+    listed = [(config.rank, sort_of(c)) for config, c in zip(configs, ranked, strict=True)]
+    sorts = {sort_of(c) for c in tied.as_good}
+    as_good = [rank for rank, sort in listed[1:] if sort in sorts]
+    first, *others = with_merits(configs)
+    first = replace(first, tied_with=as_good, reasons=[*first.reasons, *tie_reasons(tied, listed)])
+    return [first, *(replace(c, tied_with=[first.rank]) if c.rank in as_good else c for c in others)]
 
 
 def with_merits(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
@@ -80,9 +73,3 @@ def _merits(config: AdvisedConfig) -> dict[BestAt, float]:
 
 def _beats(other: dict[BestAt, float], one: dict[BestAt, float]) -> bool:
     return all(other[m] >= one[m] for m in _FRONT) and any(other[m] > one[m] * _SAME for m in _FRONT)
-
-
-def _too_close(one: Contender, other: Contender) -> bool:
-    """Whether neither prompts nor tokens tell two configs of one rig apart."""
-    same = one.engine == other.engine
-    return not any(is_called(versus(one.speed, other.speed, phase, same)) for phase in ("pp", "tg"))

@@ -15,7 +15,7 @@ from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
-from service.engine.planner.ranking.rank import together_factor
+from service.engine.planner.ranking.rank import Choice, first_by, together_factor
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.quality import loss_of_bits
 
@@ -193,10 +193,7 @@ def _unless_balanced(config: AdvisedConfig) -> NamedPick | None:
 
 
 def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> AdvisedConfig:
-    if goal.preset == "fastest":
-        by_time = sorted(configs, key=lambda c: c.goal_seconds[1] * _doubt(c, exact))
-        return next((c for c in by_time if _fast_enough(c, goal)), by_time[0])
-    return min(configs, key=lambda c: _cost(c, goal, _doubt(c, exact)))
+    return configs[first_by([_choice(c, goal, _doubt(c, exact)) for c in configs], goal)]
 
 
 def _doubt(config: AdvisedConfig, exact: set[str]) -> float:
@@ -206,21 +203,23 @@ def _doubt(config: AdvisedConfig, exact: set[str]) -> float:
     return together_factor(config.flags, is_mixture=True)
 
 
-def _cost(config: AdvisedConfig, goal: Goal, doubt: float) -> float:
-    pp, tg = speed_now(config, goal)
+def _choice(config: AdvisedConfig, goal: Goal, doubt: float) -> Choice:
+    (pp, tg), weighed = speed_now(config, goal), config.weighed
     loss = config.loss_percent[1] if config.loss_percent else loss_of_bits(config.bpw)
     loss = max(loss, loss_of_bits(16))  # 16 bits count as Q8_0 (`quality.ranking_loss`)
-    return cost(
-        Figures(
-            config.goal_seconds[1] * doubt,
-            tg / doubt,
-            pp / doubt,
-            loss,
-            config.strategy == "all on GPU",
-            together=doubt > 1,
-        ),
-        goal,
+    figures = Figures(
+        seconds=config.goal_seconds[1] * weighed.usual * doubt,
+        tg=tg / doubt,
+        pp=pp / doubt,
+        loss=loss,
+        on_gpu=config.strategy == "all on GPU",
+        ram_used=weighed.ram_used,
+        raises_limit=weighed.raises_limit,
+        together=doubt > 1,
+        quantised_cache=config.flags.cache_type_k != "f16",
+        to_build=weighed.to_build,
     )
+    return Choice(cost(figures, goal), loss, weighed.leaves_spare and _fast_enough(config, goal))
 
 
 def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:

@@ -11,12 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from service.engine.advice import Pick
+from service.engine.advice import Pick, Weighed
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
-from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
 from service.engine.planner.ranking.utility import Figures, cost
@@ -30,8 +29,7 @@ _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matt
 _WORTH_SHOWING = 0.99  # a second config of one variant and engine must save 1 % of the time: so more cards, too
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
-_WORTH_QUANTISING = 0.95  # of the time: as `utility.cost` counts a quantised cache
-AS_GOOD = 0.02  # of cost: bandwidths, sizes and speeds are not known to 2 %
+_AS_CHEAP = 0.02  # of cost: less than that, a quantised cache may cost more than it saves and is still shown
 SPARE, SPARE_WORTH = 0.8, 0.06  # of the memory of all cards; of cost, some 6 % of the time
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
@@ -95,13 +93,6 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             for card, i in cards
         )
 
-    @cached_property
-    def leaves_cards_spare(self) -> bool:
-        """Whether all of it is on GPUs, and a fifth of the memory of all the machine's cards is left."""
-        used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
-        there = sum(card.free for card in self.problem.rig.cards)
-        return self.candidate.strategy == "all on GPU" and used <= there * SPARE
-
     @property
     def to_build(self) -> bool:
         """Whether the asker has to build the engine on Windows: nobody packages it.
@@ -114,27 +105,54 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         backend = rig.cards[self.candidate.cards[0]].backend if self.candidate.cards else "cpu"
         return all(one.shell != "powershell" for one in engine_spec(self.engine).commands.packages(backend))
 
+    @cached_property
+    def weighed(self) -> Weighed:
+        """What counts besides its speeds and its loss."""
+        memory, limits = self.fitted.memory, self.problem.limits
+        totals = [memory.total(i).expected for i in range(len(memory.devices))]
+        there = sum(card.free for card in self.problem.rig.cards)
+        return Weighed(
+            usual=round(self.typical / max(self.seconds.expected, 1e-9), 4),
+            ram_used=round(sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1), 4),
+            raises_limit=self.raises_limit,
+            to_build=self.to_build,
+            leaves_spare=self.candidate.strategy == "all on GPU" and sum(totals[:-1]) <= there * SPARE,
+        )
+
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
         return cost(self._figures, goal, pick)
 
+    def choice(self, goal: Goal, shown: Contender | None = None) -> Choice:
+        """Return what decides whether it comes first. `shown`: with another micro-batch, whose memory counts."""
+        spends_spare = (shown or self).weighed.leaves_spare and reaches(self.speed, goal)
+        return Choice(self.cost(goal), self.loss, spends_spare)
+
     @cached_property
     def _figures(self) -> Figures:
+        weighed = self.weighed
         factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
-        memory, limits = self.fitted.memory, self.problem.limits
-        totals = [memory.total(i).expected for i in range(len(memory.devices))]
         return Figures(
             seconds=self.typical * factor,
             tg=self.speed.tg.expected / factor,
             pp=self.speed.pp.expected / factor,
             loss=self.loss,
             on_gpu=self.candidate.strategy == "all on GPU",
-            ram_used=sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1),
-            raises_limit=self.raises_limit,
+            ram_used=weighed.ram_used,
+            raises_limit=weighed.raises_limit,
             together=factor > 1,
             quantised_cache=self.fitted.flags.cache_type_k != "f16",
-            to_build=self.to_build,
+            to_build=weighed.to_build,
         )
+
+
+class Choice(NamedTuple):
+    """What decides which of several comes first. `spends_spare`: it reaches the minima, and turns memory that would be
+    left into quality."""
+
+    cost: float
+    loss: float
+    spends_spare: bool
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:
@@ -152,15 +170,17 @@ class Ranked(NamedTuple):
 def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
-    First the one of the least cost (`utility.cost`); for the goal `fastest` the fastest that reaches the minima. Then
-    the other picks, then by the goal's time: the first one's variant on the other engine, and one of each variant that
-    people ask for or that nothing beats in both quality and time. Where these are fewer than three, the fastest others.
+    First the one of the least cost (`utility.cost`). Then the other picks, then by the goal's time: the first one's
+    variant on the other engine, and one of each variant that people ask for or that nothing beats in both quality and
+    time. Where these are fewer than three, the fastest others.
     """
-    by_time = _distinct(sorted(_largest_batches(contenders, goal), key=lambda c: c.seconds.expected), goal)
+    groups = _by_batch(contenders, goal)
+    largest = {id(group[0]): _largest_batch(group, goal) for group in groups}
+    by_time = _distinct([group[0] for group in groups], goal)
     if not by_time:
         return Ranked([], {})
-    picked = picks(by_time, goal)
-    first = picked["balanced"]
+    first = by_time[first_by([c.choice(goal, largest[id(c)]) for c in by_time], goal)]
+    picked = picks(by_time, goal, first)
     named = list({id(c): c for c in picked.values()}.values())
     others = [c for c in by_time if all(c is not k for k in named)]
     twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
@@ -170,12 +190,13 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     if len(chosen) < _MIN_CONFIGS:
         chosen = _limited(list({id(c): c for c in [*chosen, *others]}.values()))[:_MIN_CONFIGS]
     rest = [c for c in chosen if all(c is not k for k in named)]
-    return Ranked([*named, *sorted(rest, key=lambda c: c.seconds.expected)], picked)
+    order = [*named, *sorted(rest, key=lambda c: c.seconds.expected)]
+    return Ranked([largest[id(c)] for c in order], {name: largest[id(c)] for name, c in picked.items()})
 
 
 def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = None) -> dict[Pick, Contender]:
     """Return what is picked: `balanced` (`first`, where it is known), and each other one where it differs from that."""
-    first = first or _first(by_time, goal)
+    first = first or first_of(by_time, goal)
     found: dict[Pick, Contender] = {"balanced": first}
     best = min(by_time, key=lambda c: c.cost(goal, "quality"))
     if best.loss < first.loss - _LESS_LOSS and _usable(best, goal):
@@ -229,12 +250,6 @@ def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
     return [one for *_, one in sorted(kept, key=lambda row: row[:2])]
 
 
-def penalised(candidate: Candidate, model: Model, seconds: float) -> float:
-    """Return the seconds of a candidate with what a quantised cache has to save, and what `-sm` may lack, added."""
-    counted = seconds * together_factor(candidate.flags, is_mixture=bool(model.moe_layers))
-    return counted if candidate.flags.cache_type_k == "f16" else counted / _WORTH_QUANTISING
-
-
 def together_factor(flags: Flags, *, is_mixture: bool) -> float:
     """Return by what predicted times count where all cards work on every layer: what publications show it may lack.
 
@@ -253,47 +268,45 @@ def counted_bits(bpw: float) -> float:
     return min(bpw, _Q8_BPW)
 
 
-def first_of(contenders: list[Contender], goal: Goal) -> Contender:
-    """Return the one that comes first; of equals the one that is listed first."""
-    return _first(sorted(contenders, key=lambda c: c.seconds.expected), goal)
+def first_of(contenders: Sequence[Contender], goal: Goal) -> Contender:
+    """Return the one that comes first; of equals the one that is faster."""
+    by_time = sorted(contenders, key=lambda c: c.seconds.expected)
+    return by_time[first_by([c.choice(goal) for c in by_time], goal)]
 
 
-def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
-    if goal.preset == "fastest":
-        by_time = sorted(contenders, key=lambda c: penalised(c.candidate, c.problem.model, c.seconds.expected))
-        return next((c for c in by_time if reaches(c.speed, goal)), by_time[0])
-    best = min(contenders, key=lambda c: c.cost(goal))
-    return min(
-        (c for c in contenders if c is best or _spends_spare(c, best, goal)), key=lambda c: (c.loss, c.cost(goal))
-    )
+def first_by(choices: Sequence[Choice], goal: Goal) -> int:
+    """Return the index of what comes first: the cheapest, or the one of least loss that costs hardly more and uses
+    memory that nobody else does. That is not what is asked for where all that counts is time."""
+    best = min(range(len(choices)), key=lambda i: choices[i].cost)
+    limit = choices[best].cost + (SPARE_WORTH if goal.preset != "fastest" else 0.0)
+    spending = [i for i, one in enumerate(choices) if one.spends_spare and one.cost < limit]
+    return min({best, *spending}, key=lambda i: (choices[i].loss, choices[i].cost, i))
 
 
-def _spends_spare(contender: Contender, best: Contender, goal: Goal) -> bool:
-    """Whether it costs hardly more than the best, and turns memory that is left into quality: nobody else uses it."""
-    fast = reaches(contender.speed, goal)
-    return fast and contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + SPARE_WORTH
-
-
-def _largest_batches(contenders: list[Contender], goal: Goal) -> list[Contender]:
-    """Of what differs by the micro-batch alone: the fastest at long prompts that costs hardly more than the best."""
+def _by_batch(contenders: Sequence[Contender], goal: Goal) -> list[list[Contender]]:
+    """Groups of what differs by the micro-batch alone, the cheapest of each first."""
     alike: dict[object, list[Contender]] = {}
-    for c in contenders:
+    for c in sorted(contenders, key=lambda c: c.cost(goal)):
         flags = c.fitted.flags
         kind = (c.engine, c.variant, c.candidate.cards, flags.cache_type_k, flags.cache_type_v, flags.split_mode)
         alike.setdefault(kind, []).append(c)
-    found = []
-    for group in alike.values():
-        best = min(group, key=lambda c: c.cost(goal))
-        cost, seconds = best.cost(goal) + math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
-        near = (c for c in group if c.cost(goal) <= cost and c.seconds.expected <= seconds)
-        found.append(max(near, key=lambda c: c.speed.pp.expected))
-    return found
+    return list(alike.values())
 
 
-def _distinct(by_time: list[Contender], goal: Goal) -> list[Contender]:
-    """Leave out what is hardly better than a plainer config of the same variant and engine: f16 cache, fewer cards."""
+def _largest_batch(group: Sequence[Contender], goal: Goal) -> Contender:
+    """Of what differs by the micro-batch alone: the fastest at long prompts that costs hardly more than the best."""
+    best = group[0]
+    cost, seconds = best.cost(goal) + math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
+    alike = (c for c in group if c.candidate.strategy == best.candidate.strategy)
+    near = (c for c in alike if c.cost(goal) <= cost and c.seconds.expected <= seconds)
+    return max(near, key=lambda c: c.speed.pp.expected)
+
+
+def _distinct(contenders: Sequence[Contender], goal: Goal) -> list[Contender]:
+    """By the goal's time, without what is hardly better than a plainer one of the same variant and engine: f16 cache,
+    fewer cards."""
     chosen: list[Contender] = []
-    for c in sorted(by_time, key=_complexity):
+    for c in sorted(contenders, key=lambda c: (*_complexity(c), c.seconds.expected)):
         same = [k for k in chosen if (k.engine, k.variant) == (c.engine, c.variant)]
         if all(_is_worth(c, k, goal) or _slower_sort(c, k) for k in same):
             chosen.append(c)
@@ -321,8 +334,8 @@ def _is_worth(contender: Contender, plainer: Contender, goal: Goal) -> bool:
     """Whether it saves as much time, or cost, as is wanted of it. A quantised cache has its own cost."""
     gain = plainer.cost(goal) - contender.cost(goal)
     if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
-        return gain > -AS_GOOD
-    return gain > -math.log(_WORTH_SHOWING) or contender.seconds.expected < plainer.seconds.expected * _WORTH_SHOWING
+        return gain > -_AS_CHEAP
+    return gain > -math.log(_WORTH_SHOWING) or contender.typical < plainer.typical * _WORTH_SHOWING
 
 
 def _slower_sort(contender: Contender, plainer: Contender) -> bool:

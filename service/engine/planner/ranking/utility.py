@@ -21,8 +21,9 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command.
 
-The picks `quality` and `fast` are the same sum with other weights for loss and comfort. The weights are judgment, held
-to what people who tune such rigs advise in public threads (`python -m bench.judgment`).
+The picks `quality` and `fast` are the same sum with other weights for loss and comfort; for the goal `fastest` time,
+minima and a quantised cache are all that counts. The weights are judgment, held to what people who tune such rigs
+advise in public threads (`python -m bench.judgment`).
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ _BUILDING = 0.15
 class Weights(msgspec.Struct, frozen=True):
     """`loss`: what each per cent costs. `comfort`: times the comfortable time; the less, the more speed counts.
 
-    `unnoticed`: the loss, in per cent, below which all are alike.
+    `unnoticed`: the loss, in per cent, below which all are alike. `other`: by what all that is neither time, quality
+    nor a minimum counts.
     """
 
     loss: float
     comfort: float = 1.0
     unnoticed: float = 1.1
+    other: float = 1.0
 
 
 WEIGHTS: dict[str, Weights] = {
@@ -63,7 +66,7 @@ WEIGHTS: dict[str, Weights] = {
 }
 
 
-_BY_PRESET = {"fastest": Weights(0.0, comfort=0.1), "quality": WEIGHTS["quality"]}
+_BY_PRESET = {"fastest": Weights(0.0, comfort=0.001, other=0.0), "quality": WEIGHTS["quality"]}
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -96,14 +99,17 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         for least, speed in ((goal.min_tg, figures.tg), (goal.min_pp, figures.pp))
         if least and speed < least * slower
     )
+    other = (
+        _TIGHT * max(0.0, figures.ram_used - _TIGHT_FROM) / (1 - _TIGHT_FROM)
+        + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)
+        + (_RAISING if figures.raises_limit else 0.0)
+        + (_TOGETHER if figures.together else 0.0)
+        + (_BUILDING if figures.to_build else 0.0)
+    )
     return (
         math.log1p(figures.seconds / comfortable)
         + weights.loss * max(figures.loss, weights.unnoticed) * (1 + figures.loss / _DAMAGE)
         + _MISSED * missed
-        + _TIGHT * max(0.0, figures.ram_used - _TIGHT_FROM) / (1 - _TIGHT_FROM)
-        + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)
-        + (_RAISING if figures.raises_limit else 0.0)
-        + (_TOGETHER if figures.together else 0.0)
         + (_QUANTISED_CACHE if figures.quantised_cache else 0.0)
-        + (_BUILDING if figures.to_build else 0.0)
+        + weights.other * other
     )

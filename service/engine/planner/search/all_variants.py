@@ -41,9 +41,6 @@ def _place_the_promising(searches: Sequence[VariantSearch], goal: Goal, report: 
     """Place those that may be picked, the first one on the other engine, then those that may get a line."""
     in_all = _ROUNDS + MAX_CONFIGS
     by_bound = sorted((one for one in searches if one.queue), key=lambda v: v.bound)
-    if goal.preset == "fastest":
-        for variant in by_bound[:1]:
-            variant.place_first()
     for number, pick in enumerate(_PICKS, 1):
         report("placing configs", number, in_all)
         _place_the_best(by_bound, goal, pick)

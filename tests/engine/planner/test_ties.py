@@ -1,0 +1,61 @@
+"""Ties with the first config, and what the ranking by measured speeds weighs."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from service.engine.advice import AdviceBody
+from service.engine.advise import advise
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware_text import parse_hardware
+from service.engine.planner.ranking.measured import MeasuredConfig, rerank
+from tests import rigs
+from tests.engine.planner.asking import ask, first, variant
+
+WINDOWS = "RTX 4090, i9-13900K, 64GB DDR5-6000, Windows 11"
+
+
+def said(body: AdviceBody, rule: str) -> list[str]:
+    return [reason.text for reason in first(body).reasons if reason.rule == rule]
+
+
+def test_a_variant_that_is_as_good_as_the_first_is_called_so_and_named() -> None:
+    one = variant("Qwen3-14B", "q4_k_m")
+    twin = replace(one, name="twin")
+    body = advise([one, twin], parse_hardware(WINDOWS), GoalRequest(), Constraints())
+    assert {first(body).variant, "q4_k_m", "twin"} == {"q4_k_m", "twin"}
+    (text,) = said(body, "as-good")
+    other = next(c for c in body.configs if c.variant != first(body).variant and c.rank in first(body).tied_with)
+    assert f"#{other.rank}, {other.variant} with {other.engine}" in text
+    assert other.tied_with == [1]
+
+
+def test_a_config_that_is_clearly_first_is_called_no_tie() -> None:
+    body = ask("Qwen3-14B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp")
+    assert not first(body).tied_with
+    assert not said(body, "as-good")
+
+
+@pytest.mark.parametrize(("free", "by_a_hair"), [(10.6, True), (11.2, False)])
+def test_what_is_first_with_less_memory_is_named_where_the_first_fits_by_a_hair(free: float, by_a_hair: bool) -> None:
+    hardware = parse_hardware("RTX 3060 12GB, Ryzen 7 5800X3D, 64GB DDR4-3200")
+    gpu = replace(hardware.gpus[0], free_gib=free)
+    body = ask("Qwen3-14B", "q4_k_m", hardware=replace(hardware, gpus=[gpu]))
+    assert first(body).strategy == "all on GPU"
+    assert bool(said(body, "hardly-fits")) is by_a_hair
+
+
+@pytest.mark.parametrize(
+    ("hardware", "mixes"),
+    [(WINDOWS, ("q4_k_m", "q5_k_m", "q6_k")), ("2x RTX 3090, EPYC 7713, 256GB DDR4-3200", ("q4_k_m", "q6_k", "q8_0"))],
+)
+def test_a_config_measured_as_it_was_predicted_leaves_the_order_as_it_was(
+    hardware: str, mixes: tuple[str, ...]
+) -> None:
+    body = ask("Qwen3-30B-A3B", *mixes, hardware=parse_hardware(hardware))
+    for config in body.configs:
+        if config.flags.split_mode == "layer":
+            found = {config.id: MeasuredConfig("exact", config.speed)}
+            new = rerank(body.configs, body.headline, body.goal, found)
+            assert new.configs[0].id == first(body).id
