@@ -249,9 +249,9 @@ def _relative(slots: Sequence[Slot], number: int, place: Mapping[int, int]) -> l
 
 
 def _slot_in(place: _Place, layer: int) -> Slot:
-    slot, part, offset = place
-    name = slot.name if part is None else f"blk.{layer + offset}.{part}"
-    return slot._replace(name=name, layer=layer + offset if slot.layer >= 0 else -1)
+    (kind, name, layer_given, card), part, offset = place
+    at = layer + offset
+    return Slot(kind, name if part is None else f"blk.{at}.{part}", at if layer_given >= 0 else -1, card)
 
 
 def weight_type(model: Model, slot: Slot) -> str | None:
