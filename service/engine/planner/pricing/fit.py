@@ -6,6 +6,7 @@ Every decision is checked by the same replay that `check` uses; nothing is assum
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -122,8 +123,9 @@ class Problem(msgspec.Struct, frozen=True):
         )
         streams = max(flags.n_parallel, 1)
         asked = FitAsked(
-            model=self.model, flags=plain, n_ctx=flags.n_ctx, free=free, placed=False, streams=streams, used=self._used
-        )
+            model=self.model, flags=plain, n_ctx=flags.n_ctx, free=free, placed=False, streams=streams,
+            used=cache(self._used),
+        )  # fmt: skip
         return fit(asked)
 
     def _used(self, flags: Flags) -> list[int]:
