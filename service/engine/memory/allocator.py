@@ -309,12 +309,11 @@ class SegmentReplay:
         if any(PREVIOUS <= r % COPY < SHARED and r in self.held for _, r in roots):
             raise NotRepeating
         wanted |= {r for _, r in roots} | {t for t, _ in self.asks.views}
+        asked_views, views, size = dict(self.asks.views), self.views, self.size
         held = [
-            Held(_behind(t), arena, offset, self.size[t], self.views.get(t, 0))
+            Held(code := _behind(t), arena, offset, size[t], views.get(t, 0) - asked_views.get(code - PREVIOUS, 0))
             for t, (arena, offset) in self.held.items() if t in wanted or t % COPY >= SHARED
         ]  # fmt: skip
-        asked_views = dict(self.asks.views)
-        held = [h._replace(views=h.views - asked_views.get(h.code - PREVIOUS, 0)) for h in held]
         kept = tuple((_behind(t), _behind(r)) for t, r in roots if r in self.held)
         return Arenas(free_blocks(self.arenas), tuple(sorted(held)), tuple(sorted(kept))), marks_of(self.arenas)
 
