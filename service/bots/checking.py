@@ -10,8 +10,6 @@ import msgspec
 from service.bots.advising import rig_in
 from service.bots.answer import Answer, BotContext, Code, Outcome, Question
 from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
-from service.engine.commands import changed, parse
-from service.engine.commands.shell import split_commands
 from service.engine.decoding import refused
 from service.engine.errors import InvalidInput
 from service.engine.finding import Finding
@@ -29,11 +27,10 @@ _LONGEST = 300  # characters of a finding's line
 def check(bot: BotContext, asked: Question) -> Outcome:
     """Return the verdict on a command, what costs most, and the fixed command. Raises InvalidInput and the Hub's."""
     request = _request(bot, asked)
-    checked = _checked(bot, asked, request)
+    checked = check_command(bot.context, request, lambda: bot.admit(asked.account))
     parts: list[str | Code] = list(_lines(checked))
-    better = _with_fixes(bot, asked, request, checked)
-    if better is not None:
-        parts += ["Fixed:", Code(better, "bash")]
+    if checked.fixed is not None:
+        parts += ["Fixed:", Code(checked.fixed, "bash")]
     return Outcome(
         answer=Answer(
             title=checked.verdict,
@@ -69,10 +66,6 @@ def _request(bot: BotContext, asked: Question) -> CheckRequest:
         return msgspec.convert(values, CheckRequest)
 
 
-def _checked(bot: BotContext, asked: Question, request: CheckRequest) -> Checked:
-    return check_command(bot.context, request, lambda: bot.admit(asked.account))
-
-
 def _lines(checked: Checked) -> Iterator[str]:
     for finding in checked.findings[:_SHOWN]:
         yield _line(finding)
@@ -91,29 +84,3 @@ def _line(finding: Finding) -> str:
     fix = f" Fix: {finding.fix}." if finding.fix else ""
     text = f"{finding.severity}: {finding.message}.{fix} [{finding.rule}]"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _with_fixes(bot: BotContext, asked: Question, request: CheckRequest, before: Checked) -> str | None:
-    """The command with each fix that changes one (`-b 4096`, `leave out -rtr`), where it is checked to be better.
-
-    A text of several commands is left alone. Raises InvalidFlags for one that cannot be read.
-    """
-    if len(split_commands(request.command)) != 1:
-        return None
-    written = words = parse(request.command).words
-    for finding in before.findings:
-        written = changed(written, finding.fix or "") or written
-    if written == words:
-        return None
-    try:
-        after = _checked(bot, asked, msgspec.structs.replace(request, command=written.line, measured=None, log=None))
-    except InvalidInput:
-        return None
-    return written.line if _is_better(after, before) else None
-
-
-def _is_better(after: Checked, before: Checked) -> bool:
-    """Whether nothing new is wrong with a fixed command, and less is than before."""
-    known = {(finding.rule, finding.severity) for finding in before.findings}
-    new = [f for f in after.findings if f.severity != "info" and (f.rule, f.severity) not in known]
-    return not new and len(after.findings) < len(before.findings) and after.fits >= before.fits

@@ -86,13 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.engine_dir and arguments.json:
         raise InvalidInput("--engine-dir prints text: leave out --json", field="engine_dir")
-    settings, commands = reading_settings(arguments), commands_of(text_argument(arguments.command, "command"))
+    text = text_argument(arguments.command, "command")
+    settings, commands = reading_settings(arguments), commands_of(text)
     render = as_markdown if arguments.markdown else as_text
     answers: list[tuple[str | None, Checked, BatchCase]] = []
     for one in commands:
         named = {**stated, "command": one.command, "engine": arguments.engine or one.engine}
         case = converted(named, BatchCase, "check")
-        answers.append((one.name, check_directly(settings, case), case))
+        checked = check_directly(settings, case)
+        in_its_form = checked if one.command == text else msgspec.structs.replace(checked, fixed=None)
+        answers.append((one.name, in_its_form, case))
     if arguments.json:
         several = {name or "": checked for name, checked, _ in answers}
         print_json(several if len(answers) > 1 else answers[0][1])

@@ -58,7 +58,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
 
     `fits`: every device does. `flags`: those that hold, and where each comes from. `compared` is empty where nothing
-    measured was given.
+    measured was given. `fixed`: the line for bash with each fix that changes the command, where it is better.
     """
 
     verdict: str
@@ -72,3 +72,4 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     compared: list[Compared]
     assumed: list[Assumption]
     flags: list[EffectiveFlag] = []
+    fixed: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
+from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import ParsedCommand, parse
@@ -76,6 +77,7 @@ def check(
         memory=CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case))),
         speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,
+        fixed=fixed_command(case, command, found),
         compared=compared,
         assumed=[*why, *hardware.assumed, *_assumed_build(case.parsed.build, build is not None)],
         flags=effective_flags(case.run, parsed.flags, parsed.used),

@@ -26,6 +26,7 @@ _TODAY_IN_BOTH = {
     "--threads-gen-batch": "-tb",
     "--gpu-layers": "-ngl",
 }
+_LEFT_OUT = "leave it out: "  # begins what is said of a name that has no other today
 _NEAR, _LONG_NAME = 0.85, 6  # of a name's likeness (difflib's ratio), and the letters from which on it says something
 _LOADING = ("mmap", "mlock")  # fields
 _WORDS_OF_ONE = 2  # an option and its value
@@ -120,6 +121,8 @@ def retired_flag(case: Case) -> Iterator[Found]:
             continue
         else:
             message = f"today's {program} of {engine} has no {name}"
+        if today and today.startswith(_LEFT_OUT):
+            message, today = f"{message}: {today.removeprefix(_LEFT_OUT)}", None
         yield Found(message, today or f"leave out {name}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.commands import fold
 from service.engine.finding import Finding
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked
@@ -33,6 +34,9 @@ def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
     if len(shown) < len(checked.findings):
         more = len(checked.findings) - len(shown)
         yield f"and {more} more finding{'s' if more > 1 else ''} (--detail full)"
+    if checked.fixed:
+        yield "fixed, in one piece:"
+        yield from fold(checked.fixed).split("\n")
     assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED)
 

@@ -1,0 +1,72 @@
+"""The command with what was found corrected, in one piece: each fix that goes with those before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.engine.commands.shell import split_commands
+from service.engine.errors import InvalidFlags
+from service.engine.finding import Finding
+from service.engine.rules.all_rules import all_rules
+from service.engine.rules.case import Case
+
+
+def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
+    """Return the line for bash with the fixes that change the command, errors first; None where none is better.
+
+    A fix after which something else is as wrong, or something does not fit that did, is left out. None also where
+    `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of another program),
+    which such a line would not replace.
+    """
+    if not _is_a_line(command, case):
+        return None
+    after, wrong = case, _wrong(case)
+    for finding in (one for one in found if one.severity != "info"):
+        changed = _changed(after, finding)
+        now = wrong if changed is None else _wrong(changed)
+        if changed is not None and now.is_less_than(wrong) and _fits_as(changed, after):
+            after, wrong = changed, now
+    return after.parsed.words.line if after is not case or case.parsed.repaired else None
+
+
+def _is_a_line(command: str, case: Case) -> bool:
+    """Whether the words of the command are those of the text, and start a program."""
+    try:
+        commands = split_commands(command)
+    except InvalidFlags:
+        return False
+    words = case.parsed.words
+    meant = [*words.before, words.program, *words.options]
+    return len(commands) == 1 and words.program is not None and len(commands[0]) == len(meant)
+
+
+def _changed(case: Case, finding: Finding) -> Case | None:
+    try:
+        return case.changed(finding.fix) if finding.fix else None
+    except InvalidFlags:
+        return None
+
+
+class _Wrong(NamedTuple):
+    """How often each rule finds an error in a case, and how often one warns."""
+
+    errors: Counter[str]
+    warnings: Counter[str]
+
+    def is_less_than(self, before: _Wrong) -> bool:
+        """Whether there are fewer errors and no new one; of as many errors, fewer warnings and no new one."""
+        if self.errors != before.errors:
+            return self.errors <= before.errors
+        return self.warnings <= before.warnings and self.warnings != before.warnings
+
+
+def _wrong(case: Case) -> _Wrong:
+    found = [finding for one in all_rules() for finding, _ in one.findings(case)]
+    return _Wrong(*(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning")))
+
+
+def _fits_as(after: Case, before: Case) -> bool:
+    """Whether everything fits that did before."""
+    return all(now.fits or not was.fits for now, was in zip(after.table, before.table, strict=True))

@@ -1,0 +1,63 @@
+"""The command in one piece, with what was found corrected."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.check.run import check
+from tests.models import build
+from tests.rigs import ONE_3090_DESKTOP
+
+AIR = build("GLM-4.5-Air", "q4_K_M")
+RIG = resolve(ONE_3090_DESKTOP)
+PUBLISHED = (  # after github.com/ikawrakow/ik_llama.cpp/pull/668, August 2025
+    "CUDA_VISIBLE_DEVICES=0 ./build/bin/llama-server --model GLM-4.5-Air-IQ4_KSS.gguf -fa -fmoe -rtr -amb 512 "
+    "-ctk q8_0 -ctv q8_0 -ngl 99 -ot 'blk\\.(1[0-9]|[2-4][0-9])\\.ffn_.*=CPU' -c 32768 --threads 16 --parallel 1"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        PUBLISHED,
+        "llama-server -m m.gguf -ngl 99 -c 8192 --n-gpu-layer 99 --flash-atn",
+        "llama-server -m m.gguf -c 32768 -fa -fmoe -ctk q8_0 -ngl 99 -ot exps=CPU",
+        "llama-server -m m.gguf -c 16k -ngl 99 -ot exps=CPU",
+    ],
+)
+def test_the_fixed_command_starts_and_fits_where_the_one_asked_about_does_not(command: str) -> None:
+    before = check(command, None, AIR, RIG)
+    assert not before.verdict.startswith("Fits")
+    assert before.fixed is not None
+    after = check(before.fixed, before.engine, AIR, RIG)
+    assert after.verdict.startswith("Fits: TG about ")
+    assert [f for f in after.findings if f.severity == "error"] == []
+
+
+def test_a_fix_that_another_one_spoils_is_left_out() -> None:
+    fixed = check(PUBLISHED, None, AIR, RIG).fixed
+    assert fixed is not None
+    assert "-rtr" in fixed
+    assert "-ub" not in fixed  # with which experts that -rtr repacked would be computed on the CPU
+
+
+def test_a_command_as_a_page_printed_it_is_given_as_it_is_typed() -> None:
+    printed = "llama-server –m m.gguf -ngl 99 -ot “exps=CPU” -ub 4096 -b 4096 -c 8192"
+    typed = "llama-server -m m.gguf -ngl 99 -ot exps=CPU -ub 4096 -b 4096 -c 8192"
+    assert check(printed, "llama.cpp", AIR, RIG).fixed == typed
+    assert check(typed, "llama.cpp", AIR, RIG).fixed is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -fa -c 8192",
+        "-m m.gguf -fa -c 8192",
+        "services:\n  llama:\n    image: llama.cpp:server-cuda\n    gpus: all\n    command: -m m.gguf -fa -c 8192",
+    ],
+)
+def test_a_form_that_a_line_would_not_replace_has_no_fixed_line(command: str) -> None:
+    report = check(command, "llama.cpp", AIR, RIG)
+    assert [f for f in report.findings if f.severity == "error"]
+    assert report.fixed is None
