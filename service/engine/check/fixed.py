@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from service.engine.commands.shell import split_commands
 from service.engine.errors import InvalidFlags
@@ -23,10 +22,10 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
     if not _is_a_line(command, case):
         return None
     after, wrong = case, _wrong(case)
-    for finding in (one for one in found if one.severity != "info"):
+    for finding in found:
         changed = _changed(after, finding)
         now = wrong if changed is None else _wrong(changed)
-        if changed is not None and now.is_less_than(wrong) and _fits_as(changed, after):
+        if changed is not None and _is_less(now, wrong) and _fits_as(changed, after):
             after, wrong = changed, now
     return after.parsed.words.line if after is not case or case.parsed.repaired else None
 
@@ -49,22 +48,19 @@ def _changed(case: Case, finding: Finding) -> Case | None:
         return None
 
 
-class _Wrong(NamedTuple):
-    """How often each rule finds an error in a case, and how often one warns."""
-
-    errors: Counter[str]
-    warnings: Counter[str]
-
-    def is_less_than(self, before: _Wrong) -> bool:
-        """Whether there are fewer errors and no new one; of as many errors, fewer warnings and no new one."""
-        if self.errors != before.errors:
-            return self.errors <= before.errors
-        return self.warnings <= before.warnings and self.warnings != before.warnings
+_Wrong = tuple[Counter[str], ...]
 
 
 def _wrong(case: Case) -> _Wrong:
+    """How often each rule finds something in a case: errors, warnings, the rest."""
     found = [finding for one in all_rules() for finding, _ in one.findings(case)]
-    return _Wrong(*(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning")))
+    return tuple(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning", "info"))
+
+
+def _is_less(now: _Wrong, before: _Wrong) -> bool:
+    """Whether fewer errors are there and no new one; of the same errors, so with warnings, then with the rest."""
+    differ = next(((a, b) for a, b in zip(now, before, strict=True) if a != b), None)
+    return differ is not None and differ[0] <= differ[1]
 
 
 def _fits_as(after: Case, before: Case) -> bool:

@@ -10,6 +10,7 @@ from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import ParsedCommand, parse
+from service.engine.commands.reader import READ_AS
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
@@ -132,7 +133,8 @@ def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
 # What the program ends with as soon as it reads its options.
 _REFUSED_AT_START = frozenset(
     ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
-     "cache-type-unknown", "split-mode-unknown", "numa-value-unknown", "device-unknown", "override-refused")
+     "cache-type-unknown", "split-mode-unknown", "split-mode-refused", "numa-value-unknown", "device-unknown",
+     "override-refused")
 )  # fmt: skip
 
 
@@ -155,15 +157,25 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         text = f"Fits: {speed}"
-    refused_at_start = [f for f in found if f.rule in _REFUSED_AT_START and f.severity == "error"]
-    if refused_at_start and not small and not has_run and refused is None:
-        why = refused_at_start[0].message.split("; ")[0].split(": the figures are")[0]
-        more = f", and {len(refused_at_start) - 1} more" if len(refused_at_start) > 1 else ""
-        of = "" if asked else " with today's build"
-        text = f"Does not start{of}: {why}{more}. Corrected, it fits: {speed}"
+    if not small and not has_run and refused is None and (otherwise := _started_otherwise(found, asked=asked)):
+        text = f"{otherwise} it fits: {speed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."
+
+
+def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
+    """Say that the program ends at its options, or takes a value for another; "" where it does neither."""
+    wrong = [f for f in found if f.rule in _REFUSED_AT_START and f.severity == "error"]
+    ends = [f for f in wrong if READ_AS not in f.message]
+    if not wrong:
+        return ""
+    why = (ends or wrong)[0].message.split("; ")[0].split(": the figures are")[0]
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    if not ends:
+        return f"Runs otherwise than meant: {why}{more}. As meant,"
+    of = "" if asked else " with today's build"
+    return f"Does not start{of}: {why}{more}. Corrected,"
 
 
 def _count(n: int, what: str) -> str:

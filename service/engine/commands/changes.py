@@ -17,6 +17,7 @@ from service.engine.commands.tables import option_named
 _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
+_INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 _NODES = re.compile(r"[0-9][0-9,-]*")
 
@@ -54,6 +55,8 @@ def changed(words: Words, change: str) -> Words | None:
 def _with_part(words: Words, part: str) -> Words | None:
     if part.endswith(_IN_FRONT):
         return _in_front(words, shlex.split(part.removesuffix(_IN_FRONT)))
+    if (program := _INSTEAD.fullmatch(part)) and words.program:
+        return words._replace(program=re.sub(rf"(?<![\w-]){program[2]}(?=(?:\.exe)?$)", program[1], words.program))
     if part.startswith(_LEAVE_OUT):
         named = re.split(r", | and ", part.removeprefix(_LEAVE_OUT))
         if not all(OPTION.match(name) for name in named):

@@ -154,11 +154,16 @@ class OptionReader:
         self.unknown[known:] = [" ".join([name, *self.unknown[known:]])]
 
     def _try_field(self, option: Option, name: str) -> None:
-        """Read a field; keep a value that cannot be understood for anyone who asks what is wrong with the command."""
+        """Read a field; keep a value that cannot be understood for anyone who asks what is wrong with the command.
+
+        Where it can only mean one number (`16k`), that is taken.
+        """
         try:
             self._field(option, name)
         except InvalidFlags as wrong:
             self.refused.append(wrong)
+            if option.kind == "int" and len(wrong.choices) == 1:
+                self._set(option.field, int(wrong.choices[0]))
 
     def _field(self, option: Option, name: str) -> None:
         if name not in self.known:
@@ -367,11 +372,14 @@ def _cpu_moe_rules(field: str, value: int) -> list[Override]:
     return [Override(rf"blk\.{layer}{_CPU_MOE_RULE}", "CPU") for layer in range(min(value, _MAX_LAYERS))]
 
 
+READ_AS = ", and the engine reads "  # what it takes in place of a value, and starts
+
+
 def _whole(text: str, name: str) -> int:
     if INTEGER.fullmatch(text):
         return int(text)
     read = re.match(r"[+-]?\d{1,9}", text)  # std::stoi takes the digits that it begins with
-    so_far = f", and the engine reads {read[0]}" if read else ""
+    so_far = f"{READ_AS}{read[0]}" if read else ""
     raise InvalidFlags(f"{name} {text}: a whole number must follow{so_far}", field=name, choices=_meant(text))
 
 

@@ -26,6 +26,7 @@ _TODAY_IN_BOTH = {
     "--threads-gen-batch": "-tb",
     "--gpu-layers": "-ngl",
 }
+_PROGRAMS_TODAY = {"main": "llama-cli", "server": "llama-server"}  # since June 2024 (llama.cpp pull 7809)
 _LEFT_OUT = "leave it out: "  # begins what is said of a name that has no other today
 _NEAR, _LONG_NAME = 0.85, 6  # of a name's likeness (difflib's ratio), and the letters from which on it says something
 _LOADING = ("mmap", "mlock")  # fields
@@ -102,6 +103,10 @@ def newer_flag(case: Case) -> Iterator[Found]:
 def retired_flag(case: Case) -> Iterator[Found]:
     """Options that were understood, but that today's program does not have under that name."""
     engine, program = case.engine, case.parsed.program
+    if (now := _PROGRAMS_TODAY.get(program)) and not case.parsed.build.date:
+        yield Found(
+            f"{engine} has no program {program}: it is called {now} since June 2024", f"{now} instead of {program}"
+        )
     for name in case.parsed.old:
         if _known_then(case, name):
             continue
@@ -245,14 +250,16 @@ _COUNTS = (
     fix="a value that the option takes",
 )  # fmt: skip
 def value_not_understood(case: Case) -> Iterator[Found]:
-    """A word where a number belongs (`16k` too), or a name that neither engine knows; the figures are without it."""
+    """A word where a number belongs (`16k` too), or a name that neither engine knows.
+
+    The figures are those of the number that is meant, where it can only be one, else without it.
+    """
     for wrong in case.parsed.refused:
-        choices = "" if len(wrong.choices) == 1 else ", ".join(wrong.choices)
-        change = f"{wrong.option} {wrong.choices[0]}" if len(wrong.choices) == 1 else f"leave out {wrong.option}"
-        yield Found(
-            f"{wrong.detail[:200]}; the figures are without it{f'; it is one of {choices}' if choices else ''}",
-            change if wrong.option else None,
-        )
+        only = wrong.choices[0] if len(wrong.choices) == 1 else ""
+        choices = f"; it is one of {', '.join(wrong.choices)}" if len(wrong.choices) > 1 else ""
+        figures = f"those of {wrong.option} {only}" if only.isdecimal() else "without it"
+        change = f"{wrong.option} {only}" if only else f"leave out {wrong.option}"
+        yield Found(f"{wrong.detail[:200]}; the figures are {figures}{choices}", change if wrong.option else None)
 
 
 @rule(

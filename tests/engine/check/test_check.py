@@ -231,7 +231,6 @@ def test_the_layers_that_a_number_leaves_in_ram_are_counted_as_the_engine_counts
     [
         ("--n-gpu-layer 99", "no option --n-gpu-layer"),
         ("-fa -ngl 99", "-fa takes a value"),
-        ("-ngl 99 -c 16k", "16k"),
         ("-ngl 99 -ctk q9_0", "q9_0"),
     ],
 )
@@ -241,6 +240,18 @@ def test_a_command_that_its_program_refuses_is_not_said_to_fit(options: str, ref
     assert report.verdict.startswith("Does not start with today's build: ")
     assert refused in report.verdict
     assert "Corrected, it fits: TG about " in report.verdict
+
+
+def test_a_number_that_the_engine_reads_otherwise_is_computed_as_it_is_meant() -> None:
+    small = build("Qwen3-30B-A3B", "q4_K_M")
+    report = check("llama-server -m m.gguf -fit off -ngl 99 -c 8k", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+    assert report.verdict.startswith(
+        "Runs otherwise than meant: -c 8k: a whole number must follow, and the engine reads 8"
+    )
+    meant = check("llama-server -m m.gguf -fit off -ngl 99 -c 8192", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+    assert report.memory == meant.memory
+    too_long = check("llama-server -m m.gguf -fit off -ngl 99 -c 128k", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+    assert too_long.verdict.startswith("Does not fit")
 
 
 def test_a_container_without_a_gpu_is_checked_on_the_cpu() -> None:

@@ -43,10 +43,16 @@ def test_a_fix_that_another_one_spoils_is_left_out() -> None:
 
 
 def test_a_command_as_a_page_printed_it_is_given_as_it_is_typed() -> None:
-    printed = "llama-server –m m.gguf -ngl 99 -ot “exps=CPU” -ub 4096 -b 4096 -c 8192"
-    typed = "llama-server -m m.gguf -ngl 99 -ot exps=CPU -ub 4096 -b 4096 -c 8192"
-    assert check(printed, "llama.cpp", AIR, RIG).fixed == typed
-    assert check(typed, "llama.cpp", AIR, RIG).fixed is None
+    small = build("Qwen3-14B", "q4_K_M")
+    typed = "llama-server -m m.gguf -ngl 99 -c 8192"
+    assert check("llama-server –m m.gguf —ngl 99 -c 8192", "llama.cpp", small, RIG).fixed == typed
+    assert check(typed, "llama.cpp", small, RIG).fixed is None
+
+
+def test_a_program_that_has_another_name_today_is_called_by_it() -> None:
+    report = check("./main -m m.gguf -ngl 99 -c 4096", "llama.cpp", build("Qwen3-14B", "q4_K_M"), RIG)
+    assert report.verdict.startswith("Does not start with today's build: llama.cpp has no program main")
+    assert report.fixed == "./llama-cli -m m.gguf -ngl 99 -c 4096"
 
 
 @pytest.mark.parametrize(
