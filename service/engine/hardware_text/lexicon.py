@@ -11,6 +11,7 @@ SIGNS = {
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "张": " ", "块": " ", "个": " ", "条": " ", "颗": " ",
     "至强": " Xeon ",    "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ", "加": " + ", "英伟达": " NVIDIA ",
+    "メモリ": " RAM ", "메모리": " RAM ", "램": " RAM ", "ОЗУ": " RAM ", "ГБ": "GB", "Гб": "GB", "гб": "GB",
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
 DECIMAL_COMMA = re.compile(
@@ -20,7 +21,8 @@ DECIMAL_COMMA = re.compile(
 COUNTED = re.compile(r"([一两二三四五六七八十])(?=[张块条颗路卡])")
 NUMERALS = {"一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
 # Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
-SCRIPTS = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?=[\u4e00-\u9fff])")
+_OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
 MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d\.)[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
 # What stands between two parts; a full stop ends a clause where a word follows.
@@ -31,7 +33,7 @@ WORD = re.compile(r"[^\W_][\w.'’-]*[\w+]|[^\W_]\+?", _I)
 NEXT_WORD = re.compile(r"[ \t]{0,2}\(?[^\W_](?:[\w.'’-]*\w)?(?:\+(?=\s|$|[,)]))?\)?")
 BRAND_AT_END = re.compile(r"(?<!titan)\s(?:amd|nvidia|intel|geforce|radeon|rtx|gtx|rx|ryzen|r)$", _I)
 TIERED = re.compile(r"[3579]\s\d{4}\w{0,3}\b", _I)
-GLUED_COUNT = re.compile(r"\b([a-z]{0,2}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
+GLUED_COUNT = re.compile(r"\b([a-z]{0,3}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
 REJOINING = re.compile(r"which|has|having", _I)
 JOINING = re.compile(r"mit|con|avec|de|von|with|w|have|of|at|@|on|in|each|that|is|a|an|the|-|:|=|x", _I)
 FILLER = re.compile(
@@ -229,7 +231,7 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t|working on|planning|plan|consider(?:ing)?|thinking|maybe|possibly|hopefully|would"
     r"|wouldn['’]?t|should|will|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
-    r"|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
+    r"|soon|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
 )

@@ -383,3 +383,24 @@ def test_counts_and_sizes_go_to_what_they_can_be_of(text: str, gpus: list[tuple[
     assert [(gpu.name, gpu.count) for gpu in machine.gpus] == gpus
     assert machine.ram is not None
     assert machine.ram.total_gb == gb
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "gb"),
+    [
+        ("RTX3090×2，64GB，i9-13900K", 2, 64),
+        ("RTX 3090, メモリ64GB, Ryzen 7 5800X", 1, 64),
+        ("RTX 3090 24 ГБ, 64 ГБ ОЗУ, Ryzen 9 7950X", 1, 64),
+    ],
+)
+def test_memory_and_counts_in_other_scripts_are_not_lost(text: str, count: int, gb: int) -> None:
+    machine = parse_hardware(text)
+    assert [gpu.count for gpu in machine.gpus] == [count]
+    assert machine.ram is not None
+    assert machine.ram.total_gb == gb
+
+
+@pytest.mark.parametrize("text", ["4090 + 64GB RAM + 5090 soon", "RTX 3090, 64GB, 5090 on order"])
+def test_a_card_that_is_to_come_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="plan"):
+        parse_hardware(text)
