@@ -47,6 +47,14 @@ def test_what_is_faster_than_anybody_reads_is_worth_little() -> None:
     assert chosen(quick, quicker) is quick
 
 
+def test_a_dense_model_leaves_the_gpu_for_more_than_a_mixture_does() -> None:
+    whole = Figures(seconds=17, tg=26, pp=536, loss=6.0, on_gpu=True, dense=True)
+    in_ram = replace(whole, seconds=33, tg=11, loss=1.8, on_gpu=False)
+    assert chosen(whole, in_ram) is whole
+    mixture, experts_in_ram = replace(whole, dense=False), replace(in_ram, dense=False)
+    assert chosen(mixture, experts_in_ram) is experts_in_ram
+
+
 def test_a_minimum_is_no_cliff() -> None:
     just_below = Figures(seconds=52, tg=7.93, pp=500, loss=3, on_gpu=False)
     above = replace(just_below, seconds=40, tg=10.5, loss=6)

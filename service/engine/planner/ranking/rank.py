@@ -143,6 +143,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             together=factor > 1,
             quantised_cache=self.fitted.flags.cache_type_k != "f16",
             to_build=weighed.to_build,
+            dense=not self.problem.model.moe_layers,
         )
 
 

@@ -19,7 +19,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
   less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
-  real speed, on what else runs there, and on a long command.
+  real speed, on what else runs there, and on a long command. Twice that for a dense model, of which every token reads
+  all that lies there.
 
 The picks `quality` and `fast` are the same sum with other weights for loss and comfort; for the goal `fastest` time,
 minima and a quantised cache are all that counts. The weights are judgment, held to what people who tune such rigs
@@ -38,7 +39,7 @@ from service.engine.goal import Goal
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
 _MISSED = 2.0
 _DAMAGE = 20.0  # per cent
-_LEAVING_THE_GPU = 0.15
+_LEAVING_THE_GPU, _OF_A_DENSE_MODEL = 0.15, 2.0
 _TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
@@ -74,7 +75,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
     to let the GPU use more of a shared memory. `together`: all cards work on every layer. `quantised_cache`: fewer
-    than 16 bits. `to_build`: on Windows, of an engine that nobody packages.
+    than 16 bits. `to_build`: on Windows, of an engine that nobody packages. `dense`: no
+    mixture.
     """
 
     seconds: float
@@ -87,6 +89,7 @@ class Figures(msgspec.Struct, frozen=True):
     together: bool = False
     quantised_cache: bool = False
     to_build: bool = False
+    dense: bool = False
 
 
 def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
@@ -101,7 +104,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
     )
     other = (
         _TIGHT * max(0.0, figures.ram_used - _TIGHT_FROM) / (1 - _TIGHT_FROM)
-        + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)
+        + (0.0 if figures.on_gpu else _LEAVING_THE_GPU * (_OF_A_DENSE_MODEL if figures.dense else 1.0))
         + (_RAISING if figures.raises_limit else 0.0)
         + (_TOGETHER if figures.together else 0.0)
         + (_BUILDING if figures.to_build else 0.0)

@@ -109,6 +109,7 @@ class VariantSearch:
             on_gpu=candidate.strategy == "all on GPU",
             together=factor > 1,
             quantised_cache=flags.cache_type_k != "f16",
+            dense=not self.case.model.moe_layers,
         )
         return cost(figures, goal, pick)
 
