@@ -258,8 +258,9 @@ def _answers(settings: Settings) -> Diagnosis:
     """Whether a service listens where these settings say: none need run while this is asked."""
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
+    seconds = httpx.Timeout(_SECONDS)
     try:
-        with _own_client(url) as client:
+        with new_client(Origins([url]), timeout=seconds, max_bytes=1 << 20, max_seconds=_SECONDS) as client:
             parts = client.get(url).json()["parts"]
         missing = [part["name"] for part in parts if part["needed"] and part["state"] != "good"]
     except (httpx.HTTPError, Refused, ValueError, KeyError, TypeError):
@@ -268,7 +269,3 @@ def _answers(settings: Settings) -> Diagnosis:
         fix = "see the service's log for each of these"
         return Diagnosis("service", "bad", f"{url}: no {', no '.join(missing)}", fix)
     return Diagnosis("service", "good", f"{url} says that all parts answer")
-
-
-def _own_client(url: str) -> httpx.Client:
-    return new_client(Origins([url]), timeout=httpx.Timeout(_SECONDS), max_bytes=1 << 20, max_seconds=_SECONDS)

@@ -30,7 +30,6 @@ from service.settings import Settings
 from service.store.engines import PRIVATE_FILE
 from service.store.operations import removals
 from service.store.results import listed_results
-from service.store.results.listed_results import ListedResult
 from service.structs import made_from
 from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpFormat, DumpList
 from service.wire.results.results_table import COLUMNS, csv_head, csv_lines, table_rows
@@ -173,11 +172,10 @@ def _batches(engine: Engine, now: datetime) -> Iterator[list[DumpedResult]]:
     last = ""
     while several := listed_results.after_id(engine, last, _BATCH, now - OLD_ENOUGH):
         last = several[-1].result.id
-        yield [_dumped(one) for one in several]
-
-
-def _dumped(one: ListedResult) -> DumpedResult:
-    return made_from(DumpedResult, as_result(one), prediction=one.result.prediction, owner=one.owner)
+        yield [
+            made_from(DumpedResult, as_result(one), prediction=one.result.prediction, owner=one.owner)
+            for one in several
+        ]
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 
 from sqlalchemy import Connection
@@ -43,7 +44,8 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
     acts: dict[str, Callable[[Records, Act], Act]] = {
         "hide": partial(_set_state, state="hidden", reason=f"{OPERATOR}hid it: {reason}"),
         "show": partial(_set_state, state="shown", reason=f"{OPERATOR}looked at it: {reason}"),
-        "ban": _ban, "unban": _unban, "trust": _trust, "distrust": _distrust, "close": _close,
+        "trust": partial(_trust, since=now), "distrust": partial(_trust, since=None),
+        "ban": _ban, "unban": _unban, "close": _close,
         "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse, "settle": _settle,
     }  # fmt: skip
     return made_from(AuditEntry, acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
@@ -110,12 +112,8 @@ def _unban(context: Records, act: Act) -> Act:
     return done
 
 
-def _trust(context: Records, act: Act) -> Act:
-    return _change_account(context, act, lambda c, account_id: store.set_standing(c, account_id, trusted_at=act.at))
-
-
-def _distrust(context: Records, act: Act) -> Act:
-    return _change_account(context, act, lambda c, account_id: store.set_standing(c, account_id, trusted_at=None))
+def _trust(context: Records, act: Act, since: datetime | None) -> Act:
+    return _change_account(context, act, lambda c, account_id: store.set_standing(c, account_id, trusted_at=since))
 
 
 def _change_account(context: Records, act: Act, change: Callable[[Connection, str], None]) -> Act:
