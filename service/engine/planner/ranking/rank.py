@@ -110,23 +110,31 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         """What counts besides its speeds and its loss."""
         memory, limits = self.fitted.memory, self.problem.limits
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
-        there = sum(card.free for card in self.problem.rig.cards)
         return Weighed(
             usual=round(self.typical / max(self.seconds.expected, 1e-9), 4),
             ram_used=round(sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1), 4),
             raises_limit=self.raises_limit,
             to_build=self.to_build,
-            leaves_spare=self.candidate.strategy == "all on GPU" and sum(totals[:-1]) <= there * SPARE,
+            leaves_spare=self.share_of_cards <= SPARE,
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
         return cost(self._figures, goal, pick)
 
-    def choice(self, goal: Goal, shown: Contender | None = None) -> Choice:
-        """Return what decides whether it comes first. `shown`: with another micro-batch, whose memory counts."""
-        spends_spare = (shown or self).weighed.leaves_spare and reaches(self.speed, goal)
-        return Choice(self.cost(goal), self.loss, spends_spare)
+    def choice(self, goal: Goal, shown: Contender | None = None, memory: float = 1.0) -> Choice:
+        """Return what decides whether it comes first. `shown`: with another micro-batch, whose memory counts; `memory`:
+        times the memory that all cards have."""
+        spare = (shown or self).share_of_cards <= SPARE * memory
+        return Choice(self.cost(goal), self.loss, spare and reaches(self.speed, goal))
+
+    @cached_property
+    def share_of_cards(self) -> float:
+        """The share that it takes of the memory of all the machine's cards; infinite where something is in RAM."""
+        if self.candidate.strategy != "all on GPU":
+            return math.inf
+        used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
+        return used / max(sum(card.free for card in self.problem.rig.cards), 1)
 
     @cached_property
     def _figures(self) -> Figures:

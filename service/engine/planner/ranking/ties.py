@@ -56,13 +56,14 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     found = list(best.values())
     choices, at = [c.choice(goal) for c in found], found.index(own)
     one_dearer = first_by(_moved(choices, at, _NOISE), goal)
+    otherwise = {first_by([c.choice(goal, memory=by) for c in found], goal) for by in (1 - _LESS, 1 + _LESS)}
     as_good = [
         c
         for i, c in enumerate(found)
         if i != at
         and (
             abs(choices[i].cost - choices[at].cost) < _NOISE
-            or i in (one_dearer, first_by(_moved(choices, i, -_NOISE), goal))
+            or i in (one_dearer, first_by(_moved(choices, i, -_NOISE), goal), *otherwise)
         )
     ]
     less = _with_less_memory(own, contenders, goal)
