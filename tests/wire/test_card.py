@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from service.bots.advising import advice_answer
 from service.bots.answer import Code
 from service.engine.advice import Package
+from service.engine.engines import engine_spec
 from service.wire.advice.card import card_of, step_lines, step_words
 from service.wire.advice.text import render_markdown, render_text
 from service.wire.plain_text import quoted
@@ -73,6 +74,18 @@ def test_a_package_comes_before_building() -> None:
     assert card is not None
     assert card.steps[0].posix == "brew install llama.cpp"
     assert "git clone" in card.steps[0].powershell
+
+
+@pytest.mark.parametrize("backend", ["rocm", "sycl"])
+def test_windows_gets_the_archives_of_releases_where_nobody_else_packages_the_backend(backend: str) -> None:
+    first = advice().configs[0]
+    packages = engine_spec("llama.cpp").commands.packages(backend)
+    card = card_of(replace(advice(), configs=[replace(first, commands=replace(first.commands, packages=packages))]))
+    assert card is not None
+    get = card.steps[0]
+    assert "git clone" in get.posix
+    assert f"-bin-win-{backend}" in get.powershell
+    assert all(line.startswith("# ") for line in step_lines(get, "powershell", 100)), "to read, whole on each line"
 
 
 def test_commands_on_several_lines_stay_several_when_folded() -> None:

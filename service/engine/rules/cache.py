@@ -66,7 +66,7 @@ def cache_in_ram(case: Case) -> Iterator[Found]:
     pp, tg = case.gain(run=case.run_of(fixed))
     if max(pp, tg) >= WORTH_SAYING:
         message = "-nkvo keeps the cache in RAM although it fits on the GPUs"
-        yield Found(f"{message}: without it TG would be {tg:.1f} times as fast, PP {pp:.1f} times", pp=pp, tg=tg)
+        yield Found(f"{message}: without it TG would be {tg:.2f} times as fast, PP {pp:.2f} times", pp=pp, tg=tg)
 
 
 def _heads(case: Case) -> Iterator[tuple[str, str, int]]:

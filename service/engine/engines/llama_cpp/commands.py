@@ -24,12 +24,28 @@ _INSTALL = "llama.cpp docs/install.md"
 _BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)
 _WINGET = Package("powershell", "winget, with Vulkan", "winget install llama.cpp", _INSTALL)
 _CONDA = "conda install -c conda-forge llama-cpp"
+_RELEASES = "llama.cpp .github/workflows/release.yml (0c1e57098)"
+
+
+def _release(name: str, archive: str, also: str = "") -> Package:
+    """Return an archive of the project's releases for Windows: a file to unpack, for its tag is not known here."""
+    lines = f"# {archive} of https://github.com/ggml-org/llama.cpp/releases:\n# unpack it into a folder on PATH{also}"
+    return Package("powershell", name, lines, _RELEASES)
+
+
+# Not for Linux, where what is in the archives needs the same version of ROCm or oneAPI as it was built with.
+_ROCM_ZIP = _release(
+    "its releases, with ROCm", "llama-*-bin-win-rocm-10.0-x64.zip", ", where rocBLAS of AMD's ROCm 10.0 has to be too"
+)
+_SYCL_ZIP = _release("its releases, with SYCL", "llama-*-bin-win-sycl-x64.zip")
 _PACKAGES: dict[str, tuple[Package, ...]] = {
     "cuda": (
         Package("posix", "conda-forge, with CUDA", _CONDA, _INSTALL),
         Package("powershell", "conda-forge, with CUDA", _CONDA, _INSTALL),
     ),
     "vulkan": (Package("posix", "conda-forge, with Vulkan", _CONDA, _INSTALL), _WINGET),
+    "rocm": (_ROCM_ZIP,),
+    "sycl": (_SYCL_ZIP,),
     "metal": (_BREW,),
     "cpu": (_BREW, _WINGET),
 }
@@ -87,7 +103,7 @@ class LlamaCommands(EngineCommands):
         return ["-ot", ("," if tool == "server" else self.bench_rule_separator).join(rules)] if rules else []
 
     def packages(self, backend: str) -> tuple[Package, ...]:
-        """Return what llama.cpp's docs/install.md lists (1993ed50f) and has kernels for these cards."""
+        """Return what llama.cpp's docs/install.md lists (1993ed50f), and its releases, for these cards."""
         return _PACKAGES.get(backend, ())
 
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
