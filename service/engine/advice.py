@@ -266,15 +266,16 @@ class Weighed(msgspec.Struct, frozen=True):
 
     `usual`: times the goal's seconds that requests with usual prompts take. `ram_used`: the share of the RAM that a
     model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
-    `to_build`: on Windows, of an engine that nobody packages. `leaves_spare`: all of it is on GPUs, and a fifth of the
-    memory of all cards is left.
+    `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
+    leaves; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share. `is_mixture`: it has experts.
     """
 
     usual: float = 1.0
     ram_used: float = 0.0
     raises_limit: bool = False
     to_build: bool = False
-    leaves_spare: bool = False
+    cards_left: float = 0.0
+    is_mixture: bool = True
 
 
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):

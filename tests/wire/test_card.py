@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from service.bots.advising import advice_answer
 from service.bots.answer import Code
-from service.engine.advice import Package
+from service.engine.advice import Package, Weighed
 from service.engine.engines import engine_spec
 from service.wire.advice.card import card_of, step_lines, step_words
 from service.wire.advice.text import render_markdown, render_text
@@ -74,6 +74,17 @@ def test_a_package_comes_before_building() -> None:
     assert card is not None
     assert card.steps[0].posix == "brew install llama.cpp"
     assert "git clone" in card.steps[0].powershell
+
+
+def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None:
+    first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0), weighed=Weighed(ram_used=0.8))
+    better = replace(first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0))
+    full = replace(better, weighed=Weighed(ram_used=0.9, raises_limit=True))
+    whys = [card_of(replace(advice(), configs=[first, one])) for one in (better, full)]
+    same, filling = (card.why for card in whys if card is not None)
+    assert "BETTER would be closer to 16 bits" in same
+    assert "RAM that a model may take" not in same
+    assert "and it fills 90 % of the RAM that a model may take, and the GPU's limit has to be raised for it" in filling
 
 
 @pytest.mark.parametrize("backend", ["rocm", "sycl"])

@@ -16,6 +16,7 @@ from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
+_MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # of the RAM that a model may take
 _FACTS = 2
 # After a build: its programs are found before others of that name, and the next step starts where this one did.
 _FOUND = {
@@ -93,16 +94,29 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
             f"but its perplexity is {_loss(one):.1f} % above 16 bits instead of {_loss(first):.1f} %"
         )
     if better:
-        one = min(better, key=_seconds)
+        one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
         parts.append(
             f"{one.variant} would be closer to 16 bits ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
-            f"but a request takes {longer(_seconds(one) / _seconds(first))}"
+            f"but a request takes {longer(_seconds(one) / _seconds(first))}{_fuller(one, first)}"
         )
     if not faster and others:
         parts.insert(0, "nothing as close to 16 bits is clearly faster")
     if not better and first.pick and first.pick.next_better:
         parts.append(first.pick.next_better)
     return "; ".join(parts) or "it is the only config that fits"
+
+
+def _fuller(config: AdvisedConfig, first: AdvisedConfig) -> str:
+    """What counts against a config besides its time: RAM that is nearly full, a limit to raise, an engine to build."""
+    one, other = config.weighed, first.weighed
+    said = []
+    if one.ram_used > max(other.ram_used + _MUCH_FULLER, _NEARLY_FULL):
+        said.append(f"it fills {100 * one.ram_used:.0f} % of the RAM that a model may take")
+    if one.raises_limit and not other.raises_limit:
+        said.append("the GPU's limit has to be raised for it")
+    if one.to_build and not other.to_build:
+        said.append("its engine has to be built")
+    return "".join(f", and {words}" for words in said)
 
 
 def _tg(config: AdvisedConfig) -> float:

@@ -209,9 +209,19 @@ def test_memory_that_is_left_over_is_spent_on_quality_where_that_costs_next_to_n
     assert (first(roomy).variant, first(tight).variant) == ("q5_k_m", "iq4_xs")
 
 
-def test_a_card_that_is_idle_is_memory_that_is_left_over() -> None:
-    mixes = ("iq4_xs", "q4_k_m")
-    one, two = (
-        ask("Qwen3.5-27B", *mixes, hardware=parse_hardware(f"{n}Tesla P40, 64GB DDR4-2400")) for n in ("", "2x ")
-    )
-    assert (first(one).variant, first(two).variant) == ("iq4_xs", "q4_k_m")
+def test_a_card_that_would_be_idle_is_spent_on_quality() -> None:
+    """Who has two RTX 3090 runs this model as Q8_0 on both (ik_llama.cpp pull 1698), not in four bits on one."""
+
+    def best(machine: str) -> str:
+        body = ask("Qwen3.5-27B", "iq4_xs", "q4_k_m", "q6_k", "q8_0", hardware=parse_hardware(machine))
+        return first(body).variant
+
+    assert best("RTX 3090, Threadripper PRO 3945WX, 128GB DDR4-3200 x8") in ("iq4_xs", "q4_k_m")
+    assert best("2x RTX 3090, Threadripper PRO 3945WX, 128GB DDR4-3200 x8") == "q8_0"
+    assert best("2x Tesla P40, 64GB DDR4-2400") == "q6_k"
+
+
+def test_what_a_model_leaves_of_a_shared_memory_does_not_lie_idle() -> None:
+    body = ask("Qwen3.5-27B", "q4_k_m", "q8_0", hardware=parse_hardware("Ryzen AI Max+ 395, 128GB"))
+    assert first(body).variant == "q4_k_m"
+    assert first(body).weighed.cards_left == 0.2

@@ -197,10 +197,10 @@ def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> Advised
 
 
 def _doubt(config: AdvisedConfig, exact: set[str]) -> float:
-    """By what the predicted times of cards that work together count: as of a mixture, for a config does not say."""
+    """By what the predicted times of cards that work together count."""
     if config.id in exact or config.is_mine:
         return 1.0
-    return together_factor(config.flags, is_mixture=True)
+    return together_factor(config.flags, is_mixture=config.weighed.is_mixture)
 
 
 def _choice(config: AdvisedConfig, goal: Goal, doubt: float) -> Choice:
@@ -218,8 +218,9 @@ def _choice(config: AdvisedConfig, goal: Goal, doubt: float) -> Choice:
         together=doubt > 1,
         quantised_cache=config.flags.cache_type_k != "f16",
         to_build=weighed.to_build,
+        dense=not weighed.is_mixture,
     )
-    return Choice(cost(figures, goal), loss, weighed.leaves_spare and _fast_enough(config, goal))
+    return Choice(cost(figures, goal), loss, weighed.cards_left, _fast_enough(config, goal))
 
 
 def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:

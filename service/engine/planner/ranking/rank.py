@@ -30,7 +30,7 @@ _WORTH_SHOWING = 0.99  # a second config of one variant and engine must save 1 %
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
 _AS_CHEAP = 0.02  # of cost: less than that, a quantised cache may cost more than it saves and is still shown
-SPARE, SPARE_WORTH = 0.8, 0.06  # of the memory of all cards; of cost, some 6 % of the time
+SPARE, SPARE_WORTH = 0.2, 0.06  # of the memory of all cards; of cost, some 6 % of the time
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -115,7 +115,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             ram_used=round(sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1), 4),
             raises_limit=self.raises_limit,
             to_build=self.to_build,
-            leaves_spare=self.share_of_cards <= SPARE,
+            cards_left=round(self.cards_left(), 4),
+            is_mixture=bool(self.problem.model.moe_layers),
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
@@ -125,16 +126,18 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     def choice(self, goal: Goal, shown: Contender | None = None, memory: float = 1.0) -> Choice:
         """Return what decides whether it comes first. `shown`: with another micro-batch, whose memory counts; `memory`:
         times the memory that all cards have."""
-        spare = (shown or self).share_of_cards <= SPARE * memory
-        return Choice(self.cost(goal), self.loss, spare and reaches(self.speed, goal))
+        return Choice(self.cost(goal), self.loss, (shown or self).cards_left(memory), reaches(self.speed, goal))
 
-    @cached_property
-    def share_of_cards(self) -> float:
-        """The share that it takes of the memory of all the machine's cards; infinite where something is in RAM."""
+    def cards_left(self, memory: float = 1.0) -> float:
+        """Return the share of all cards' memory (times `memory`) that it leaves; 0 with weights in RAM.
+
+        Of a memory that GPU and CPU share a fifth counts at most: what a model leaves there does not lie idle.
+        """
         if self.candidate.strategy != "all on GPU":
-            return math.inf
+            return 0.0
         used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
-        return used / max(sum(card.free for card in self.problem.rig.cards), 1)
+        left = 1 - used / max(sum(card.free for card in self.problem.rig.cards) * memory, 1)
+        return min(left, SPARE) if self.problem.limits.shared else max(0.0, left)
 
     @cached_property
     def _figures(self) -> Figures:
@@ -156,12 +159,13 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
 
 class Choice(NamedTuple):
-    """What decides which of several comes first. `spends_spare`: it reaches the minima, and turns memory that would be
-    left into quality."""
+    """What decides which of several comes first: its cost, what it loses, the share of all cards' memory that it leaves
+    (0 with weights in RAM), and whether it reaches the goal's minima."""
 
     cost: float
     loss: float
-    spends_spare: bool
+    left: float
+    reaches: bool
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:
@@ -287,9 +291,15 @@ def first_by(choices: Sequence[Choice], goal: Goal) -> int:
     """Return the index of what comes first: the cheapest, or the one of least loss that costs hardly more and uses
     memory that nobody else does. That is not what is asked for where all that counts is time."""
     best = min(range(len(choices)), key=lambda i: choices[i].cost)
-    limit = choices[best].cost + (SPARE_WORTH if goal.preset != "fastest" else 0.0)
-    spending = [i for i, one in enumerate(choices) if one.spends_spare and one.cost < limit]
+    limit = choices[best].cost + (spare_worth(choices[best].left) if goal.preset != "fastest" else 0.0)
+    spending = [i for i, one in enumerate(choices) if one.left >= SPARE and one.reaches and one.cost < limit]
     return min({best, *spending}, key=lambda i: (choices[i].loss, choices[i].cost, i))
+
+
+def spare_worth(left: float) -> float:
+    """Return how much more what spends memory of the cards on quality may cost than the cheapest, which leaves this
+    share of it: the more of it would lie idle, a whole card perhaps, the more."""
+    return SPARE_WORTH * max(1.0, left / SPARE)
 
 
 def _by_batch(contenders: Sequence[Contender], goal: Goal) -> list[list[Contender]]:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 
 from service.engine.advice import Pick
 from service.engine.goal import Goal
-from service.engine.planner.ranking.rank import DAMAGED, MAX_CONFIGS, SPARE, SPARE_WORTH, Line, Ranked, lines, rank
+from service.engine.planner.ranking.rank import (
+    DAMAGED,
+    MAX_CONFIGS,
+    SPARE,
+    SPARE_WORTH,
+    Line,
+    Ranked,
+    lines,
+    rank,
+    spare_worth,
+)
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
@@ -71,20 +81,22 @@ def _place_the_best(searches: Sequence[VariantSearch], goal: Goal, pick: Pick | 
 
     What leaves memory of the cards spare may cost as much more as `rank` allows for it.
     """
-    best = float("inf")
+    best, spare = float("inf"), SPARE_WORTH
     for least, variant in sorted(((v.least_cost(goal, pick), v) for v in searches), key=lambda pair: pair[0]):
-        if least >= best + SPARE_WORTH:
+        if least >= best + spare:
             return
-        limit = best + (SPARE_WORTH if pick is None and _leaves_spare(variant) else 0.0)
+        limit = best + (spare if pick is None and _leaves_spare(variant) else 0.0)
         if variant.least_cost(goal, pick) >= limit:  # by what was learned since of buffers
             continue
         variant.place_first()
-        best = min([best, *(c.cost(goal, pick) for c in variant.contenders)])
+        for contender in variant.contenders:
+            if (found := contender.cost(goal, pick)) < best:
+                best, spare = found, spare_worth(contender.cards_left())
 
 
 def _leaves_spare(variant: VariantSearch) -> bool:
     """Whether its weights fill so little of the cards that `rank` may prefer it for its quality."""
-    return variant.case.model.n_bytes <= SPARE * sum(card.free for card in variant.case.rig.cards)
+    return variant.case.model.n_bytes <= (1 - SPARE) * sum(card.free for card in variant.case.rig.cards)
 
 
 def _ranked(searches: Sequence[VariantSearch], goal: Goal) -> Ranked:
