@@ -24,7 +24,7 @@ _PLAIN_YAML = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
     """A model to serve. `name`: what clients call it. `server`, `docker`, `systemd`: its commands, as an advice has
-    them (the latter two may be empty). `remarks`: lines that become comments above it.
+    them (the latter two are empty on a Mac). `remarks`: lines that become comments above it.
     """
 
     name: str
@@ -49,6 +49,8 @@ def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[S
     if len(models) != 1:
         raise InvalidFlags(f"a file for {form} holds one model, not {len(models)}", field="as", choices=_SEVERAL)
     one = models[0]
+    if form in ("compose", "systemd") and not (one.docker if form == "compose" else one.systemd):
+        raise InvalidFlags(_NOT_ON_A_MAC, field="as", choices=_SEVERAL)
     if form == "env":
         return "\n".join(_environment(one)) + "\n"
     if form == "systemd":
@@ -57,6 +59,7 @@ def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[S
 
 
 _SEVERAL = ("llama-swap", "preset")
+_NOT_ON_A_MAC = "macOS has no systemd, and gives a container no GPU: take llama-swap or preset"
 
 
 def launch_of(line: str) -> Launch:

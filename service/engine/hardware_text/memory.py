@@ -98,7 +98,8 @@ class Memory:
         if self.sizes and self.sizes[-1].role == "bare":
             self.sizes[-1].role = "ram"
         if m.hit[2]:
-            if "-" not in m.text and not lex.RATE.fullmatch(m.hit[2]) and gpu_rows(m.hit[2]):
+            is_rate = "-" in m.text or m.text[-1:].isalpha() or lex.RATE.fullmatch(m.hit[2])
+            if not is_rate and gpu_rows(m.hit[2]):
                 raise unreadable(m.text, f"`{m.hit[2]}` is a GPU: write a comma before it")
             self.rate(m.hit[2])
 

@@ -182,6 +182,13 @@ def test_shorthand_says_all_that_the_description_says(machine: Hardware) -> None
     assert canonical(read) == canonical(machine)
 
 
+def test_a_unit_makes_a_rate_and_the_x_of_lpddr_is_no_count() -> None:
+    assert parse_hardware("no GPU, 64GB DDR4 5700 MT/s").ram == Ram(total_gb=64, type="DDR4", mts=5700)
+    assert parse_hardware("no GPU, 64GB LPDDR5X 8 channels").ram == Ram(total_gb=64, type="LPDDR5X", channels=8)
+    with pytest.raises(InvalidHardware, match="5090"):
+        parse_hardware("64GB DDR5 5090")
+
+
 @given(machines)
 def test_the_canonical_form_is_one_and_so_is_its_hash(machine: Hardware) -> None:
     once = canonical(machine)

@@ -72,13 +72,14 @@ def commands(
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
+    mac = backend == "metal"  # which has no systemd, and gives a container no GPU
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
         bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),
-        docker=docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
-        systemd=systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
+        docker="" if mac else docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
+        systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
         packages=() if stated else engine_spec(engine).commands.packages(backend),
         build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
         oldest_build=oldest,
