@@ -21,11 +21,14 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
     """
     if not _is_a_line(command, case):
         return None
-    after, wrong = case, _wrong(case)
+    after, wrong = case, None
     for finding in found:
         changed = _changed(after, finding)
-        now = wrong if changed is None else _wrong(changed)
-        if changed is not None and _is_less(now, wrong) and _fits_as(changed, after):
+        if changed is None:
+            continue
+        wrong = wrong or _wrong(after)
+        now = _wrong(changed)
+        if _is_less(now, wrong) and _fits_as(changed, after):
             after, wrong = changed, now
     return after.parsed.words.line if after is not case or case.parsed.repaired else None
 

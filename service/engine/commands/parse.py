@@ -12,8 +12,7 @@ from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
-from service.engine.commands.repairs import repairs
-from service.engine.commands.shell import split_commands
+from service.engine.commands.shell import PRINTED_DASHES, repairs, split_commands
 from service.engine.commands.tables import environment_options, known_options, option_named
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
@@ -27,7 +26,7 @@ SERVER_PROGRAMS = (
 )  # fmt: skip
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
 
-_PRINTED_DASH = re.compile(r"[–—−]{1,2}([A-Za-z][\w-]*(?:=.*)?)", re.S)
+_PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _UNSET = re.compile(r"\$\{?[A-Za-z_]\w*\}?|%[A-Za-z_]\w*%")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])

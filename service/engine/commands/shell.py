@@ -84,6 +84,14 @@ _NEXT_OPTION = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*(?=\s)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
 _PRINTED_QUOTES = (("“”„‟", '"'), ("‘’‚‛", "'"))
+PRINTED_DASHES = "–—−"
+# What bash reads otherwise than it is read here.
+_REMARK = re.compile(r"\\[ \t]+#[^\n]*|\\[ \t]*\r?\n[ \t]*#[^\n]*")
+_BLANKS = re.compile(r"\\[ \t]+(?=\r?\n[ \t]*-)")
+_ENDED = re.compile(r"[^\s\\`^(][ \t]*\r?\n[ \t]*(--?[A-Za-z][\w-]*)")
+_DASH = re.compile(rf"(?<!\S)[{PRINTED_DASHES}]{{1,2}}[A-Za-z][\w-]*")
+_QUOTE = re.compile(rf"(?<=[\s=])[{_PRINTED_QUOTES[0][0]}{_PRINTED_QUOTES[1][0]}]\S{{0,40}}")
+_SHOWN = 60
 # Words that begin a line of a script which is a command of its own: no backslash is missing behind it.
 _VERBS = frozenset(
     ("export", "unset", "set", "cd", "pushd", "source", ".", "echo", "printf", "ulimit", "module", "conda", "sleep")
@@ -296,6 +304,27 @@ def _typed_quotes(text: str) -> str:
         if printed[0] in text or typed == '"':
             text = re.sub(f"[{printed}]", typed, text)
     return text
+
+
+def repairs(text: str) -> tuple[str, ...]:
+    """Return what bash would read otherwise in `text` than it is meant and read here; nothing where it reads the same.
+
+    Somebody who pastes the text into a terminal runs another command: one that ends early, with options that no
+    program knows, and so on.
+    """
+    said = []
+    if remark := _REMARK.search(text):
+        shown = " ".join(remark[0].strip("\\ \t\r\n").split())[:_SHOWN]
+        said.append(f"bash ends the command at the remark `{shown}`: take it out, with its line")
+    elif _BLANKS.search(text):
+        said.append("blanks stand behind a backslash, and bash ends the command there: take them out")
+    elif (ended := _ENDED.search(text)) and "(" not in text[: ended.start()]:
+        said.append(f"bash ends the command before the line of {ended[1]}: the line above it needs a backslash")
+    if dash := _DASH.search(text):
+        said.append(f"`{dash[0][:_SHOWN]}` has the dash of a printed page, with which no option begins: type it")
+    if quote := _QUOTE.search(text):
+        said.append(f"`{quote[0][:_SHOWN]}` has the quote of a printed page, which bash takes for a letter: type it")
+    return tuple(said)
 
 
 def _without_redirections(words: list[str]) -> list[str]:
