@@ -30,9 +30,7 @@ from service.engine.planner.explaining.commands import Files
 from tests.models import build
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
-QUESTIONS, OWN_QUESTIONS = _DATA / "judgment.jsonl", _DATA / "judgment_own.jsonl"
-STRANGERS, THREADS = _DATA / "judgment_stranger.jsonl", _DATA / "judgment_thread.jsonl"
-SETTLED, LATER = _DATA / "judgment_settled.jsonl", _DATA / "judgment_later.jsonl"
+QUESTIONS = _DATA / "judgment.jsonl"
 _UNSLOTH = {
     "UD-IQ1_S": "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
     "UD-IQ2_XXS": "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
@@ -107,6 +105,9 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "unsloth/Qwen3.5-35B-A3B-GGUF": ("Qwen3.5-35B-A3B", _UNSLOTH),
     "unsloth/Qwen3.5-397B-A17B-GGUF": ("Qwen3.5-397B-A17B", _UNSLOTH),
     "unsloth/gemma-4-26B-A4B-it-GGUF": ("Gemma-4-26B-A4B", _UNSLOTH),
+    "unsloth/gemma-4-31B-it-GGUF": ("Gemma-4-31B", _DENSE),
+    "unsloth/gemma-4-E4B-it-GGUF": ("Gemma-4-E4B", _DENSE),
+    "unsloth/GLM-4.7-GGUF": ("GLM-4.7", _UNSLOTH),
     "unsloth/GLM-5-GGUF": ("GLM-5", _UNSLOTH),
     "unsloth/GLM-5.3-Flash-GGUF": ("GLM-5.3-Flash", _UNSLOTH),
     "unsloth/GLM-4.7-Flash-GGUF": ("GLM-4.7-Flash", _UNSLOTH),
@@ -152,6 +153,7 @@ def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
         "gpu_min_gib": lambda v: sum(d.total_mib for d in gpus) / 1024 >= v,
         "gpu_free_min_gib": lambda v: min(d.free_mib for d in gpus) / 1024 >= v,
         "min_tg": lambda v: first.speed[-1].tg_tps >= v,
+        "device": lambda v: all(d.device.startswith(v) for d in gpus),
         "no_ot": lambda v: "-ot " not in first.commands.server,
         "hasnt": lambda v: not any(flag in first.commands.server for flag in v),
         "listed": lambda v: set(v) <= {c.variant for c in configs},
@@ -184,11 +186,13 @@ def words_of(text: str) -> int:
 def main() -> None:
     """Print a row for each question."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", help="ids of questions")
+    parser.add_argument("--only", nargs="+", help="ids of questions")
     only = parser.parse_args().only
     print(stamp())
-    paths = (QUESTIONS, OWN_QUESTIONS, STRANGERS, THREADS, SETTLED, LATER)
+    paths = (QUESTIONS, *sorted(_DATA.glob("judgment_*.jsonl")))
     questions = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    if unknown := set(only or ()) - {question["id"] for question in questions}:
+        parser.error(f"no such questions: {', '.join(sorted(unknown))}")
     good = total = 0
     picks: dict[str, list[Worth]] = defaultdict(list)
     for question in questions:
