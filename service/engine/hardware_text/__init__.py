@@ -25,10 +25,10 @@ from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lspci
-from service.engine.hardware_text.system_profiler import read_system_profiler
+from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
 from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
-from service.engine.hardware_text.windows_reports import read_dxdiag, read_msinfo
+from service.engine.hardware_text.windows_reports import read_dxdiag, read_hwinfo, read_msinfo, read_systeminfo
 
 __all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand", "tools_in"]
 
@@ -46,6 +46,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_ollama,
     read_loading,
     read_system_profiler,
+    read_sysctl,
     read_cim,
     read_free,  # before lscpu, whose lines its own are like
     read_lscpu,
@@ -54,6 +55,8 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_dmidecode,
     read_dxdiag,
     read_msinfo,
+    read_systeminfo,
+    read_hwinfo,
     read_task_manager,
     read_vulkaninfo,
     read_lspci,

@@ -6,12 +6,17 @@ import re
 from collections.abc import Sequence
 
 from service.engine.catalogue.names import gpu_key
+from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
+_LOGGED = r"\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"  # what a server's log has before each line
 _DEVICE = re.compile(
-    r"^\s*(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{0,2})\s?:\s+(.{1,120}?)\s+"
+    rf"^\s*(?:{_LOGGED})?(?:- )?(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{{0,2}})\s?:\s+(.{{1,120}}?)\s+"
     r"\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
 )
+# Where llama-server starts, it lists the processor as well, with the machine's RAM.
+_HOST = re.compile(rf"^\s*(?:{_LOGGED})?- CPU\s+:\s+(.{{3,120}}?)\s+\((\d{{1,8}}) MiB, (\d{{1,8}}) MiB free\)\s*$")
+_LOG = re.compile(rf"^\s*{_LOGGED}.{{0,300}}$")
 _OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} MiB, \d{1,8} MiB free\)\s*$")
 _TITLE = re.compile(r"^\s*Available devices:\s*$", re.I)
 # `Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes`, and of late `, VRAM: 24135 MiB`.
@@ -46,8 +51,16 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
         )
         for n, m in enumerate(found.values())
     )
-    around = {i for i, line in enumerate(lines) if _TITLE.match(line) or _OTHER_DEVICE.match(line) or _is_start(line)}
-    return Claim(Found(tool="llama-server --list-devices", seen=seen), frozenset(found) | around)
+    hosts = {i: m for i, line in enumerate(lines) if (m := _HOST.match(line))}
+    around = {i for i, x in enumerate(lines) if any(p.match(x) for p in (_TITLE, _OTHER_DEVICE, _LOG)) or _is_start(x)}
+    host = next(iter(hosts.values()), None)
+    stated = Found(
+        tool="llama-server --list-devices",
+        seen=seen,
+        cpu=Cpu(model=host[1]) if host else None,
+        ram=Ram(total_gb=round(int(host[2]) / 1024, 2)) if host else None,
+    )
+    return Claim(stated, frozenset(found) | frozenset(hosts) | around)
 
 
 def read_cuda_init(lines: Sequence[str]) -> Claim | None:

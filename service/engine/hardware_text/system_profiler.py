@@ -1,4 +1,4 @@
-"""macOS: system_profiler SPHardwareDataType SPDisplaysDataType."""
+"""macOS: system_profiler SPHardwareDataType SPDisplaysDataType, and sysctl."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ _OURS = ("Chip", "Processor Name", "Chipset Model", "Model Identifier", "Model N
 _CORES = re.compile(r"^(\d{1,3})\b")
 _SIZE = re.compile(r"^(\d{1,5}(?:\.\d)?) (GB|MB|TB)$")
 _TO_GB = {"MB": 1 / 1024, "GB": 1.0, "TB": 1024.0}
+_SYSCTL = re.compile(r"^\s*(?:machdep\.cpu\.|hw\.|sysctl |\$ sysctl ).{0,200}$")
+_CHIP = re.compile(r"^\s*(?:machdep\.cpu\.brand_string: )?(Apple M\d(?: Pro| Max| Ultra)?)\s*$")
+_BYTES = re.compile(r"^\s*(?:hw\.memsize: )?(\d{10,13})\s*$")
+
+
+def read_sysctl(lines: Sequence[str]) -> Claim | None:
+    """Return chip and memory of `sysctl machdep.cpu.brand_string hw.memsize`, with the names or without (`-n`)."""
+    chips = {i: m[1] for i, line in enumerate(lines) if (m := _CHIP.match(line))}
+    sizes = {i: int(m[1]) for i, line in enumerate(lines) if (m := _BYTES.match(line))}
+    if len(set(chips.values())) != 1 or len(set(sizes.values())) != 1:
+        return None
+    chip, size = next(iter(chips.values())), next(iter(sizes.values()))
+    found = Found(
+        tool="sysctl", gpus=(Gpu(name=chip),), cpu=Cpu(model=chip), ram=Ram(total_gb=size / 2**30), os="macos"
+    )
+    return Claim(found, frozenset((*chips, *sizes, *(i for i, line in enumerate(lines) if _SYSCTL.match(line)))))
 
 
 def read_system_profiler(lines: Sequence[str]) -> Claim | None:

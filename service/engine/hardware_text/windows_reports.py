@@ -1,4 +1,4 @@
-"""Windows: the reports of dxdiag and of msinfo32.
+"""Windows: the reports of dxdiag, msinfo32, systeminfo and HWiNFO.
 
 dxdiag lists a card once for each monitor on it, so cards of one name are taken as one. msinfo32's `Adapter RAM` is
 32 bits wide: no size is taken from it.
@@ -24,6 +24,59 @@ _LEAST_MIB = 1_024  # less dedicated memory has only what draws the desktop
 _ITEM = re.compile(r"^\s*([A-Z][A-Za-z ()/.-]{2,60}?)(?:\t+| {2,}|(?<=Processor) )\s*(\S.{0,300})$")
 _CORES = re.compile(r"(.{3,160}?), \d{3,5} Mhz, (\d{1,4}) Core\(s\).{0,60}", re.I)
 _INSTALLED = re.compile(r"(\d{1,5})(?:[.,](\d{1,2}))? (GB|TB)")
+_TOTAL = re.compile(r"\s*Total Physical Memory:\s+([\d., \u202f]{3,12}) MB\s*")
+_SYSTEMINFO = re.compile(
+    r"\s*(?:(?:Host Name|OS [A-Z]\w+(?: Type)?|Registered \w+|Product ID|Original Install Date|System \w+(?: Time)?"
+    r"|Processor\(s\)|BIOS Version|Windows Directory|(?:Input|System) Locale|Time Zone"
+    r"|(?:Total|Available) Physical Memory|Virtual Memory: [A-Z]\w+(?: \w+)?|Page File Location\(s\)"
+    r"|Domain|Logon Server|Hotfix\(s\)|Network Card\(s\)"
+    r"|Hyper-V Requirements|Virtualization-based security):(?:\s.{0,300})?|\s{20}\s*\S.{0,300})"
+)
+_HWINFO = re.compile(
+    r"\s*(CPU Brand Name|Number Of Processor Cores|Total Memory Size|Video Chipset|Video Memory"
+    r"|Number Of Processor Packages \(Physical\)):\s+(\S.{0,200})"
+)
+_GBYTES = re.compile(r"(\d{1,5}) GBytes")
+
+
+def read_systeminfo(lines: Sequence[str]) -> Claim | None:
+    """Return the RAM of `systeminfo`; it names neither the processor's model nor cards."""
+    totals = [m for line in lines if (m := _TOTAL.fullmatch(line))]
+    if not totals:
+        return None
+    ram = Ram(total_gb=round(int(re.sub(r"\D", "", totals[0][1])) / 1024, 2))
+    taken = frozenset(i for i, line in enumerate(lines) if _SYSTEMINFO.fullmatch(line))
+    return Claim(Found(tool="systeminfo", ram=ram, os="windows"), taken)
+
+
+def read_hwinfo(lines: Sequence[str]) -> Claim | None:
+    """Return cards, CPU and RAM of HWiNFO's text report: all lines from its first of ours to its last are its own."""
+    items = [(i, m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _HWINFO.fullmatch(line))]
+    values = {key: value for _, key, value in reversed(items)}
+    if not {"CPU Brand Name", "Total Memory Size"} <= values.keys():
+        return None
+    cards: list[SeenGpu] = []
+    for _, key, value in items:
+        if key == "Video Chipset":
+            cards.append(SeenGpu(name=value))
+        elif key == "Video Memory" and cards and (size := _GBYTES.match(value)):
+            cards[-1] = SeenGpu(name=cards[-1].name, total_mib=float(size[1]) * 1024)
+    sockets = values.get("Number Of Processor Packages (Physical)", "")
+    cores = values.get("Number Of Processor Cores", "")
+    size = _GBYTES.match(values["Total Memory Size"])
+    found = Found(
+        tool="HWiNFO",
+        seen=tuple(card for card in cards if not is_integrated(card.name)),
+        cpu=Cpu(
+            model=values["CPU Brand Name"],
+            sockets=int(sockets) if sockets.isdecimal() else None,
+            physical_cores=int(cores) if cores.isdecimal() else None,
+        ),
+        ram=Ram(total_gb=float(size[1])) if size else None,
+        os="windows",
+    )
+    heads = [i for i, line in enumerate(lines) if line.strip() == "[Current Computer]" or "HWiNFO" in line]
+    return Claim(found, frozenset(range(min([*heads, items[0][0]]), items[-1][0] + 1)))
 
 
 def read_dxdiag(lines: Sequence[str]) -> Claim | None:
