@@ -9,8 +9,11 @@ SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
-    "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "张": " ", "块": " ", "个": " ", "条": " ", "颗": " ",
-    "至强": " Xeon ",    "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ", "加": " + ", "英伟达": " NVIDIA ",
+    "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "枚の": "x ", "枚": "x ", "장": "x ",
+    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
+    "颗": " ",
+    "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
+    "加": " + ", "英伟达": " NVIDIA ",
     "メモリ": " RAM ", "메모리": " RAM ", "램": " RAM ", "ОЗУ": " RAM ", "ГБ": "GB", "Гб": "GB", "гб": "GB",
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
@@ -54,7 +57,7 @@ FILLER = re.compile(
 
 _UNIT = r"(?:gib|gb|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
-    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
+    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?!ocket)|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
     _I,
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
@@ -77,7 +80,7 @@ ROLE_BEFORE = re.compile(
     r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
 )
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
-ROLE_PER_CPU = re.compile(r"^[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s(?:cpu|socket|processor|node)\b", _I)
+ROLE_PER_CPU = re.compile(r"^(?:[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s|\s?/\s?)(?:cpu|socket|processor|node)\b", _I)
 ROLE_TOTAL = re.compile(
     r"\b(?:total|combined|altogether|overall|together|sum|pool(?:ed)?)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
     r"[^,;\n]{0,12}$",
@@ -88,7 +91,7 @@ _GB = r"(?:gib|gb|go|gigas?|gigs?|g)\b(?!/s)"
 # Between a size and the card that has it.
 _SOLD_BY = (
     r"(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|gainward|inno3d|kfa2|galax|manli|colorful|xfx|sapphire|powercolor|asrock|sparkle|maxsun|gunnir"
-    r"|nvidia|amd|used|modded|refurbished|second-?hand)\s+)*"
+    r"|nvidia|amd|used|modded|refurbished|second-?hand|gebrauchte[nrs]?|usadas?|usate|б/у)\s+)*"
 )
 SOLD_BY = re.compile(_SOLD_BY, _I)
 AT_CARD = re.compile(
@@ -97,7 +100,8 @@ AT_CARD = re.compile(
 )
 MODULES = re.compile(
     rf"\(?(\d{{1,3}})\s?[x*]\s?(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_GB}\)?"
-    rf"|(\d{{1,3}})\s?x?\s?(?:sticks?|dimms?|modules?)\s(?:of\s)?(\d{{1,4}})\s?{_GB}|\((\d{{1,2}})\s?[x*]\s?(\d{{1,3}})\)",
+    rf"|(\d{{1,3}})\s?x?\s?(?:sticks?|dimms?|modules?)\s(?:of\s)?(\d{{1,4}})\s?{_GB}|\((\d{{1,2}})\s?[x*]\s?(\d{{1,3}})\)"
+    r"|(?<![\w.])(\d{1,2})\s?[x*]\s?(24|32|48|64|96|128)(?![\w%]|[./-]\w|\s?(?:-?cores?|gpus?|cards?|threads?|bit|mi?b|t)\b)",
     _I,
 )
 TYPE = re.compile(
@@ -147,7 +151,7 @@ MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
 GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
 BANDWIDTH = re.compile(
-    r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", _I
+    r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
@@ -203,6 +207,9 @@ NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "dual": 2, "two": 2, "double": 2, "twin": 2, "triple": 3, "three": 3,
     "quad": 4, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "ten": 10,
     "zwei": 2, "drei": 3, "vier": 4, "acht": 8, "dos": 2, "tres": 3, "cuatro": 4, "deux": 2, "trois": 3, "quatre": 4,
+    "due": 2, "tre": 3, "quattro": 4, "duas": 2, "três": 3, "quatro": 4, "twee": 2, "drie": 3, "två": 2,
+    "fyra": 4, "dwie": 2, "dwa": 2, "trzy": 3, "cztery": 4, "iki": 2, "üç": 3, "dört": 4,
+    "две": 2, "два": 2, "три": 3, "четыре": 4, "дві": 2, "чотири": 4,
     "a pair of": 2, "a couple of": 2, "pair of": 2, "couple of": 2,
 }  # fmt: skip
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
@@ -311,7 +318,7 @@ NOTE = re.compile(
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
-    r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"

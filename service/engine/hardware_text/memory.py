@@ -68,12 +68,15 @@ class Memory:
         self.sold: tuple[str, tuple[int, ...]] | None = None
         self.notes: list[str] = []
         self.total: float | None = None
+        self.maybe_cores = ""  # a number behind a Mac's chip
 
     def modules(self, m: Mention) -> None:
         """Take `8x32GB`, `8 sticks of 64GB` or, behind a size, `(4x32)`."""
         n, each = next((a, b) for a, b in zip(m.hit.groups()[::2], m.hit.groups()[1::2], strict=True) if a)
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
+        if m.hit[7]:
+            self.notes.append(f"{m.text}: taken for RAM, {n} modules of {each} GB")
         self.of_modules = (float(n) * float(each), int(n), m.text)
 
     def are_modules(self, n: int, at: int) -> bool:
@@ -111,11 +114,17 @@ class Memory:
             self.notes.append(f"{value} MT/s")
 
     def is_of_mac(self, text: str) -> bool:
-        """Take a bare number behind a Mac's chip that can be its memory alone: `M1 Max 64`, not `M1 Max 32` (cores)."""
+        """Take a bare number behind a Mac's chip for its memory: `M1 Max 64`; `M1 Max 32` if no other size is stated.
+
+        Where it may be the number of cores as well, it is the least memory that the chip is sold with, and is said.
+        """
         chip, sizes = self.sold or ("", ())
-        if not text.isdecimal() or int(text) < _NO_CORES or int(text) not in sizes or chip == "Apple M1 Ultra":
+        if not text.isdecimal() or int(text) not in sizes:
             return False
-        self.sizes.append(_Size(gb=float(text), role="ram", text=text, at=0, end=0))
+        if int(text) < _NO_CORES or chip == "Apple M1 Ultra":
+            self.maybe_cores = text
+        else:
+            self.sizes.append(_Size(gb=float(text), role="ram", text=text, at=0, end=0))
         return True
 
     def is_rate(self, number: str) -> bool:
@@ -289,6 +298,9 @@ class Memory:
             raise unreadable(f"{size.text} VRAM", f"{names} have {together:g} GB together: which of both is right?")
 
     def _settle_ram(self, cards: Sequence[Gpu]) -> None:
+        if self.maybe_cores and not self.sizes:
+            self.sizes.append(_Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
+            self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
         stated = [s for s in self.sizes if s.role == "ram"]
         bare = [s for s in self.sizes if s.role == "bare"]
         for size in bare:

@@ -106,8 +106,9 @@ def _plain(text: str) -> str:
     text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
-    text = re.sub(r"\bw/(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
+    text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
 
@@ -167,10 +168,12 @@ def _mention(text: str, at: int) -> tuple[Mention, int] | None:
 def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
     """Whether a GPU follows: `2x 24GB 3090` are cards, `2x16GB 3200` modules."""
     start = lex.SIZE_BEFORE.match(text, modules.start(2)) if modules[2] else None
-    if start is None or "\n" in start[0]:
+    end = start.end() if start else modules.end() if modules[8] else None
+    if end is None or "\n" in text[modules.start() : end]:
         return False
-    found = _named(text, _past_bracket(text, start.end()))
-    return found is not None and found[0].kind in ("gpu", "apple") and not lex.RATE.match(text, start.end())
+    end = gap.end() if (gap := lex.SPACES.match(text, end)) else end
+    found = _named(text, _past_bracket(text, end))
+    return found is not None and found[0].kind in ("gpu", "apple") and not lex.RATE.match(text, end)
 
 
 def _may_be_several(cpu: str, n: int) -> bool:
@@ -276,7 +279,7 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
 
 
 def _singular(name: str) -> str:
-    return re.sub(r"['’]?s$", "", name, flags=re.I)
+    return re.sub(r"['’]?s$|(?<=\d)er$", "", name, flags=re.I)  # `3090er`, in German
 
 
 @lru_cache(8192)

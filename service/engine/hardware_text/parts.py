@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 
 import msgspec
 
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
-from service.engine.hardware_text.found import unreadable
+from service.engine.hardware_text.found import merged, unreadable
 
 # The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
 _OWN_GPU = {
@@ -77,7 +78,18 @@ def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
     return [gpu if gpu.device_order else msgspec.structs.replace(gpu, device_order=left) for gpu in gpus]
 
 
-def of_all_sockets(cpu: Cpu) -> Cpu:
+def one_cpu(cpus: Sequence[Cpu]) -> Cpu | None:
+    """Return the CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two."""
+    models = list(dict.fromkeys(c.model for c in cpus if c.model))
+    exact = [model for model in models if re.search(r"\d{3}", model)]
+    if len({_identity(model) for model in exact}) > 1 or (not exact and len({_identity(m) for m in models}) > 1):
+        raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
+    named = [msgspec.structs.replace(c, model=None) if exact and c.model not in exact else c for c in cpus]
+    cpu = merged(Cpu, named)
+    return _of_all_sockets(cpu) if cpu else None
+
+
+def _of_all_sockets(cpu: Cpu) -> Cpu:
     """Return the CPU with the cores of all sockets: `2x Xeon 8168, 24 cores` says how many one of them has."""
     row = cpu_row(cpu.model) if cpu.model else None
     if row is None or (cpu.sockets or 1) == 1 or cpu.physical_cores != row.cores:
@@ -85,7 +97,7 @@ def of_all_sockets(cpu: Cpu) -> Cpu:
     return msgspec.structs.replace(cpu, physical_cores=row.cores * (cpu.sockets or 1))
 
 
-def identity(model: str) -> str:
+def _identity(model: str) -> str:
     """Return the catalogue's name of a CPU, else its own in a plain spelling."""
     row = cpu_row(model)
     return row.name if row else cpu_key(model)
@@ -101,6 +113,20 @@ def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:
     row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
     known = {**_OWN_GPU, **(_GRAPHICS if is_said else {})}
     return (Gpu(name=known[row.name]),) if row is not None and row.name in known else ()
+
+
+def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:
+    """Return the GPUs without those that a processor's name says (`of_cpu`) where there are cards, and what to say.
+
+    No build but Vulkan's uses both. `own`: the GPU of the processor that is named.
+    """
+    cards = [gpu for gpu in gpus if not is_shared(gpu)]
+    left_out = [gpu for gpu in gpus if gpu.name in of_cpu] if cards else []
+    kept = [gpu for gpu in gpus if gpu not in left_out]
+    if not cards or any(map(is_shared, kept)):
+        return kept, []
+    names = dict.fromkeys(gpu.name for gpu in (*left_out, *own))
+    return kept, [f"{name} of the processor: not counted, name it as a part for a Vulkan build" for name in names]
 
 
 def without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:

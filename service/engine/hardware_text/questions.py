@@ -40,6 +40,25 @@ def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
             raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
 
 
+def ask_about_mac(gpus: Sequence[Gpu]) -> None:
+    """Raise InvalidHardware for an Apple chip and another GPU: they are parts of two machines."""
+    if {gpu.name.startswith("Apple") for gpu in gpus} == {True, False}:
+        names = " + ".join(gpu.name for gpu in gpus)
+        raise unreadable(names, f"no Mac with an Apple chip has another GPU. Several machines? {MACHINE.capitalize()}")
+
+
+def ask_about_plural(m: Mention) -> None:
+    """Raise InvalidHardware for `2 L40s` and `4x V100s`, which may be the card without an S or the one with it."""
+    if (m.count or 1) == 1 or not re.search(r"[a-z]\d+s$", m.name, re.I) or not m.name.endswith("s"):
+        return
+    without, rows = gpu_rows(m.name[:-1]), gpu_rows(m.name)
+    alike = {row.vram_gib for row in without} == {row.vram_gib for row in rows}
+    is_name = alike and re.match(r"\(?\d+\s?[x*]", m.text) is not None  # `4x L40s`: nothing in it asks for a plural
+    if without and not is_name and not {row.name for row in without} & {row.name for row in rows}:
+        said = f"`{m.count}x {m.name[:-1]}` or `{m.count}x {m.name[:-1]}S`"
+        raise unreadable(m.text, f"which card is it? Write {said}")
+
+
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware where a text names alternatives or what its writer may buy."""
     parts = ("gpu", "cpu", "either", "apple", "size", "mac")
@@ -71,7 +90,9 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         raise unreadable(f"{m.text} {behind.text}", f"no GPU of that name; {KINDS}")
     if not re.search(r"\d", m.text) or i > 60 or re.fullmatch(r"\d+(?:\.\d+)+\w?", m.text):
         return
-    digits = re.fullmatch(r"\d{1,4}", m.text)
+    if re.fullmatch(r"\d{1,2}", m.text):
+        raise unreadable(m.text, f"the number of what? {KINDS}")
+    digits = re.fullmatch(r"\d{3,4}", m.text)
     if digits or is_like_a_name(m.text) or re.fullmatch(r"\d+\w?b", m.text, re.I):
         near = (*nearest(m.text, n=2), *nearest(m.text, cpu=True, n=2)) if not digits else ()
         meant = f" ({', '.join(near)}?)" if near else ""

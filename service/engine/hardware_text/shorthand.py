@@ -17,28 +17,36 @@ from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
 from service.engine.hardware_text.details import details, link_of, widths_of
-from service.engine.hardware_text.found import Claim, Found, merged, unreadable
+from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
     closer,
     counted,
-    identity,
     is_shared,
     numbered,
-    of_all_sockets,
+    one_cpu,
     own_gpus,
     sold_with,
+    without_own,
     without_twins,
 )
-from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_unknown, ask_about_word
+from service.engine.hardware_text.questions import (
+    KINDS,
+    MACHINE,
+    ask_about_mac,
+    ask_about_plans,
+    ask_about_plural,
+    ask_about_unknown,
+    ask_about_word,
+)
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_CARDS = 20  # of one kind, where the number stands behind the name
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
-_MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
+_MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 _SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}
 
 
@@ -78,6 +86,7 @@ class _Reading:
         self.is_laptop = False
         self.quoted: set[str] = set()
         self.sockets: int | None = None  # of the CPU that is named next
+        self.of_cpu: set[str] = set()  # GPUs that stand in a processor's own name: `8845HS w/ Radeon 780M`
         self.numbers: list[int] = []  # of the engine's list, said of the GPU that is named next
         self.all_cards: list[tuple[int, bool]] = []  # how many cards it says there are, and whether of the card named
 
@@ -93,19 +102,22 @@ class _Reading:
         self.gpus = counted(self.gpus, self.all_cards)
         self._settle_laptops()
         self.gpus = numbered(self.gpus)
-        cpu = self._cpu()
-        self.gpus = self.memory.settle(self.gpus, is_mac=self.os == "macos")
+        cpu = one_cpu(self.cpus)
+        own = own_gpus(cpu, is_said=self.own_gpu)
+        self.gpus, left_out = without_own(self.gpus, self.of_cpu, own)
+        self.notes += left_out
+        cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
+        self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.notes += self.memory.notes
         ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and self.gpus:
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
+        if self.os == "macos" and not self.quoted:
+            ask_about_mac(self.gpus)
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has it? Write `M3 Ultra 512GB`")
-        own = own_gpus(cpu, is_said=self.own_gpu)
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
-        if own and self.gpus and not any(map(is_shared, self.gpus)):
-            self.notes.append(f"{own[0].name} of the processor: not counted, name it too for a Vulkan build")
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
         return Found(
             gpus=without_twins(gpus, self.quoted),
@@ -120,7 +132,7 @@ class _Reading:
     def _read(self, m: Mention, i: int) -> None:
         reader = getattr(self, f"_read_{m.kind}", None)
         if reader is not None:
-            reader(m)
+            reader(m, self.mentions[i - 1] if i else None) if m.kind == "gpu" else reader(m)
         else:
             self._note(m, i)
 
@@ -142,7 +154,7 @@ class _Reading:
         else:
             self.notes.append(m.text.strip(" ()@"))
 
-    def _read_gpu(self, m: Mention) -> None:
+    def _read_gpu(self, m: Mention, before: Mention | None = None) -> None:
         if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
             self.memory.rate(m.name)
             return
@@ -153,6 +165,7 @@ class _Reading:
             raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")
         if m.plural and re.search(r"\ds$", m.text, re.I) and gpu_rows(f"{m.name} SUPER") and m.name.isdigit():
             raise unreadable(m.text, f"write how many of them in front: `{m.count}x {m.name}`, or `{m.name} SUPER`")
+        ask_about_plural(m)
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
@@ -163,6 +176,8 @@ class _Reading:
         self.owner = "gpu"
         if self._number(gpu) or self._named_again(m, gpu):
             return
+        if before is not None and before.kind == "cpu" and m.gap == "with" and is_shared(gpu):
+            self.of_cpu.add(gpu.name)
         self.gpus.append(gpu)
         if m.size is not None:
             self.memory.behind_gpu(gigabytes(m.size), len(self.gpus) - 1, m.size[0].strip())
@@ -288,6 +303,8 @@ class _Reading:
 
     def _read_modules(self, m: Mention) -> None:
         self._ask_about_sockets(m)
+        if m.hit[7] and self.owner == "gpu" and m.gap != ",":
+            raise unreadable(m.text, f"of what? Write RAM as `{m.hit[7]}x{m.hit[8]}GB`, with a comma before it")
         self.memory.modules(m)
         self.owner = "ram"
 
@@ -399,6 +416,11 @@ class _Reading:
             raise unreadable(f"{m.text}{after.rstrip()}", "how many are there? Write `2x`")
 
     def _read_link(self, m: Mention) -> None:
+        if bare := re.fullmatch(r"([1-6])\s?x\s?(4|8|16)", m.text) if m.gap == "," else None:
+            raise unreadable(
+                m.text,
+                f"RAM or a link? Write `{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` behind the GPU",
+            )
         if m.gap != "," and self.owner == "gpu":
             widths = widths_of(m.text)
             targets = [len(self.gpus) - 1] if len(widths) < 2 or len(widths) == self.gpus[-1].count else self._all()
@@ -476,17 +498,3 @@ class _Reading:
                 self.gpus[i] = of_laptop
                 if not said:
                     self.notes.append(f"{mobile} is a laptop's CPU: taken for the {gpu.name} of a laptop")
-
-    def _cpu(self) -> Cpu | None:
-        """The CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two."""
-        models = list(dict.fromkeys(c.model for c in self.cpus if c.model))
-        keys = {identity(model) for model in models}
-        exact = [model for model in models if re.search(r"\d{3}", model)]
-        if len({identity(model) for model in exact}) > 1 or (not exact and len(keys) > 1):
-            raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
-        if exact:
-            self.cpus = [
-                c if c.model is None or c.model in exact else msgspec.structs.replace(c, model=None) for c in self.cpus
-            ]
-        cpu = merged(Cpu, self.cpus)
-        return of_all_sockets(cpu) if cpu else None

@@ -327,10 +327,30 @@ def test_a_bare_number_behind_a_mac_is_its_memory_where_it_is_no_number_of_cores
     assert ram.total_gb == gb
 
 
-@pytest.mark.parametrize("text", ["M1 Max 32", "M1 Ultra 64", "M4 Pro 16"])
-def test_a_bare_number_behind_a_mac_that_may_be_its_cores_is_asked_about(text: str) -> None:
+@pytest.mark.parametrize("text", ["M4 Pro 16", "M2 Max 38"])
+def test_a_bare_number_behind_a_mac_that_is_no_size_of_its_memory_is_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize(("text", "gb"), [("M1 Max 32", 32), ("M1 Ultra 64", 64), ("M4 16", 16)])
+def test_a_bare_number_behind_a_mac_that_may_be_its_cores_is_its_memory_and_it_says_so(text: str, gb: int) -> None:
+    hardware = parse_hardware(text)
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == gb
+    assert f"{gb}: taken for GB of memory, not for the number of GPU cores" in (hardware.notes or "")
+    more = parse_hardware(f"{text}, 64GB") if gb == 32 else None
+    assert more is None or (more.ram is not None and more.ram.total_gb == 64 and not more.notes)
+
+
+def test_a_number_of_sizes_is_ram_where_no_link_has_such_a_width_and_it_says_so() -> None:
+    hardware = parse_hardware("RTX 3090, 4x32")
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.channels) == (128, 4)
+    assert hardware.notes == "4x32: taken for RAM, 4 modules of 32 GB"
+    for text in ("RTX 3090, 5600X, 2x16", "3090 2x24"):
+        with pytest.raises(InvalidHardware, match="RAM"):
+            parse_hardware(text)
 
 
 @pytest.mark.parametrize(
