@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
 from service.hub.file_kinds import Candidate, is_gguf, kind_of_other, kinds, without_suffix
-from service.hub.listing import ListingLimits, OtherFile, RepoFile, RepoListing, Variant
+from service.hub.listing import ListingLimits, OtherFile, OtherKind, RepoFile, RepoListing, Variant
 from service.hub.references import RepoReference, is_safe_path
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})", re.ASCII)
@@ -93,10 +93,28 @@ def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Vari
         found = next((f for alike in _ALIKE if (f := [v for v in listing.names if alike(v, name)])), [])
         if len(found) != 1:
             near = sorted(listing.names, key=lambda v: -SequenceMatcher(None, _plain(v), _plain(name)).ratio())
-            said = "has several variants" if found else "has no variant"
-            raise UnknownVariant(f"the repo {said} {name[:80]!r}", field=field, choices=tuple(found or near)[:40])
+            said = f"the repo {'has several variants' if found else 'has no variant'} {name[:80]!r}"
+            if not found and (what := _beside(listing, name)):
+                said = f"{name[:80]!r} is no variant but {what}"
+            raise UnknownVariant(said, field=field, choices=tuple(found or near)[:40])
         wanted.add(found[0])
     return tuple(v for v in listing.variants if v.name in wanted)
+
+
+# What is loaded with a model is no answer to where to put one.
+_BESIDE: dict[OtherKind, str] = {
+    "mmproj": "a projector for images or sound: name a variant, and add this file to the command with --mmproj",
+    "draft": "a drafter: name a variant, and add this file to the command with -md",
+    "lora": "an adapter: name a variant, and add this file to the command with --lora",
+    "imatrix": "an importance matrix, which is for making variants: name one of them",
+}
+
+
+def _beside(listing: RepoListing, name: str) -> str:
+    """What a name means that is that of another file of the repo, or says by itself what it is; "" for neither."""
+    of_files = [o.kind for o in listing.other_files if _plain(name) in _plain(o.path)]
+    said = [kind for kind in _BESIDE if kind in _plain(name).split("-")]
+    return next((_BESIDE[kind] for kind in (*of_files, *said) if kind in _BESIDE), "")
 
 
 def _plain(name: str) -> str:

@@ -138,6 +138,12 @@ def test_a_variant_is_found_without_the_prefix_that_only_one_has(name: str, foun
             choose(listing, parse_repo_reference(f"o/n:{name}"))
 
 
+@pytest.mark.parametrize(("name", "what"), [("mmproj-F16", "--mmproj"), ("mmproj", "--mmproj"), ("imatrix", "matrix")])
+def test_a_file_that_is_loaded_beside_a_model_is_no_variant_and_it_says_what_it_is(name: str, what: str) -> None:
+    with pytest.raises(UnknownVariant, match=what):
+        chosen(f"o/n:{name}")
+
+
 def test_an_unknown_variant_is_answered_with_those_there_are_the_nearest_first() -> None:
     with pytest.raises(UnknownVariant) as caught:
         chosen("o/n:Q5_0")
