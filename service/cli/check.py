@@ -91,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     render = as_markdown if arguments.markdown else as_text
     answers: list[tuple[str | None, Checked, BatchCase]] = []
     for one in commands:
-        named = {**stated, "command": one.command, "engine": arguments.engine or one.engine}
+        own = one.command if one.name else text  # else what is left out of it would not be known
+        named = {**stated, "command": own, "engine": arguments.engine or one.engine}
         case = converted(named, BatchCase, "check")
         checked = check_directly(settings, case)
         in_its_form = checked if one.command == text else msgspec.structs.replace(checked, fixed=None)

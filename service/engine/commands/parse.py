@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
-from service.engine.commands.read_files import only_command
+from service.engine.commands.read_files import LeftOut, only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import PRINTED_DASHES, repairs, split_commands
 from service.engine.commands.tables import environment_options, known_options, option_named
@@ -53,7 +53,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     `refused`: values that no engine takes; the flags are as if they were not there.
     `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
     their underscores. `build`: the build whose defaults are taken. `words`: what all this was read from.
-    `repaired`: what a shell reads otherwise than it is meant.
+    `repaired`: what a shell reads otherwise than it is meant. `left_out`: what is not counted of another program's.
     """
 
     engine: Engine
@@ -75,6 +75,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     words: Words
     refused: tuple[RefusedValue, ...] = ()
     repaired: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def parse(
@@ -91,7 +92,8 @@ def parse(
     words = _divide([_typed(word) for word in _chosen(_programs(commands))])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
     parsed = parse_words(words, resolve_build(engine, build), program)
-    return msgspec.structs.replace(parsed, repaired=repairs(typed) if typed == command else ())
+    repaired = repairs(typed) if typed == command else ()
+    return msgspec.structs.replace(parsed, repaired=repaired, left_out=found.left_out)
 
 
 def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:

@@ -33,6 +33,14 @@ _MAX_MODELS = 64
 _PORT = "8080"
 
 
+class LeftOut(msgspec.Struct, frozen=True):
+    """Options of another program that no figure counts. `loads`: they load another model, which takes memory."""
+
+    options: tuple[str, ...]
+    program: str
+    loads: bool
+
+
 class NamedCommand(msgspec.Struct, frozen=True):
     """A command found in a file. `name`: of the model or service there, None where the text itself is the command.
 
@@ -42,6 +50,7 @@ class NamedCommand(msgspec.Struct, frozen=True):
     name: str | None
     command: str
     engine: Engine | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def commands_of(text: str) -> list[NamedCommand]:
@@ -52,7 +61,7 @@ def commands_of(text: str) -> list[NamedCommand]:
     text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
     if lines and lines[0].startswith("{"):
-        return [NamedCommand(None, _from_kcpps(text), _router_engine())]
+        return [_kobold(_from_kcpps(text), of_file=True)]
     if _YAML.search(text) and (found := list(_from_yaml(text))):
         return _bounded(found)
     if any(map(_SECTION.fullmatch, lines)) and all(_SECTION.fullmatch(x) or _PAIR.fullmatch(x) for x in lines):
@@ -60,7 +69,7 @@ def commands_of(text: str) -> list[NamedCommand]:
     if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, lines)):
         return [NamedCommand(None, " ".join([*map(_assignment, lines), "llama-server"]))]
     if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
-        return [NamedCommand(None, _from_kobold_words(text), _router_engine())]
+        return [_kobold(_from_kobold_words(text), of_file=False)]
     return [NamedCommand(None, text)]
 
 
@@ -218,17 +227,28 @@ _KOBOLD = {
 _KOBOLD_CACHES = {"0": "f16", "1": "q8_0", "2": "q4_0"}
 
 
-def _from_kcpps(text: str) -> str:
+# Options that were named otherwise; those that are read besides; and those that load a model of their own.
+_KOBOLD_OLD = {"blasbatchsize": "batchsize", "usecuda": "usecublas", "usehipblas": "usecublas"}
+_KOBOLD_READ = frozenset((
+    *_KOBOLD, "batchsize", "usecublas", "tensor_split", "quantkv", "flashattention", "noflashattention", "usemmap",
+    "nommap", "usemlock", "lowvram", "autofit",
+))  # fmt: skip
+_KOBOLD_MODELS = re.compile(
+    r"sd(?:model|t5xxl|clip|vae|lora|photomaker|upscaler)|whispermodel|tts|embeddingsmodel|music"
+)
+
+
+def _from_kcpps(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
         raise InvalidFlags(f"the file is no JSON: {error}", field="command") from error
     if not isinstance(content, dict) or not {"gpulayers", "model_param", "contextsize"} & content.keys():
         raise InvalidFlags("the JSON is not a settings file of KoboldCpp (.kcpps)", field="command")
-    return _kobold({name: value for name, value in content.items() if value not in (None, "", [], -1)})
+    return {name: value for name, value in content.items() if value not in (None, "", [], -1)}
 
 
-def _from_kobold_words(text: str) -> str:
+def _from_kobold_words(text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
@@ -244,22 +264,44 @@ def _from_kobold_words(text: str) -> str:
             found["model"] = word
         else:
             found[name] = word if found[name] is True else f"{found[name]},{word}"
-    return _kobold(found)
+    return found
 
 
-def _kobold(options: Mapping[str, Any]) -> str:
+def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
+    """The command of llama-server that does the same, and what of it is not counted.
+
+    A settings file states every option there is: of it only those that load another model are named.
+    """
+    named = {_KOBOLD_OLD.get(name, name): value for name, value in options.items()}
+    others = [name for name in named if name not in _KOBOLD_READ and named[name] is not False]
+    models = tuple(f"--{name}" for name in others if _KOBOLD_MODELS.match(name) and named[name] not in (True, 0))
+    rest = tuple(f"--{name}" for name in others if f"--{name}" not in models) if not of_file else ()
+    left_out = [LeftOut(names, "KoboldCpp", loads=names is models) for names in (models, rest) if names]
+    return NamedCommand(None, _kobold_words(named), _router_engine(), tuple(left_out))
+
+
+def _kobold_words(options: Mapping[str, Any]) -> str:
     """Its defaults are its own: 8,192 tokens of context, batches of 512, flash attention, and no mapping."""
     given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
     if "model_param" in given:
         given.pop("model", None)
     if str(given.get("gpulayers")) == "-1":  # it chooses
         del given["gpulayers"]
+    split, backend = given.get("tensor_split"), str(given.get("usecublas", "")).lower()
+    card = re.search(r"\b\d\b", backend)
     words = ["llama-server"]
+    if card and not split:  # it hides the other cards
+        words = [
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            *(f"{api}_VISIBLE_DEVICES={card[0]}" for api in ("CUDA", "HIP")),
+            *words,
+        ]
+    elif card:
+        words += ["-mg", card[0]]
     for name, value in given.items():
         if name in _KOBOLD and value is not True and not (name == "moecpu" and str(value) == "0"):
             words += [_KOBOLD[name], str(value[0] if isinstance(value, list) else value)]
     words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
-    split = given.get("tensor_split")
     if split:
         words += ["-ts", ",".join(map(str, split)) if isinstance(split, list) else str(split)]
     cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
@@ -267,6 +309,7 @@ def _kobold(options: Mapping[str, Any]) -> str:
     words += ["-fa", "off" if given.get("noflashattention") else "on"]
     mapped, locked = given.get("usemmap"), given.get("usemlock")
     words += ["-lm", "mmap+mlock" if mapped and locked else "mlock" if locked else "mmap" if mapped else "none"]
-    words += ["-nkvo"] if given.get("lowvram") else []
+    words += ["-nkvo"] if given.get("lowvram") or "lowvram" in backend else []
+    words += ["-sm", "row"] if "rowsplit" in backend else []
     words += ["-fit", "off"] if "gpulayers" in given and not given.get("autofit") else []
     return shlex.join(words)

@@ -82,6 +82,18 @@ def not_as_pasted(case: Case) -> Iterator[Found]:
         yield Found(f"{said}; the figures are of the command as it is meant")
 
 
+@rule("left-out", "info", _FLAGS, "KoboldCpp's koboldcpp.py, its options, 2025 and 2026")
+def left_out(case: Case) -> Iterator[Found]:
+    """Options of another program that the figures do not count; a warning where they load a model of their own."""
+    for left in case.parsed.left_out:
+        names = ", ".join(left.options)
+        if left.loads:
+            message = f"{names} of {left.program}: another model, whose memory and time are not counted"
+            yield Found(message, severity="warning")
+        else:
+            yield Found(f"{names} of {left.program}: not counted")
+
+
 @rule(
     "newer-flag", "info", _FLAGS, "llama.cpp 00dc8057 (October 2026) tools/server/README.md, pull 29887",
     fix="a build that has it",

@@ -172,6 +172,11 @@ KOBOLD: tuple[tuple[str, dict[str, Any]], ...] = (
         "koboldcpp.exe --model a.gguf --gpulayers 99 --moecpu 30 --contextsize 32768 --tensor_split 3 1 --quantkv 1",
         {"n_gpu_layers": 99, "n_cpu_moe": 30, "n_ctx": 32768, "tensor_split": (3.0, 1.0), "cache_type_k": "q8_0"},
     ),
+    (
+        "koboldcpp --model a.gguf --usecublas lowvram 0 rowsplit --blasbatchsize 1024",
+        {"no_kv_offload": True, "n_ubatch": 1024, "split_mode": "row"},
+    ),
+    ("koboldcpp --model a.gguf --usecuda normal 1 mmq --tensor_split 1 3", {"main_gpu": 1, "split_mode": "layer"}),
     ("python koboldcpp.py a.gguf --lowvram --batchsize 2048", {"no_kv_offload": True, "n_ubatch": 2048, "n_ctx": 8192}),
 )
 
@@ -182,6 +187,16 @@ def test_koboldcpps_command_is_read_as_llama_server(text: str, flags: dict[str, 
     assert (parsed.program, parsed.model_path, parsed.unknown) == ("llama-server", "a.gguf", ())
     assert {name: getattr(parsed.flags, name) for name in flags} == flags
     assert (parsed.old, parsed.flags.mmap) == ((), False)
+
+
+def test_what_is_not_counted_of_koboldcpp_is_kept_and_the_card_it_names_is_the_only_one() -> None:
+    parsed = parse("koboldcpp --model a.gguf --usecublas 1 mmq --quiet --multiuser 4 --sdmodel sd.safetensors")
+    assert [(left.options, left.loads) for left in parsed.left_out] == [
+        (("--sdmodel",), True),
+        (("--quiet", "--multiuser"), False),
+    ]
+    assert parsed.env["CUDA_VISIBLE_DEVICES"] == "1"
+    assert parse("koboldcpp --model a.gguf --gpulayers 9").left_out == ()
 
 
 def test_a_settings_file_of_koboldcpp_is_read() -> None:

@@ -210,6 +210,13 @@ EXAMPLES = (
     ),
     Example("not-as-pasted", f"{GOOD_LLAMA} \\\n# the experts\n-v", f"{GOOD_LLAMA} \\\n  -v", LLAMA),
     Example("not-as-pasted", GOOD_LLAMA.replace(" -ngl", " –ngl"), GOOD_LLAMA, LLAMA),
+    Example(
+        "left-out",
+        "koboldcpp --model m.gguf --gpulayers 99 --quiet",
+        "koboldcpp --model m.gguf --gpulayers 99",
+        LLAMA,
+        DENSE_SMALL,
+    ),
     Example("threads-zero", f"{GOOD_IK} -t 0", GOOD_IK),
     Example(
         "flash-attention-impossible", "-c 4096 -fa on -ngl 99", "-c 4096 -ngl 99", IK, ("Grok-2", "q2_k"), FOUR_3090
