@@ -23,6 +23,7 @@ _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
     "powershell": '$env:PATH = "$PWD\\build\\bin\\Release;$PWD\\build\\bin;$env:PATH"; cd ..',
 }
+_NO_HF = "no `hf`? pip install huggingface_hub"
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
@@ -54,7 +55,8 @@ def _steps(config: AdvisedConfig) -> list[Step]:
     commands = config.commands
     steps = [_engine(config)]
     if commands.download:
-        steps.append(Step(title="Download", posix=commands.download, powershell=commands.download))
+        line = commands.download
+        steps.append(Step(title="Download", posix=line, powershell=line, note=_NO_HF))
     return [*steps, Step(title="Run", posix=commands.server, powershell=server_for("powershell", commands))]
 
 
