@@ -6,6 +6,7 @@ unpublished simple heuristic; here it is FP16 throughput, then compute capabilit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -50,6 +51,10 @@ _MATTERS = (
     "cpu.ghz",
 )
 _SHOWN = 200  # characters of the notes in an answer
+# What a note of the reader says of how it read the text, and any other: why, and what it matters to.
+_READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")
+_READ_SO = ("how the text was read", "all, if it is meant otherwise: write it out")
+_KEPT = ("kept as a note: no figure is taken from it", "nothing, unless it says what is assumed otherwise")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
 _MIXED = Assumption(
     "hardware.gpus.backend",
@@ -172,10 +177,13 @@ def _noted(hardware: Hardware) -> Iterator[Assumption]:
     if not hardware.gpus and NO_GPU_NAMED in notes:
         notes = notes.replace(NO_GPU_NAMED, "").strip("; ")
         yield Assumption("hardware.gpus", "none", NO_GPU_NAMED, "everything")
-    if notes.strip():
-        shown = notes if len(notes) <= _SHOWN else f"{notes[:_SHOWN]}…"
-        why = "kept as a note: no figure is taken from it"
-        yield Assumption("hardware.notes", shown, why, "nothing, unless it says what is assumed otherwise")
+    pieces = [piece for piece in notes.split("; ") if piece.strip()]
+    readings = [piece for piece in pieces if _READING.search(piece)]
+    kept = [piece for piece in pieces if piece not in readings]
+    for said, why, matters in ((readings, *_READ_SO), (kept, *_KEPT)):
+        if said:
+            text = "; ".join(said)
+            yield Assumption("hardware.notes", text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…", why, matters)
 
 
 def _weight(assumption: Assumption) -> int:

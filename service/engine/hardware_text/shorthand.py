@@ -95,17 +95,17 @@ class _Reading:
         ask_about_plans(self.text, self.mentions)
         for i, mention in enumerate(self.mentions):
             self._read(mention, i)
-        if self.waiting is not None and self.waiting.kind == "link":
-            raise unreadable(self.waiting.text, _LINKS)
         if self.waiting is not None:
+            if self.waiting.kind == "link":
+                raise unreadable(self.waiting.text, _LINKS)
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards)
-        self._settle_laptops()
-        self.gpus = numbered(self.gpus)
         cpu = one_cpu(self.cpus)
         own = own_gpus(cpu, is_said=self.own_gpu)
+        self._settle_laptops()
         self.gpus, left_out = without_own(self.gpus, self.of_cpu, own)
         self.notes += left_out
+        self.gpus = numbered(self.gpus)
         cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.notes += self.memory.notes
@@ -250,11 +250,10 @@ class _Reading:
     def _read_apple(self, m: Mention) -> None:
         kind = (m.hit[2] or "").lower()
         chip = f"Apple M{m.hit[1]}{' ' + kind.title() if kind else ''}"
-        if (m.count or 1) > 1 or (
-            self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not self.has_mac_gpu(chip)
-        ):
+        known = self.has_mac_gpu(chip)
+        if (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
             raise unreadable(m.text, f"several machines: {MACHINE}")
-        if self.has_mac_gpu(chip):
+        if known:
             return
         gpu = f"{chip} {m.hit[3]}-core GPU" if m.hit[3] else chip
         self.gpus.append(Gpu(name=gpu if gpu_rows(gpu) else chip))
@@ -489,11 +488,12 @@ class _Reading:
     def _settle_laptops(self) -> None:
         """The GPU of a laptop has the name of a larger card; one that is connected from outside is that card."""
         mobile = next((c.model for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None)
+        alone = sum(gpu.name not in self.of_cpu for gpu in self.gpus) == 1
         for i, gpu in enumerate(self.gpus):
             outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
             of_laptop = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
             said = i in self.laptops or self.is_laptop
-            by_cpu = mobile is not None and len(self.gpus) == 1 and not self.memory.is_of(i, gpu, not_of=of_laptop)
+            by_cpu = mobile is not None and alone and not self.memory.is_of(i, gpu, not_of=of_laptop)
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:
