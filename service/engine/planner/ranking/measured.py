@@ -15,8 +15,8 @@ from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
-from service.engine.planner.ranking.rank import Choice, first_by, together_factor
-from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.planner.ranking.rank import Choice, Given, figures_of, first_by
+from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 
 _DEEP_ENOUGH = 0.5  # of the goal's depth: what was measured further up says little of it
@@ -193,33 +193,15 @@ def _unless_balanced(config: AdvisedConfig) -> NamedPick | None:
 
 
 def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> AdvisedConfig:
-    return configs[first_by([_choice(c, goal, _doubt(c, exact)) for c in configs], goal)]
+    return configs[first_by([_choice(c, goal, known=c.id in exact or c.is_mine) for c in configs], goal)]
 
 
-def _doubt(config: AdvisedConfig, exact: set[str]) -> float:
-    """By what the predicted times of cards that work together count."""
-    if config.id in exact or config.is_mine:
-        return 1.0
-    return together_factor(config.flags, is_mixture=config.weighed.is_mixture)
-
-
-def _choice(config: AdvisedConfig, goal: Goal, doubt: float) -> Choice:
+def _choice(config: AdvisedConfig, goal: Goal, *, known: bool) -> Choice:
     (pp, tg), weighed = speed_now(config, goal), config.weighed
     loss = config.loss_percent[1] if config.loss_percent else loss_of_bits(config.bpw)
     loss = max(loss, loss_of_bits(16))  # 16 bits count as Q8_0 (`quality.ranking_loss`)
-    figures = Figures(
-        seconds=config.goal_seconds[1] * weighed.usual * doubt,
-        tg=tg / doubt,
-        pp=pp / doubt,
-        loss=loss,
-        on_gpu=config.strategy == "all on GPU",
-        ram_used=weighed.ram_used,
-        raises_limit=weighed.raises_limit,
-        together=doubt > 1,
-        quantised_cache=config.flags.cache_type_k != "f16",
-        to_build=weighed.to_build,
-        dense=not weighed.is_mixture,
-    )
+    given = Given(config.goal_seconds[1] * weighed.usual, tg, pp, loss)
+    figures = figures_of(config.flags, config.strategy, weighed, given, known=known)
     return Choice(cost(figures, goal), loss, weighed.cards_left, _fast_enough(config, goal))
 
 

@@ -141,21 +141,38 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _figures(self) -> Figures:
-        weighed = self.weighed
-        factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
-        return Figures(
-            seconds=self.typical * factor,
-            tg=self.speed.tg.expected / factor,
-            pp=self.speed.pp.expected / factor,
-            loss=self.loss,
-            on_gpu=self.candidate.strategy == "all on GPU",
-            ram_used=weighed.ram_used,
-            raises_limit=weighed.raises_limit,
-            together=factor > 1,
-            quantised_cache=self.fitted.flags.cache_type_k != "f16",
-            to_build=weighed.to_build,
-            dense=not self.problem.model.moe_layers,
-        )
+        tg, pp = self.speed.tg.expected, self.speed.pp.expected
+        given = Given(self.typical, tg, pp, self.loss)
+        return figures_of(self.fitted.flags, self.candidate.strategy, self.weighed, given)
+
+
+class Given(NamedTuple):
+    """What a config gives, as predicted or measured: seconds of usual requests, TG and PP at the goal's depth, and per
+    cent of perplexity lost."""
+
+    seconds: float
+    tg: float
+    pp: float
+    loss: float
+
+
+def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, known: bool = False) -> Figures:
+    """Return what is weighed of a config, whether forecast, placed or advised. `known`: its speeds were measured, so
+    that nothing is taken off where all cards work on every layer."""
+    factor = 1.0 if known else together_factor(flags, is_mixture=weighed.is_mixture)
+    return Figures(
+        seconds=given.seconds * factor,
+        tg=given.tg / factor,
+        pp=given.pp / factor,
+        loss=given.loss,
+        on_gpu=strategy == "all on GPU",
+        ram_used=weighed.ram_used,
+        raises_limit=weighed.raises_limit,
+        together=factor > 1,
+        quantised_cache=flags.cache_type_k != "f16",
+        to_build=weighed.to_build,
+        dense=not weighed.is_mixture,
+    )
 
 
 class Choice(NamedTuple):

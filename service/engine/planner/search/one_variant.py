@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.advice import Pick
+from service.engine.advice import Pick, Weighed
 from service.engine.catalogue import engine_devices
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
@@ -18,8 +18,8 @@ from service.engine.planner.pricing.candidate import Candidate, Cards, base_flag
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, together_factor
-from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, Given, figures_of
+from service.engine.planner.ranking.utility import cost
 from service.engine.planner.search.alike import (
     complexity,
     is_grown,
@@ -73,6 +73,7 @@ class VariantSearch:
         self.case, self._buffers, self._n_known = case, buffers or KnownBuffers(), 0
         self.build = case.constraints.build_of(case.engine)
         self.loss = ranking_loss(case.model)
+        self._weighed = Weighed(is_mixture=bool(case.model.moe_layers))
         self.refusal = unsupported(case.engine, case.model, case.rig) or user_flags_refusal(
             case.engine, case.constraints
         )
@@ -98,19 +99,9 @@ class VariantSearch:
     def _cost(
         self, candidate: Candidate, forecast: Forecast, goal: Goal, pick: Pick | None = None, slower: float = 1.0
     ) -> float:
-        """The cost of a candidate that comes out as forecast, or takes `slower` times as long; as `Contender.cost`."""
-        flags = candidate.flags
-        factor = together_factor(flags, is_mixture=bool(self.case.model.moe_layers))
-        figures = Figures(
-            seconds=forecast.seconds * factor * slower,
-            tg=forecast.tg / factor,
-            pp=forecast.pp / factor,
-            loss=self.loss,
-            on_gpu=candidate.strategy == "all on GPU",
-            together=factor > 1,
-            quantised_cache=flags.cache_type_k != "f16",
-            dense=not self.case.model.moe_layers,
-        )
+        """The cost of a candidate that comes out as forecast, or takes `slower` times as long."""
+        given = Given(forecast.seconds * slower, forecast.tg, forecast.pp, self.loss)
+        figures = figures_of(candidate.flags, candidate.strategy, self._weighed, given)
         return cost(figures, goal, pick)
 
     def _reject_by_known_buffers(self) -> None:
