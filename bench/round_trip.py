@@ -161,14 +161,20 @@ def main() -> int:
     counts, n_wrong = Counter[str](), 0
     with ProcessPoolExecutor() as pool:
         of_one = within_budget if options.budget_only else one_advice
-        for more, found in pool.map(of_one, range(options.seed, options.seed + options.advices)):
+        seeds = range(options.seed, options.seed + options.advices)
+        for seed, (more, found) in zip(seeds, pool.map(of_one, seeds), strict=True):
             counts += more
+            print(f"seed {seed}: {_counted(more)}, {len(found)} problems", flush=True)
             for text in found[: max(_MOST_PRINTED - n_wrong, 0)]:
                 print(text, flush=True)
             n_wrong += len(found)
-    print(", ".join(f"{n:,} {name}" for name, n in counts.items()))
+    print(_counted(counts))
     print(f"{n_wrong} problems")
     return 1 if n_wrong else 0
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
 
 
 if __name__ == "__main__":

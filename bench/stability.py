@@ -142,12 +142,10 @@ def answer(request: Request, rig: Rig, goal: Goal) -> Answer:
 def report(found: dict[int, Held]) -> Iterator[str]:
     """Yield the lines of the output."""
     n, moved, tied, hair = len(found), Counter[str](), Counter[str](), Counter[str]()
-    for seed, one in found.items():
+    for one in found.values():
         moved.update(one.moved.keys())
         tied.update(one.tied)
         hair.update(one.hair)
-        for name, text in one.moved.items():
-            yield f"  seed {seed}, {name}: {text}"
     named = sum(not one.moved and not one.hair for one in found.values())
     held_all = sum(not one.moved for one in found.values())
     yield f"{n} requests; first place holds against every change in {named / n:.1%}, or is called a tie"
@@ -157,6 +155,13 @@ def report(found: dict[int, Held]) -> Iterator[str]:
     for name in ("prompt", *CHANGES):
         parts = f"of which a tie {tied[name] / n:.1%}, by a hair {hair[name] / n:.1%}"
         yield f"  {name:<16}{1 - moved[name] / n:>7.1%}, {parts}"
+
+
+def lines_of(seed: int, one: Held) -> Iterator[str]:
+    """Yield whether the first place of a request holds, and what moves it."""
+    yield f"  seed {seed}: {'moved' if one.moved else 'by a hair' if one.hair else 'tied' if one.tied else 'held'}"
+    for name, text in one.moved.items():
+        yield f"  seed {seed}, {name}: {text}"
 
 
 def main() -> None:
@@ -175,6 +180,7 @@ def main() -> None:
                 future.cancel()
             elif one := future.result():
                 found[seed] = one
+                print("\n".join(lines_of(seed, one)), flush=True)
     print("\n".join(report(found)))
 
 
