@@ -54,9 +54,9 @@ def shard_names(name: str, most: int) -> list[str]:
 
 def choose(
     listing: RepoListing, reference: RepoReference | None = None, names: Sequence[str] | None = None,
-    limits: ListingLimits | None = None,
+    limits: ListingLimits | None = None, field: str = "constraints.variants",
 ) -> tuple[Variant, ...]:  # fmt: skip
-    """Return the variants to read: those that a reference or `names` ask for, else all of them.
+    """Return the variants to read: those that a reference or `names` (in `field`) ask for, else all of them.
 
     Names are compared without case, and may be given without a prefix that only one has. Raises UnknownVariant with
     those there are, and RepoTooLarge when what is asked for is more than `limits` allow.
@@ -67,10 +67,10 @@ def choose(
     elif reference is not None and reference.file is not None:
         chosen = _holding(listing, reference.file)
     if names is not None:
-        wanted = _named(listing, names, "constraints.variants")
+        wanted = _named(listing, names, field)
         chosen = tuple(v for v in chosen if v in wanted)
         if not chosen:
-            raise InvalidInput("`repo` and `constraints.variants` name different variants", field="repo")
+            raise InvalidInput(f"`repo` and `{field}` name different variants", field="repo")
     _check_limits(chosen, limits or ListingLimits())
     return chosen
 

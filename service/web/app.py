@@ -31,7 +31,7 @@ from service.web.http.intake import bounded
 from service.web.http.limits import MAX_BODY_BYTES, RateLimits
 from service.web.http.methods import head_as_get, methods_of, with_allow
 from service.web.http.problems import HANDLERS
-from service.web.http.query import require_single
+from service.web.http.query import require_understood
 from service.web.http.security import security_headers
 from service.web.http.types import Connection, HttpRequest
 from service.web.measuring import add_host_page
@@ -83,7 +83,7 @@ async def _count(connection: Connection, _: BaseRouteHandler) -> None:
 
 
 async def _well_formed(request: HttpRequest) -> None:
-    await require_single(request)
+    await require_understood(request)
     await require_json(request)
 
 

@@ -30,6 +30,6 @@ def inspect(
     """
     reference = parse_reference(repo, revision)
     with listed(context, reference, admit_new_repo) as listing:
-        chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
+        chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER, "variant")[:1]
         read = read_models(context.hub, listing, chosen).variants[0]
     return view(listing, reference, read.name, read.model)

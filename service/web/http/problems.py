@@ -16,6 +16,7 @@ from service import metrics
 from service.engine.errors import AdvisorError
 from service.logs import Log
 from service.web.http.limits import MAX_BODY_BYTES
+from service.web.http.query import parameters_of
 from service.web.http.types import HttpRequest
 from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
 from service.wire.problem_types import PROBLEM_TYPES
@@ -33,11 +34,6 @@ RUN_PROBLEMS = (
     *(*HUB_PROBLEMS, "service-unavailable"),
 )  # of looking at a command of somebody, on their hardware
 _RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
-_NAMES = {
-    "as_format": "format",
-    "form": "as",
-    "others": "with",
-}  # of parameters whose names Python or we keep otherwise
 _SHOWN = 200  # characters of a path in an answer
 _SLUGS = {
     400: "bad-request",
@@ -74,8 +70,9 @@ def on_validation(request: HttpRequest, error: ValidationException) -> Response[
     """Answer a wrong path or query parameter with its name."""
     first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
     message = str(first.get("message", "a parameter of the request is wrong"))
-    key = first.get("key")
-    return problem_response(problem("invalid-request", message, field=_NAMES.get(key, key) if key else None))
+    key = str(first.get("key", ""))
+    field = parameters_of(request.route_handler).get(key, key)
+    return problem_response(problem("invalid-request", message, field=field or None))
 
 
 def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:

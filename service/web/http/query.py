@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Operation, Parameter, Schema
+from litestar.params import QueryParameter
 
 from service.engine.decoding import refused
 from service.engine.errors import InvalidInput
 from service.web.http.types import HttpRequest
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
-async def require_single(request: HttpRequest) -> None:
-    """Refuse a parameter that is given twice: what is meant would be a guess. Raises InvalidInput with its name."""
-    given = [name for name, _ in request.query_params.multi_items()]
-    twice = next((name for i, name in enumerate(given) if name in given[:i]), None)
-    if twice is not None:
-        raise InvalidInput(f"{twice[:100]!r} is given twice", field=twice[:100] or "query")
+def parameters_of(handler: BaseRouteHandler) -> dict[str, str]:
+    """Return the query parameters of a handler: by what it calls them, what those who ask do."""
+    declared = {name: one.kwarg_definition for name, one in handler.parsed_fn_signature.parameters.items()}
+    own = {name: one.name or name for name, one in declared.items() if isinstance(one, QueryParameter)}
+    return own | {name: name for name in getattr(getattr(handler, "operation_class", None), "asked", ())}
 
 
-def query_of(request: HttpRequest, kind: type[T], *others: str) -> T:
-    """Return the query as a `kind`; an empty value is none, as forms send it. `others`: parameters that are not its.
+async def require_understood(request: HttpRequest) -> None:
+    """Refuse a parameter that nothing reads, and one that is given twice: what is meant would be a guess.
 
-    Raises InvalidInput with the name of the parameter.
+    Raises InvalidInput with its name.
     """
-    pairs = request.query_params.multi_items()
-    return decoded_query({name: value for name, value in pairs if value and name not in others}, kind)
+    given = [name for name, _ in request.query_params.multi_items()]
+    known = tuple(parameters_of(request.route_handler).values()) if given else ()
+    for i, name in enumerate(given):
+        if name not in known:
+            raise InvalidInput(
+                f"there is no parameter {name[:100]!r} here",
+                field=name.replace("\x00", "")[:100] or "query",
+                choices=known,
+            )
+        if name in given[:i]:
+            raise InvalidInput(f"{name[:100]!r} is given twice", field=name[:100])
 
 
-def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:
-    """Return parameters as a `kind`. Raises InvalidInput with the name of the one that is wrong."""
+def query_of(request: HttpRequest, kind: type[T]) -> T:
+    """Return what of the query is a `kind`'s; an empty value is none, as forms send it.
+
+    Raises InvalidInput with the name of the parameter that is wrong.
+    """
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    given = {name: value for name, value in request.query_params.multi_items() if value and name in names}
     for name, value in given.items():
-        if "\x00" in value or "\x00" in name:
-            raise InvalidInput("no name has the character NUL", field=name.replace("\x00", "")[:100])
+        if "\x00" in value:
+            raise InvalidInput("no name has the character NUL", field=name)
     with refused(kind):
         found = msgspec.convert(given, kind, strict=False)
     ignored = next((name for name in given if getattr(found, name) is None), None)
@@ -53,6 +67,8 @@ def asking(kind: type[Any], base: type[Operation] = Operation) -> type[Operation
 
     @dataclass
     class Asking(base):  # type: ignore[valid-type,misc]
+        asked: ClassVar = tuple(properties)
+
         def __post_init__(self) -> None:
             if base is not Operation:
                 super().__post_init__()

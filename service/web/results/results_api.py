@@ -55,7 +55,7 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
     Filters choose among results before the best is found. `next` is the cursor of the following page.
     """
     form = wanted_format(request, as_format)
-    query = query_of(request, BoardQuery, "format")
+    query = query_of(request, BoardQuery)
 
     def make() -> bytes:
         board = leaderboard.leaderboard(services.context, query)
@@ -77,7 +77,7 @@ async def list_results(request: HttpRequest, services: AppServices, as_format: A
 
     A cursor stays good when results are added. The header `Link` has the following page, for CSV and JSONL too.
     """
-    query = query_of(request, ResultQuery, "format")
+    query = query_of(request, ResultQuery)
     found = await services.run(read_results.list_results, query)
     several = [services.addressed(request, "/results", one) for one in found.results]
     if as_format == "json":

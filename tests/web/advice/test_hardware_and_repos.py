@@ -33,6 +33,8 @@ def test_a_repo_is_shown_at_a_revision_with_a_variant(client: httpx.Client) -> N
     assert (reply.json()["revision"], reply.json()["model"]["variant"]) == (asked["revision"], "Q8_0")
     again = client.get(path, params=asked, headers={"if-none-match": reply.headers["etag"]})
     assert again.status_code == 304
+    refused = client.get(path, params={"variant": "Q9"}).json()
+    assert (refused["field"], refused["choices"]) == ("variant", ["Q8_0", "Q4_K_M", "BF16"])
 
 
 def test_a_catalogue_answer_is_304_for_anyone_who_has_it(client: httpx.Client, world: World) -> None:

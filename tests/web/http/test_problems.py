@@ -163,8 +163,12 @@ def test_options_names_every_method_of_a_path(client: httpx.Client, path: str, m
     assert client.options(path).headers["allow"] == methods
 
 
-@pytest.mark.parametrize("query", ["wait=0&wait=30", "format=json&format=text", "format=null", "no=1&no=1"])
-def test_a_parameter_that_is_given_twice_or_as_null_is_refused_by_name(client: httpx.Client, query: str) -> None:
+@pytest.mark.parametrize(
+    "query", ["wait=0&wait=30", "format=json&format=text", "format=null", "limit=5", "as_format=text"]
+)
+def test_a_parameter_that_is_unknown_given_twice_or_as_null_is_refused_by_name(
+    client: httpx.Client, query: str
+) -> None:
     reply = client.get(f"/v1/advice/some-id?{query}")
     assert_problem(reply, 422, "invalid-request")
     assert reply.json()["field"] == query.partition("=")[0]
@@ -187,7 +191,7 @@ def test_a_wrong_query_parameter_is_422_with_its_name(client: httpx.Client) -> N
     found = assert_problem(client.get("/v1/advice/x", params={"wait": 31}), 422, "invalid-request")
     assert found["field"] == "wait"
     found = assert_problem(client.get("/v1/advice/x", params={"format": "xml"}), 422, "invalid-request")
-    assert found["field"] in ("format", "as_format")
+    assert found["field"] == "format"
 
 
 def test_unknown_hardware_offers_the_nearest_names(client: httpx.Client) -> None:
