@@ -23,8 +23,8 @@ settings.load_profile("quick")
 pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
-# one. A session of tests lives longer and does it seldom.
-gc.set_threshold(100_000, 20, 50)
+# one. A session of tests lives longer and does it seldom: whole once two million objects more are held, some 200 MB.
+gc.set_threshold(100_000, 10, 2)
 
 
 def pytest_collection_finish() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf import write as gguf_file
 from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.memory.graphs import share_graphs
 from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
 from tests.shapes import OLD_FILES, SHAPES, Shape
@@ -128,10 +129,18 @@ def _header(model_name: str, shape: Shape, mix: str) -> Header:
     return Header(metadata, _tensors(shape, mix), 0)
 
 
-@lru_cache(maxsize=24)  # with the graphs that are kept with each
+@lru_cache(maxsize=24)
 def build(model_name: str, mix: str) -> Model:
     """Return the model `model_name` quantised to `mix`."""
-    return build_model(build_header(model_name, mix))
+    model = build_model(build_header(model_name, mix))
+    share_graphs((_keeper(), model))
+    return model
+
+
+@cache
+def _keeper() -> Model:
+    """The model whose graphs are those of all: else each keeps up to 150 MB of its own."""
+    return build_model(build_header("Qwen3-0.6B", "q8_0"))
 
 
 class File(NamedTuple):
