@@ -11,7 +11,7 @@ from tests.bots import slack_payloads as slack
 from tests.bots.conftest import BOT_TOKEN, Chat
 from tests.bots.test_answers import REPO
 from tests.bots.test_discord import title
-from tests.flows.measuring.test_validate import host_of, run_all
+from tests.flows.measuring.asking import host_of, run_all
 
 RIG = "2x3090, Ryzen 9 7950X, 128GB DDR5-5600"
 

@@ -29,7 +29,7 @@ from service.wire.measuring.agent import LeasedRun, Progress, Report
 from service.wire.measuring.runs import Validation
 from service.wire.results.moderation import Moderation
 from tests.flows.conftest import Clock
-from tests.flows.measuring.test_validate import advised, host_of, measured_like, probe_of, validated
+from tests.flows.measuring.asking import advised, host_of, measured_like, probe_of, validated
 from tests.hosts import RIG, caller
 
 LIE = "CUDA error: out of memory. Buy a better card at example.com"
@@ -69,11 +69,6 @@ def now(context: Context, host: StoredHost, hardware: Hardware) -> StoredHost:
 def faster(rows: tuple[MeasuredRow, ...], times: float) -> tuple[MeasuredRow, ...]:
     """The same rows with output `times` as fast."""
     return tuple(msgspec.structs.replace(row, tg_seconds=tuple(t / times for t in row.tg_seconds)) for row in rows)
-
-
-@pytest.fixture
-def alice(context: Context) -> Caller:
-    return caller(context)
 
 
 @pytest.fixture

@@ -1,19 +1,16 @@
-"""Which configs of an advice are measured, on which hosts, within which quotas; and the answer with what came of it."""
+"""Which configs of an advice are measured, on which hosts, within which quotas."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.goal import Constraints, EngineChoice
-from service.engine.hardware import Hardware, Ram
+from service.engine.hardware import Ram
 from service.engine.measured.classify import Failure
-from service.engine.measured.rows import MeasuredRow
 from service.errors import (
     AdviceNotFound,
     HostNotFound,
@@ -25,7 +22,6 @@ from service.errors import (
 )
 from service.flows.accounts import Caller
 from service.flows.advice import advise
-from service.flows.advice.repos import list_repo
 from service.flows.context import Context
 from service.flows.measuring import runs
 from service.flows.measuring.host_matching import Asker, Wanted, suited
@@ -35,95 +31,30 @@ from service.flows.measuring.validated import cancel_validation, read_validation
 from service.flows.results import corrections
 from service.flows.results.moderation import moderate
 from service.hub.errors import HubBusy
-from service.hub.references import parse_reference
-from service.store.advice import advices
 from service.store.measuring import hosts
 from service.store.measuring import runs as store_runs
-from service.store.measuring.hosts import StoredHost
 from service.wire.advice.advice import Advice, AdviceRequest
-from service.wire.advice.text import render_markdown, render_text
 from service.wire.measuring.agent import Progress, Report, RunOutline
-from service.wire.measuring.hosts import Downloads, EngineBuild, ModelFile, Probe
-from service.wire.measuring.runs import Validation, ValidationRequest
+from service.wire.measuring.hosts import Downloads
+from service.wire.measuring.runs import ValidationRequest
 from service.wire.results.moderation import Moderation
-from tests.computed_once import advise_once
 from tests.flows.conftest import Clock
-from tests.hosts import PROBE, RIG, a_host, caller
-from tests.sampling import some_of
-
-QWEN = "Qwen/Qwen3-0.6B-GGUF"
-MINE = "llama-server -m /models/Qwen3-0.6B-Q8_0.gguf -ngl 99 -c 16384 -fa on --temp 0.7 --jinja -np 2"
-HELP = Path(__file__).parents[2] / "data" / "help"
-
-
-def options(program: str) -> tuple[str, ...]:
-    words = (HELP / program).read_text().replace(",", " ").split()
-    return tuple(dict.fromkeys(word for word in words if word.startswith("-") and len(word) <= 64))[:1000]
-
-
-def built(build: EngineBuild, program: str) -> EngineBuild:
-    return msgspec.structs.replace(build, backends=("CUDA", "CPU"), options=options(program))
-
-
-SWEEP, BENCH = (
-    built(PROBE.engines[0], "ik_llama.cpp-8337e4cd3-llama-sweep-bench.txt"),
-    built(PROBE.engines[1], "llama.cpp-0c1e57098-llama-bench.txt"),
+from tests.flows.measuring.asking import (
+    BENCH,
+    BUSY_CARDS,
+    MINE,
+    QWEN,
+    SWEEP,
+    WITHOUT_CUDA,
+    advised,
+    host_of,
+    measured_like,
+    probe_of,
+    run_all,
+    validated,
 )
-
-
-WITHOUT_CUDA = (msgspec.structs.replace(SWEEP, backends=("CPU",)), msgspec.structs.replace(BENCH, backends=()))
-BUSY_CARDS = msgspec.structs.replace(RIG, gpus=[msgspec.structs.replace(gpu, free_gib=1.0) for gpu in RIG.gpus])
-
-
-def models_of(context: Context) -> tuple[ModelFile, ...]:
-    listing = list_repo(context, parse_reference(QWEN, None))
-    files = [file for variant in listing.variants for file in variant.files]
-    return tuple(ModelFile(name=f.path, size=f.n_bytes or 1, header_sha256="0" * 64) for f in files)
-
-
-def probe_of(context: Context, hardware: Hardware = RIG, **fields: Any) -> Probe:
-    known = {"agent": "0.1.0", "engines": (SWEEP, BENCH), "models": models_of(context), **fields}
-    return Probe(hardware=hardware, **known)
-
-
-def host_of(context: Context, owner: str = "alice", hardware: Hardware = RIG, **fields: Any) -> StoredHost:
-    visibility = fields.pop("visibility", "private")
-    return a_host(context, owner, probe=probe_of(context, hardware, **fields), visibility=visibility)
-
-
-def advised(
-    context: Context, command: str | None = None, hardware: Hardware = RIG, engine: str | None = None
-) -> Advice:
-    engines = [EngineChoice(engine)] if engine else None  # type: ignore[arg-type]
-    limits = Constraints(current_command=command, engines=engines)
-    asked = AdviceRequest(repo=QWEN, hardware=hardware, constraints=limits)
-    advice = advise.request_advice(context, asked).advice
-    advise.compute_advice(context, advice.id, advise_once)
-    return advise.read_advice(context, advice.id)
-
-
-def validated(context: Context, by: Caller, advice: Advice, **asked: Any) -> Validation:
-    return request_validation(context, by, advice.id, ValidationRequest(**asked)).validation
-
-
-def measured_like(advice: Advice, config: str, faster: float = 1.0) -> tuple[MeasuredRow, ...]:
-    """Rows as if a config ran `faster` than predicted."""
-    (found,) = [one for one in advice.configs if one.id == config]
-    return tuple(
-        MeasuredRow(
-            n_kv=p.n_kv,
-            n_prompt=512,
-            n_gen=64,
-            pp_seconds=(512 / p.pp_tps / faster,),
-            tg_seconds=(64 / p.tg_tps / faster,),
-        )
-        for p in found.speed
-    )
-
-
-@pytest.fixture
-def alice(context: Context) -> Caller:
-    return caller(context)
+from tests.hosts import PROBE, RIG, caller
+from tests.sampling import some_of
 
 
 def lacking(context: Context, by: Caller, advice: Advice) -> str:
@@ -425,119 +356,6 @@ def test_a_host_that_has_changed_since_is_told_from_its_new_probe_at_the_next_re
     assert "it has no ik_llama.cpp" in " ".join(made.refused)
 
 
-def run_all(context: Context, host: StoredHost, advice: Advice, speeds: dict[str, float]) -> None:
-    """Report each queued run of a host: configs in `speeds` that much faster, others as predicted."""
-    while (leased := runs.lease(context, host)) is not None:
-        run = store_runs.read(context.engine, leased.run)
-        assert run is not None
-        name = run.config_id or ""
-        rows = measured_like(advice, name, speeds.get(name, 1.0))
-        runs.report(context, host, leased.run, Report(fence=leased.fence, rows=rows, engine_commit="0c1e57098"))
-
-
-def test_what_was_measured_takes_the_place_of_the_estimate_in_the_advice(context: Context, alice: Caller) -> None:
-    host = host_of(context)
-    before = advised(context)
-    first, second = before.configs[:2]
-    validated(context, alice, before, configs=[first.id, second.id])
-    run_all(context, host, before, {first.id: 0.05, second.id: 2.0})
-    after = advise.read_advice(context, before.id, alice)
-    now = {config.id: config for config in after.configs}
-    assert [config.rank for config in after.configs] == list(range(1, len(after.configs) + 1))
-    assert now[first.id].measured_match == now[second.id].measured_match == "exact"
-    assert now[first.id].rank > now[second.id].rank
-    assert now[first.id].goal_seconds[1] == pytest.approx(first.goal_seconds[1] * 20, rel=0.01)
-    assert now[second.id].goal_seconds[1] == pytest.approx(second.goal_seconds[1] / 2, rel=0.01)
-    assert {point.basis for point in now[first.id].measured} == {"measured"}
-    assert [point.n_kv for point in now[second.id].measured] == [point.n_kv for point in second.speed]
-    text = render_text(after)
-    assert "measured" in text
-    assert all(len(line) <= 100 for line in text.splitlines())
-    assert "measured" in render_markdown(after)
-
-
-def test_what_does_not_run_comes_last_and_says_so(context: Context, alice: Caller) -> None:
-    host = host_of(context)
-    before = advised(context)
-    first = before.configs[0]
-    validated(context, alice, before, configs=[first.id])
-    leased = runs.lease(context, host)
-    assert leased is not None
-    oom = Failure(kind="out_of_memory", transient=False, text="does not fit: needed 812 MiB more on CUDA0")
-    runs.report(context, host, leased.run, Report(fence=leased.fence, failure=oom))
-    after = advise.read_advice(context, before.id, alice)
-    assert after.configs[-1].id == first.id
-    assert "812 MiB more" in after.configs[-1].notes[0]
-
-
-def test_a_near_rig_is_shown_and_changes_no_rank(context: Context, alice: Caller) -> None:
-    slower = msgspec.structs.replace(RIG, ram=Ram(total_gb=128, type="DDR5", channels=2, mts=4800))
-    host = host_of(context, hardware=slower)
-    before = advised(context)
-    first = before.configs[0]
-    validated(context, alice, before, configs=[first.id])
-    run_all(context, host, before, {first.id: 0.1})
-    after = advise.read_advice(context, before.id, alice)
-    assert [config.id for config in after.configs] == [config.id for config in before.configs]
-    assert (after.configs[0].measured_match, after.configs[0].goal_seconds) == ("near", first.goal_seconds)
-    assert len(after.configs[0].measured) == len(first.speed)
-
-
-def test_one_measured_config_corrects_the_estimates_of_the_others_with_the_reason(
-    context: Context, alice: Caller
-) -> None:
-    host = host_of(context)
-    before = advised(context)
-    first = before.configs[0]
-    validated(context, alice, before, configs=[first.id])
-    run_all(context, host, before, {first.id: 0.7})
-    after = {config.id: config for config in advise.read_advice(context, before.id, alice).configs}
-    assert after[first.id].speed == first.speed  # its own estimate stands next to what was measured of it
-    alike = next(c for c in before.configs[1:] if c.variant == first.variant)
-    old, new = alike.speed[0], after[alike.id].speed[0]
-    assert 0.7 < new.tg_tps / old.tg_tps < 0.9
-    assert new.tg_high / new.tg_low < old.tg_high / old.tg_low
-    assert new.basis == "calibrated on 1 result"
-    assert after[alike.id].goal_seconds[1] > alike.goal_seconds[1] * 1.2
-    assert after[alike.id].reasons[0].rule == "learned-from-results"
-    assert sorted(config.rank for config in after.values()) == list(range(1, len(after) + 1))
-
-
-def test_what_one_had_measured_changes_nobody_elses_answer(context: Context, alice: Caller) -> None:
-    host = host_of(context)
-    before = advised(context)
-    row = advices.read(context.engine, before.id)
-    assert row is not None
-    assert advices.ready_under(context.engine, row.key or "") == before.id
-    validated(context, alice, before, configs=[before.configs[0].id])
-    assert advices.ready_under(context.engine, row.key or "") is None
-    run_all(context, host, before, {before.configs[0].id: 2.0})
-    assert advise.read_advice(context, before.id, alice).configs != before.configs
-    assert advised(context).configs == before.configs
-
-
-def test_a_private_hosts_results_count_for_its_owner_and_for_others_once_it_is_public_and_proven(
-    context: Context, alice: Caller
-) -> None:
-    host = host_of(context)
-    before = advised(context)
-    validated(context, alice, before, configs=[before.configs[0].id])
-    run_all(context, host, before, {})
-    other = advised(context, MINE)  # another advice with the same configs
-
-    def shown(by: Caller | None) -> bool:
-        read = advise.read_advice(context, other.id, by)
-        (same,) = [config for config in read.configs if config.id == before.configs[0].id]
-        return bool(same.measured)
-
-    bob = caller(context, "bob")
-    assert (shown(alice), shown(bob), shown(None)) == (True, False, False)
-    hosts.change(context.engine, host.id, context.clock(), visibility="public")
-    assert (shown(alice), shown(bob), shown(None)) == (True, False, False)  # a new host
-    moderate(context, "root", Moderation(action="trust", subject="alice", reason="known to us"))
-    assert (shown(alice), shown(bob), shown(None)) == (True, True, True)
-
-
 def test_tuning_measures_steps_around_a_config_and_stops_when_the_best_is_clear(
     context: Context, alice: Caller
 ) -> None:
@@ -572,15 +390,8 @@ def test_a_tuning_that_stands_still_is_taken_up_again_by_the_sweep(
     made = validated(context, alice, advice, mode="tune", configs=[advice.configs[0].id], minutes=30)
     with monkeypatch.context() as killed:
         killed.setattr("service.flows.measuring.tuning.go_on", lambda context, validation_id: False)
-        run_steps(context, host, advice)
+        run_all(context, host, advice, {})
     assert read_validation(context, made.id, alice).state == "running"  # the next rung is still to come
     assert runs.sweep(context) == 1
     assert runs.sweep(context) == 0
     assert len(read_validation(context, made.id, alice).runs) > len(made.runs)
-
-
-def run_steps(context: Context, host: StoredHost, advice: Advice) -> None:
-    """Report every queued step as it was predicted, all alike: nothing is clear."""
-    while (leased := runs.lease(context, host)) is not None:
-        rows = measured_like(advice, advice.configs[0].id)
-        runs.report(context, host, leased.run, Report(fence=leased.fence, rows=rows))

@@ -25,7 +25,7 @@ from tests.bots.platforms import APPLICATION
 from tests.bots.slack_payloads import SECRET
 from tests.databases import postgres
 from tests.flows.conftest import session_hub
-from tests.flows.measuring.test_validate import QWEN, advised, probe_of
+from tests.flows.measuring.asking import QWEN, advised, probe_of
 from tests.hosts import Signer, a_host, bearer, service
 from tests.local_hub import LocalHub
 from tests.stored_results import a_result, keep

@@ -16,7 +16,7 @@ from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.wire.advice.advice import Advice, AdviceRequest
 from tests.databases import database_url, engine, postgres
-from tests.flows.measuring.test_validate import QWEN, advised, measured_like, probe_of
+from tests.flows.measuring.asking import QWEN, advised, measured_like, probe_of
 from tests.hosts import RIG, Signer, a_host, bearer, service
 from tests.local_hub import LocalHub
 from tests.web.advice.test_events import events
