@@ -11,49 +11,43 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from service.engine.measured.classes import DEPTHS
 from service.store.measuring import runs
 from service.store.results import comparisons, contributors, leaderboard, listed_results
-from service.store.results.leaderboard import BoardFilter
-from service.store.results.listed_results import ResultFilter
 from service.store.viewers import Viewer
-from service.wire.results.board import PROVEN
+from service.wire.results.board import PROVEN, BoardQuery
+from service.wire.results.results import ResultQuery
 from tests.databases import BOTH, empty_database, engine_with_tables
 from tests.stored_results import A_DAY, a_result, keep, row
 
 SINCE = A_DAY - timedelta(days=30)
 AFTER = (20.0, "x" * 22)
 QUESTIONS: dict[str, Callable[[Engine], object]] = {
-    "the board": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "tg", None, 25),
-    "its next page": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "tg", AFTER, 25),
-    "by PP": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, depth=DEPTHS[1]), "pp", AFTER, 25),
-    "newest": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "newest", (A_DAY, "x"), 25),
-    "bits": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "bits", AFTER, 25),
-    "model": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, model="qwen3-30b-a3b"), "tg", None, 25),
-    "arch": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, arch="qwen3moe"), "tg", None, 25),
-    "variant": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, variant="Q4_K_M"), "tg", None, 25),
-    "rig": lambda e: leaderboard.page(
-        e, BoardFilter(trust=PROVEN, rig="2x-rtx-3090", engine="llama.cpp"), "tg", None, 25
-    ),
-    "memory": lambda e: leaderboard.page(
-        e, BoardFilter(trust=PROVEN, vram=48, ram=128, platform="desktop"), "tg", None, 25
-    ),
-    "trust, date": lambda e: leaderboard.page(e, BoardFilter(trust="replicated", since=SINCE), "tg", None, 25),
-    "words": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, words=("qwen3", "3090")), "tg", None, 25),
-    "variants of a model": lambda e: leaderboard.summed(e, "variant", "tg", 0, PROVEN, model="qwen3-30b-a3b"),
-    "models of a rig": lambda e: leaderboard.summed(e, "model", "tg", 0, PROVEN, rig="2x-rtx-3090"),
+    "the board": lambda e: leaderboard.page(e, BoardQuery(), None, 25),
+    "its next page": lambda e: leaderboard.page(e, BoardQuery(), AFTER, 25),
+    "by PP": lambda e: leaderboard.page(e, BoardQuery(depth=4096, sort="pp"), AFTER, 25),
+    "newest": lambda e: leaderboard.page(e, BoardQuery(sort="newest"), (A_DAY, "x"), 25),
+    "bits": lambda e: leaderboard.page(e, BoardQuery(sort="bits"), AFTER, 25),
+    "model": lambda e: leaderboard.page(e, BoardQuery(model="qwen3-30b-a3b"), None, 25),
+    "arch": lambda e: leaderboard.page(e, BoardQuery(arch="qwen3moe"), None, 25),
+    "variant": lambda e: leaderboard.page(e, BoardQuery(variant="Q4_K_M"), None, 25),
+    "rig": lambda e: leaderboard.page(e, BoardQuery(rig="2x-rtx-3090", engine="llama.cpp"), None, 25),
+    "memory": lambda e: leaderboard.page(e, BoardQuery(vram=48, ram=128, platform="desktop"), None, 25),
+    "trust, date": lambda e: leaderboard.page(e, BoardQuery(trust="replicated"), None, 25, SINCE),
+    "words": lambda e: leaderboard.page(e, BoardQuery(q="qwen3 3090"), None, 25),
+    "variants of a model": lambda e: leaderboard.summed(e, "variant", 0, model="qwen3-30b-a3b"),
+    "models of a rig": lambda e: leaderboard.summed(e, "model", 0, rig="2x-rtx-3090"),
     "depths": lambda e: leaderboard.depths_of(e, PROVEN, model="qwen3-30b-a3b"),
-    "similar": lambda e: leaderboard.similar(e, "x" * 22, PROVEN),
+    "similar": lambda e: leaderboard.similar(e, "x" * 22),
     "a result": lambda e: listed_results.read(e, "x" * 22, Viewer("x" * 22)),
-    "results": lambda e: listed_results.page(e, ResultFilter(), None, 50),
-    "their next page": lambda e: listed_results.page(e, ResultFilter(), (A_DAY, "x"), 50),
-    "of a model": lambda e: listed_results.page(e, ResultFilter(model="qwen3-30b-a3b", since=SINCE), None, 50),
-    "of a rig": lambda e: listed_results.page(e, ResultFilter(rig="2x-rtx-3090", engine="llama.cpp"), None, 50),
-    "of a tier": lambda e: listed_results.page(e, ResultFilter(tier="replicated"), None, 50),
-    "of an origin": lambda e: listed_results.page(e, ResultFilter(origin="published"), None, 50),
-    "of a repo": lambda e: listed_results.page(e, ResultFilter(repo="a/b"), None, 50),
-    "of somebody": lambda e: listed_results.page(e, ResultFilter(contributor="quiet-heron-417"), None, 50),
-    "of a host": lambda e: listed_results.page(e, ResultFilter(host="quiet-heron-417"), None, 50),
+    "results": lambda e: listed_results.page(e, ResultQuery(), None, 50),
+    "their next page": lambda e: listed_results.page(e, ResultQuery(), (A_DAY, "x"), 50),
+    "of a model": lambda e: listed_results.page(e, ResultQuery(model="qwen3-30b-a3b"), None, 50, SINCE),
+    "of a rig": lambda e: listed_results.page(e, ResultQuery(rig="2x-rtx-3090", engine="llama.cpp"), None, 50),
+    "of a tier": lambda e: listed_results.page(e, ResultQuery(tier="replicated"), None, 50),
+    "of an origin": lambda e: listed_results.page(e, ResultQuery(origin="published"), None, 50),
+    "of a repo": lambda e: listed_results.page(e, ResultQuery(repo="a/b"), None, 50),
+    "of somebody": lambda e: listed_results.page(e, ResultQuery(contributor="quiet-heron-417"), None, 50),
+    "of a host": lambda e: listed_results.page(e, ResultQuery(host="quiet-heron-417"), None, 50),
     "for dumps": lambda e: listed_results.after_id(e, "", 500, A_DAY),
     "hosts that wait": lambda e: runs.waiting_for(e, ["x" * 22, "y" * 22], A_DAY),
     "hosts that ask": lambda e: runs.concerned(e, ["x" * 22, "y" * 22], A_DAY),

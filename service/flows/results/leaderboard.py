@@ -17,14 +17,14 @@ from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context, Records
 from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
-from service.flows.results.read_results import results_of_account, safe
+from service.flows.results.read_results import list_results, safe
 from service.store import versions
 from service.store.ids import is_id
 from service.store.results import contributors
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
-from service.store.results.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
-from service.structs import iso_time, made_from
+from service.store.results.leaderboard import LeadingResult, Position, Summed
+from service.structs import iso_time
 from service.wire.results.board import (
     PROVEN,
     Board,
@@ -37,22 +37,19 @@ from service.wire.results.board import (
     ModelPage,
     NamedSlug,
     Share,
+    Sort,
 )
+from service.wire.results.results import ResultQuery
 
-_MOST_WORDS = 6
 _LEADING = 20  # rows on a model's or rig's page
+_NEWEST = 20  # results on a contributor's
 
 
 def leaderboard(context: Context, query: BoardQuery) -> Board:
     """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
-    asked = made_from(
-        BoardFilter,
-        query,
-        since=day_of(query.since, "since") if query.since else None,
-        words=tuple((query.q or "").split()[:_MOST_WORDS]),
-    )
+    since = day_of(query.since, "since") if query.since else None
     after = _position(query.cursor, query.sort) if query.cursor else None
-    rows = store.page(context.engine, asked, query.sort, after, query.limit + 1)
+    rows = store.page(context.engine, query, after, query.limit + 1, since)
     shown = rows[: query.limit]
     following = _cursor(shown[-1].position(query.sort), query.sort) if len(rows) > query.limit else None
     metric: Metric = "pp" if query.sort == "pp" else "tg"
@@ -85,8 +82,8 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
     if name is None:
         raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
     at, rows, found = _measured(context, depth, model=slug)
-    variants = store.summed(context.engine, "variant", "tg", at, PROVEN, model=slug)
-    rigs = store.summed(context.engine, "rig", "tg", at, PROVEN, model=slug)
+    variants = store.summed(context.engine, "variant", at, model=slug)
+    rigs = store.summed(context.engine, "rig", at, model=slug)
     known = next(iter(rows), None)
     n_params = known.n_params if known else None
     return ModelPage(
@@ -108,7 +105,7 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
     if name is None:
         raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
     at, rows, found = _measured(context, depth, rig=slug)
-    models = store.summed(context.engine, "model", "tg", at, PROVEN, rig=slug)
+    models = store.summed(context.engine, "model", at, rig=slug)
     known = next(iter(rows), None)
     return HardwarePage(
         slug=slug,
@@ -122,7 +119,7 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
 
 def similar_results(context: Context, result_id: str) -> list[BoardRow]:
     """Return results of the same model on the same and on like rigs."""
-    return [_row(row) for row in store.similar(context.engine, result_id, PROVEN)]
+    return [_row(row) for row in store.similar(context.engine, result_id)]
 
 
 def contributor(context: Context, pseudonym: str) -> Contributor:
@@ -135,7 +132,7 @@ def contributor(context: Context, pseudonym: str) -> Contributor:
         since=found.created_at.date().isoformat(),
         n_results=contributors.by_tier(context.engine, found.id),
         hosts=[host for host in hosts_figures(context) if host.contributor == pseudonym],
-        newest=results_of_account(context, found.id, 20),
+        newest=list_results(context, ResultQuery(contributor=pseudonym, limit=_NEWEST)).results,
     )
 
 
@@ -160,7 +157,7 @@ def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list
     depths = store.depths_of(engine, PROVEN, **of) or store.depths_of(engine, "self-reported", **of)
     depth = _depth(asked, depths)
     leading, rows = (
-        store.page(engine, msgspec.convert({"trust": trust, "depth": depth, **of}, BoardFilter), "tg", None, _LEADING)
+        store.page(engine, msgspec.convert({"trust": trust, "depth": depth, **of}, BoardQuery), None, _LEADING)
         for trust in (PROVEN, "self-reported")
     )
     unproven = [row for row in rows if row.tier == "self-reported" and row.origin != "published"]
@@ -210,7 +207,7 @@ def _share(one: Summed, n_params: int | None = None) -> Share:
     )
 
 
-_READ: dict[Order, Callable[[Any], float | datetime]] = {
+_READ: dict[Sort, Callable[[Any], float | datetime]] = {
     "tg": float,
     "pp": float,
     "bits": float,
@@ -218,12 +215,12 @@ _READ: dict[Order, Callable[[Any], float | datetime]] = {
 }
 
 
-def _cursor(position: Position, order: Order) -> str:
+def _cursor(position: Position, order: Sort) -> str:
     key, result_id = position
     return cursor_of((order, instant_text(key) if isinstance(key, datetime) else key, result_id))
 
 
-def _position(cursor: str, order: Order) -> Position:
+def _position(cursor: str, order: Sort) -> Position:
     of, key, result_id = position_in(cursor, tuple[str, float | str, str]) or ("", "", "")
     try:
         if of == order and is_id(result_id):

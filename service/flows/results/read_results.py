@@ -17,7 +17,7 @@ from service.flows.context import Context, Records
 from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
 from service.store.ids import is_id
 from service.store.results import listed_results, results
-from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
+from service.store.results.listed_results import SEEN, ListedResult
 from service.store.results.results import StoredResult
 from service.structs import iso_time, made_from
 from service.wire.measuring.runs import RunOutcome
@@ -54,22 +54,14 @@ def read_log(context: Context, result_id: str, caller: Caller | None = None) -> 
 
 def list_results(context: Context, query: ResultQuery) -> ResultPage:
     """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
-    asked = made_from(
-        ResultFilter, query, since=_day(query.since, "since"), before=_day(query.until, "until", timedelta(days=1))
-    )
+    since, before = _day(query.since, "since"), _day(query.until, "until", timedelta(days=1))
     after = _position(query.cursor) if query.cursor else None
-    found = listed_results.page(context.engine, asked, after, query.limit + 1)
+    found = listed_results.page(context.engine, query, after, query.limit + 1, since, before)
     shown = found[: query.limit]
     return ResultPage(
         results=[as_result(one) for one in shown],
         next=_cursor(shown[-1].result) if len(found) > query.limit else None,
     )
-
-
-def results_of_account(context: Context, account_id: str, limit: int) -> list[Result]:
-    """Return the newest results of an account that everybody may see."""
-    asked = ResultFilter(account_id=account_id)
-    return [as_result(one) for one in listed_results.page(context.engine, asked, None, limit)]
 
 
 def as_result(found: ListedResult) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_, union
@@ -21,13 +21,12 @@ from service.store.results.board import NAMED, Metric, NameKind, slice_of
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, result
 from service.wire.measuring.runs import TrustTier
-from service.wire.results.board import BoardTrust
+from service.wire.results.board import PROVEN, BoardQuery, BoardTrust, Sort
 from service.wire.results.results import Published, ResultOrigin
 
-Order: TypeAlias = Literal["tg", "pp", "newest", "bits"]
 Position: TypeAlias = tuple[float | datetime, str]
 
-_COLUMN: dict[Order, Any] = {
+_COLUMN: dict[Sort, Any] = {
     "tg": board.c.value,
     "pp": board.c.value,
     "newest": board.c.measured_at,
@@ -37,23 +36,9 @@ _Found: TypeAlias = dict[NameKind, list[str]]
 _FEW = 1_000  # rows of a slice, which sort in milliseconds
 _MERGED = 12  # names of which the first rows are merged; of what has more, some are fast
 _MOST_NAMES = 100  # that one word is looked for in
-
-
-class BoardFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the board; None: whatever it is. `vram`, `ram`: classes; `words`: each must be in a name."""
-
-    trust: BoardTrust
-    depth: int = 0
-    model: str | None = None
-    arch: str | None = None
-    variant: str | None = None
-    engine: str | None = None
-    rig: str | None = None
-    vram: int | None = None
-    ram: int | None = None
-    platform: Platform | None = None
-    since: datetime | None = None
-    words: tuple[str, ...] = ()
+_MOST_WORDS = 6
+_MOST_LISTED = 500  # names to choose from
+_MOST_ALIKE = 8
 
 
 class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +74,9 @@ class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
     middle: float
     high: float
 
-    def position(self, order: Order) -> Position:
+    def position(self, order: Sort) -> Position:
         """Return where this row stands in an order."""
-        keys: dict[Order, float | datetime] = {"newest": self.measured_at, "bits": self.bpw}
+        keys: dict[Sort, float | datetime] = {"newest": self.measured_at, "bits": self.bpw}
         return keys.get(order, self.value), self.result_id
 
 
@@ -113,19 +98,22 @@ class Name(msgspec.Struct, frozen=True, kw_only=True):
     label: str
 
 
-def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | None, limit: int) -> list[LeadingResult]:
-    """Return who leads, of what is asked, in an order, behind a position."""
+def page(
+    engine: Engine, asked: BoardQuery, after: Position | None, limit: int, since: datetime | None = None
+) -> list[LeadingResult]:
+    """Return who leads, of what is asked, behind a position. `since`: the beginning of the day that is asked for."""
+    order = asked.sort
     metric: Metric = "pp" if order == "pp" else "tg"
     at = slice_of(metric, asked.depth, asked.trust)
     with engine.connect() as connection:
-        words = [_names_with(connection, word) for word in asked.words]
-        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, board.c), _leads(asked, words)]
+        words = [_names_with(connection, word) for word in (asked.q or "").split()[:_MOST_WORDS]]
+        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, board.c), _leads(asked, words, since)]
         picked = min(words, key=_n_names, default=None)
         picked = picked if picked is not None and _n_names(picked) <= _MERGED else None
         conditions += [_has(names, _Unindexed(board.c)) for names in words if names is not picked]
-        if asked.since is not None:
-            few = _are_few(connection, at, asked.since)
-            conditions.append((board.c.measured_at if few else _by_no_index(board.c.measured_at)) >= asked.since)
+        if since is not None:
+            few = _are_few(connection, at, since)
+            conditions.append((board.c.measured_at if few else _by_no_index(board.c.measured_at)) >= since)
         if after is not None:
             conditions.append(tuple_(_COLUMN[order], board.c.result_id) < tuple_(*after))
         found = _first(order, limit, conditions) if picked is None else _merged(order, limit, conditions, picked)
@@ -135,12 +123,12 @@ def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | Non
     return [converted(row, LeadingResult) for row in rows]
 
 
-def _first(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+def _first(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
     """The first rows in an order."""
     return select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
 
 
-def _merged(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]], names: _Found) -> Select[Any] | None:
+def _merged(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]], names: _Found) -> Select[Any] | None:
     """The first rows in an order that have one of some names: the first of each name, and the first of all these.
 
     Each is at the beginning of an index. Among all rows they may lie far behind: large models are slow. None: no names.
@@ -157,13 +145,13 @@ def _merged(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]],
     return select(several).order_by(key.desc(), several.c.result_id.desc()).limit(limit)
 
 
-def _of_group(asked: BoardFilter) -> list[ColumnElement[bool]]:
+def _of_group(asked: BoardQuery) -> list[ColumnElement[bool]]:
     """Conditions that all results of a model, rig and engine meet, or none."""
     wanted = ((board.c.model_slug, asked.model), (board.c.engine, asked.engine), (board.c.rig_slug, asked.rig))
     return [column == value for column, value in wanted if value is not None]
 
 
-def _of_result(asked: BoardFilter, columns: Any) -> list[ColumnElement[bool]]:
+def _of_result(asked: BoardQuery, columns: Any) -> list[ColumnElement[bool]]:
     """Conditions that may set results of a model, rig and engine apart, but for the day and words."""
     wanted = (
         (columns.arch, asked.arch),
@@ -181,7 +169,7 @@ def _has(names: _Found, columns: Any) -> ColumnElement[bool]:
     return or_(false(), *either)
 
 
-def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
+def _leads(asked: BoardQuery, words: Sequence[_Found], since: datetime | None) -> ColumnElement[bool]:
     """No other result of the model, rig and engine, of those that are asked for, is faster.
 
     Looked up for each row by `board_lead`: no other index may seem better for it. PostgreSQL takes every second row to
@@ -190,8 +178,8 @@ def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
     other = board.alias("other")
     first = select(other.c.result_id).where(other.c.lead_key == board.c.lead_key, other.c.slice == board.c.slice)
     first = first.where(*_of_result(asked, _Unindexed(other.c)), *(_has(names, _Unindexed(other.c)) for names in words))
-    if asked.since is not None:
-        first = first.where(_by_no_index(other.c.measured_at) >= asked.since)
+    if since is not None:
+        first = first.where(_by_no_index(other.c.measured_at) >= since)
     first = first.order_by(other.c.value.desc(), other.c.result_id.desc()).limit(1)
     return func.coalesce(board.c.result_id == first.scalar_subquery(), false())
 
@@ -232,7 +220,7 @@ def _names_with(connection: Connection, word: str) -> _Found:
     return found
 
 
-def _shown(found: Select[Any], order: Order) -> Select[Any]:
+def _shown(found: Select[Any], order: Sort) -> Select[Any]:
     """Join what is shown of a page's rows, once they are known."""
     few = found.subquery("few")
     of_board = [column for column in few.c if column.name in LeadingResult.__struct_fields__]
@@ -244,10 +232,8 @@ def _shown(found: Select[Any], order: Order) -> Select[Any]:
     return wanted.order_by(few.c[_COLUMN[order].name].desc(), few.c.result_id.desc())
 
 
-def summed(
-    engine: Engine, by: NameKind, metric: Metric, depth: int, trust: BoardTrust, *, most: int = 100, **of: str
-) -> list[Summed]:
-    """Return what the results of `model=` or `rig=` have by another name, the fastest first."""
+def summed(engine: Engine, by: NameKind, depth: int, **of: str) -> list[Summed]:
+    """Return what the proven results of `model=` or `rig=` have by another name, the fastest first."""
     column = NAMED[by]
     where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
     best = func.max(board.c.value)
@@ -257,8 +243,8 @@ def summed(
         func.min(board.c.low).label("low"),
         func.sum(board.c.n_results).label("n_results"),
         func.max(board.c.bpw).label("bpw"),
-    ).where(*where, board.c.slice == slice_of(metric, depth, trust), board.c.place == 0)
-    few = rows.group_by(column).order_by(best.desc(), column).limit(most).subquery("few")
+    ).where(*where, board.c.slice == slice_of("tg", depth, PROVEN), board.c.place == 0)
+    few = rows.group_by(column).order_by(best.desc(), column).limit(_MOST_NAMES).subquery("few")
     named = and_(board_name.c.kind == by, board_name.c.slug == few.c.slug)
     wanted = select(few, board_name.c.label).join(board_name, named).order_by(few.c.best.desc(), few.c.slug)
     return several(engine, wanted, Summed)
@@ -273,12 +259,10 @@ def depths_of(engine: Engine, trust: BoardTrust, **of: str) -> list[int]:
         return [depth for depth, wanted in any_of.items() if connection.scalar(wanted) is not None]
 
 
-def names(engine: Engine, kind: NameKind, containing: str = "", limit: int = 500) -> list[Name]:
-    """Return names on the board that contain a text, by label."""
+def names(engine: Engine, kind: NameKind) -> list[Name]:
+    """Return names on the board, by label."""
     wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind)
-    if containing:
-        wanted = wanted.where(board_name.c.searched.contains(containing.lower(), autoescape=True))
-    return several(engine, wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(limit), Name)
+    return several(engine, wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(_MOST_LISTED), Name)
 
 
 def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
@@ -287,8 +271,8 @@ def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
     return one(engine, wanted, Name) if is_name(slug) else None
 
 
-def similar(engine: Engine, result_id: str, trust: BoardTrust, limit: int = 8) -> list[LeadingResult]:
-    """Return the fastest other results of the same model, those on the same rig first, then on as much memory."""
+def similar(engine: Engine, result_id: str) -> list[LeadingResult]:
+    """Return the fastest other proven results of the model, those on the same rig first, then on as much memory."""
     depth = select(func.min(result_speed.c.depth)).where(result_speed.c.result_id == result.c.id).scalar_subquery()
     own = select(result.c.model_slug, result.c.rig_slug, result.c.vram_mib, depth.label("depth"))
     found: dict[str, LeadingResult] = {}
@@ -296,11 +280,11 @@ def similar(engine: Engine, result_id: str, trust: BoardTrust, limit: int = 8) -
         mine = connection.execute(own.where(result.c.id == result_id)).one_or_none()
         if mine is None:
             return []
-        at = slice_of("tg", mine.depth or 0, trust)
+        at = slice_of("tg", mine.depth or 0, PROVEN)
         for near in (board.c.rig_slug == mine.rig_slug, board.c.vram_class == vram_class(mine.vram_mib)):
             wanted = select(board).where(board.c.model_slug == mine.model_slug, board.c.slice == at, near)
             wanted = wanted.where(board.c.place == 0, board.c.result_id != result_id)
-            few = _shown(wanted.order_by(board.c.value.desc(), board.c.result_id.desc()).limit(limit), "tg")
+            few = _shown(wanted.order_by(board.c.value.desc(), board.c.result_id.desc()).limit(_MOST_ALIKE), "tg")
             for row in connection.execute(few).all():
                 found.setdefault(row.result_id, converted(row, LeadingResult))
-    return list(found.values())[:limit]
+    return list(found.values())[:_MOST_ALIKE]

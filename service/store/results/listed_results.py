@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import Engine, Row, Select, case, false, or_, select, tuple_
 
 from service.store.queries import converted
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, result, source
 from service.store.viewers import ANYBODY, Viewer, may_see
-from service.wire.measuring.runs import TrustTier
-from service.wire.results.results import ResultOrigin
+from service.wire.results.results import ResultQuery
 
 SEEN = ("shown", "quarantined")
 _COLUMNS = [column for column in result.c if column.name in StoredResult.__struct_fields__]
@@ -34,23 +32,6 @@ class ListedResult(NamedTuple):
     source: str | None
 
 
-class ResultFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which results; None: whatever it is. `contributor`, `host`: pseudonyms; `since` and `before`: when received."""
-
-    model: str | None = None
-    variant: str | None = None
-    rig: str | None = None
-    repo: str | None = None
-    engine: str | None = None
-    tier: TrustTier | None = None
-    origin: ResultOrigin | None = None
-    account_id: str | None = None
-    contributor: str | None = None
-    host: str | None = None
-    since: datetime | None = None
-    before: datetime | None = None
-
-
 def read(engine: Engine, result_id: str, viewer: Viewer) -> ListedResult | None:
     """Return the result with this id, shown or quarantined, if this viewer may see it."""
     wanted = _listed().where(result.c.id == result_id, result.c.state.in_(SEEN), may_see(viewer))
@@ -59,9 +40,19 @@ def read(engine: Engine, result_id: str, viewer: Viewer) -> ListedResult | None:
     return None if row is None else _decoded(row)
 
 
-def page(engine: Engine, asked: ResultFilter, after: tuple[datetime, str] | None, limit: int) -> list[ListedResult]:
-    """Return results that everybody may see, the last received first, behind a position."""
+def page(
+    engine: Engine, asked: ResultQuery, after: tuple[datetime, str] | None, limit: int,
+    since: datetime | None = None, before: datetime | None = None,
+) -> list[ListedResult]:  # fmt: skip
+    """Return results that everybody may see, the last received first, behind a position.
+
+    `since`, `before`: when they were received, for the days that are asked for.
+    """
     conditions = _conditions(asked)
+    if since is not None:
+        conditions.append(result.c.created_at >= since)
+    if before is not None:
+        conditions.append(result.c.created_at < before)
     if after is not None:
         conditions.append(tuple_(result.c.created_at, result.c.id) < tuple_(*after))
     wanted = _listed().where(*_public(), *conditions)
@@ -96,7 +87,7 @@ def _public() -> list[Any]:
     return [result.c.state.in_(SEEN), may_see(ANYBODY), account.c.banned_at.is_(None)]
 
 
-def _conditions(asked: ResultFilter) -> list[Any]:
+def _conditions(asked: ResultQuery) -> list[Any]:
     equal = (
         (result.c.model_slug, asked.model),
         (result.c.variant, asked.variant),
@@ -105,7 +96,6 @@ def _conditions(asked: ResultFilter) -> list[Any]:
         (result.c.engine, asked.engine),
         (result.c.tier, asked.tier),
         (result.c.origin, asked.origin),
-        (result.c.account_id, asked.account_id),
     )
     found: list[Any] = [column == value for column, value in equal if value is not None]
     if asked.contributor is not None:
@@ -113,10 +103,6 @@ def _conditions(asked: ResultFilter) -> list[Any]:
         found.append(result.c.account_id == owner)
     if asked.host is not None:
         found.append(result.c.host_id == select(host.c.id).where(host.c.pseudonym == asked.host).scalar_subquery())
-    if asked.since is not None:
-        found.append(result.c.created_at >= asked.since)
-    if asked.before is not None:
-        found.append(result.c.created_at < asked.before)
     return found
 
 

@@ -16,12 +16,11 @@ from service.flows.results import seed
 from service.flows.results.accuracy import accuracy
 from service.flows.results.leaderboard import leaderboard as board_of
 from service.store.results import leaderboard, listed_results, results
-from service.store.results.leaderboard import BoardFilter
-from service.store.results.listed_results import ResultFilter
 from service.store.viewers import ANYBODY, Trust
 from service.wire.plain_text import as_text
 from service.wire.results.board import BoardQuery
 from service.wire.results.board_text import board_lines
+from service.wire.results.results import ResultQuery
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ONE = "disc258-ubergarm-1"
@@ -38,7 +37,7 @@ def test_the_file_is_what_the_script_writes_of_one_run() -> None:
 def test_every_published_result_is_there_once_with_its_author_thread_and_date(engine: Engine) -> None:
     assert seed.import_published(engine, NOW) == 202
     assert seed.import_published(engine, NOW + timedelta(days=1)) == 0
-    kept = [found.result for found in listed_results.page(engine, ResultFilter(origin="published"), None, 300)]
+    kept = [found.result for found in listed_results.page(engine, ResultQuery(origin="published"), None, 300)]
     assert len(kept) == 202
     assert all(one.published and one.published.url.startswith("https://github.com/") for one in kept)
     assert {(one.tier, one.state, one.flags, one.cell, one.account_id) for one in kept} == {
@@ -47,7 +46,7 @@ def test_every_published_result_is_there_once_with_its_author_thread_and_date(en
     first = results.read(engine, seed.id_of(ONE))
     assert first is not None
     assert (first.model_slug, first.gpus, first.cpu) == ("deepseek-r1-671b", "RTX A6000", "Threadripper PRO 7965WX")
-    assert leaderboard.page(engine, BoardFilter(trust="published", words=("deepseek", "5090")), "tg", None, 5)
+    assert leaderboard.page(engine, BoardQuery(q="deepseek 5090"), None, 5)
 
 
 def test_predictions_of_published_results_are_of_the_calibration_that_is_shipped() -> None:
@@ -74,7 +73,7 @@ def test_a_new_service_says_how_good_its_predictions_of_published_results_are(co
 
 def test_predictions_of_published_results_move_no_answer(context: Context) -> None:
     seed.import_published(context.engine, NOW)
-    slugs = {found.result.rig_slug for found in listed_results.page(context.engine, ResultFilter(), None, 300)}
+    slugs = {found.result.rig_slug for found in listed_results.page(context.engine, ResultQuery(), None, 300)}
     ever = NOW - timedelta(days=3_650)
     for slug in slugs:
         assert results.near(context.engine, None, slug, ANYBODY, Trust.PROVEN) == []

@@ -5,41 +5,53 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 
 from service.engine.measured.classes import platform_of, ram_class, speeds_by_depth, vram_class
+from service.flows.paging import instant_in
 from service.store.results import board, leaderboard, results
 from service.store.results.board_tables import board as board_table
 from service.store.results.board_tables import result_speed
-from service.store.results.leaderboard import BoardFilter, Order
 from service.store.results.results import StoredResult
+from service.wire.results.board import PROVEN, BoardQuery, Sort
 from tests.stored_results import A_DAY, a_result, keep, row
 
 MODELS = (("qwen3-30b-a3b", "Qwen3-30B-A3B", "qwen3moe"), ("deepseek-r1-671b", "DeepSeek-R1", "deepseek2"))
 RIGS = (("2x-rtx-3090", "2x RTX 3090", 49_152), ("rtx-5090", "RTX 5090", 32_607), ("cpu-epyc-9355", "no GPU", 0))
-ANY = BoardFilter(trust="self-reported")
+
+
+def day_before(days: int) -> str:
+    return (A_DAY - timedelta(days=days)).date().isoformat()
+
+
+def since_of(asked: BoardQuery) -> datetime | None:
+    return instant_in(asked.since) if asked.since else None
+
+
+ANY = BoardQuery(trust="self-reported")
 FILTERS = (
     ANY,
-    BoardFilter(trust="self-reported", depth=4096),
-    BoardFilter(trust="agent-run"),
-    BoardFilter(trust="published"),
-    BoardFilter(trust="published", words=("qwen3",)),
-    BoardFilter(trust="replicated", depth=4096),
-    BoardFilter(trust="self-reported", model="deepseek-r1-671b"),
-    BoardFilter(trust="self-reported", arch="qwen3moe", vram=48),
-    BoardFilter(trust="self-reported", variant="IQ4_XS"),
-    BoardFilter(trust="self-reported", engine="llama.cpp", rig="rtx-5090"),
-    BoardFilter(trust="self-reported", ram=64),
-    BoardFilter(trust="self-reported", platform="desktop"),
-    BoardFilter(trust="self-reported", since=A_DAY - timedelta(days=100)),
-    BoardFilter(trust="agent-run", since=A_DAY - timedelta(days=30), variant="Q4_K_M"),
-    BoardFilter(trust="self-reported", words=("qwen3", "3090")),
-    BoardFilter(trust="self-reported", words=("xs",)),
-    BoardFilter(trust="self-reported", words=("no-such-thing",)),
+    BoardQuery(trust="self-reported", depth=4096),
+    BoardQuery(trust="agent-run"),
+    BoardQuery(trust="published"),
+    BoardQuery(trust="published", q="qwen3"),
+    BoardQuery(trust="replicated", depth=4096),
+    BoardQuery(trust="self-reported", model="deepseek-r1-671b"),
+    BoardQuery(trust="self-reported", arch="qwen3moe", vram=48),
+    BoardQuery(trust="self-reported", variant="IQ4_XS"),
+    BoardQuery(trust="self-reported", engine="llama.cpp", rig="rtx-5090"),
+    BoardQuery(trust="self-reported", ram=64),
+    BoardQuery(trust="self-reported", platform="desktop"),
+    BoardQuery(trust="self-reported", since=day_before(100)),
+    BoardQuery(trust="agent-run", since=day_before(30), variant="Q4_K_M"),
+    BoardQuery(trust="self-reported", q="qwen3 3090"),
+    BoardQuery(trust="self-reported", q="xs"),
+    BoardQuery(trust="self-reported", q="no-such-thing"),
 )
 
 
@@ -76,7 +88,7 @@ def some_results(seed: int, n: int) -> list[StoredResult]:
 
 
 def test_what_an_older_version_made_is_made_again_once(engine: Engine, stored: list[StoredResult]) -> None:
-    proven = BoardFilter(trust="published")
+    proven = BoardQuery(trust="published")
     before = said(engine, proven, "tg")
     assert before
     with engine.begin() as connection:
@@ -87,7 +99,7 @@ def test_what_an_older_version_made_is_made_again_once(engine: Engine, stored: l
         assert said(engine, proven, "tg") == before
 
 
-def leaders(stored: list[StoredResult], asked: BoardFilter, order: Order) -> list[str]:
+def leaders(stored: list[StoredResult], asked: BoardQuery, order: Sort) -> list[str]:
     """What `leaderboard.page` says, found by looking at every result."""
     metric = "pp" if order == "pp" else "tg"
     best: dict[tuple[str, ...], tuple[float, StoredResult]] = {}
@@ -99,7 +111,7 @@ def leaders(stored: list[StoredResult], asked: BoardFilter, order: Order) -> lis
         key = (one.model_slug, one.rig_slug, one.engine)
         if key not in best or (value, one.id) > (best[key][0], best[key][1].id):
             best[key] = (value, one)
-    keys: dict[Order, Callable[[float, StoredResult], Any]] = {
+    keys: dict[Sort, Callable[[float, StoredResult], Any]] = {
         "newest": lambda _, one: one.measured_at,
         "bits": lambda _, one: one.bpw,
     }
@@ -111,7 +123,7 @@ def _speed(value: float, _: StoredResult) -> float:
     return value
 
 
-def wanted(one: StoredResult, asked: BoardFilter) -> bool:
+def wanted(one: StoredResult, asked: BoardQuery) -> bool:
     names = f"{one.model_name} {one.model_slug} {one.gpus} {one.cpu} {one.rig_slug} {one.variant}".lower()
     cited = asked.trust == "published" and (one.origin == "published" or one.tier != "self-reported")
     floor = cited or board.FLOORS[one.tier] >= board.TRUSTS[asked.trust]
@@ -125,12 +137,18 @@ def wanted(one: StoredResult, asked: BoardFilter) -> bool:
         (asked.ram, ram_class(one.ram_gib)),
         (asked.platform, platform_of(one.hardware)),
     )
-    recent = asked.since is None or one.measured_at >= asked.since
-    return floor and recent and all(a is None or a == b for a, b in same) and all(w in names for w in asked.words)
+    since = since_of(asked)
+    recent = since is None or one.measured_at >= since
+    return (
+        floor
+        and recent
+        and all(a is None or a == b for a, b in same)
+        and all(map(names.__contains__, (asked.q or "").split()))
+    )
 
 
-def said(engine: Engine, asked: BoardFilter, order: Order) -> list[str]:
-    return [one.result_id for one in leaderboard.page(engine, asked, order, None, 100)]
+def said(engine: Engine, asked: BoardQuery, order: Sort) -> list[str]:
+    return [one.result_id for one in leaderboard.page(engine, replace(asked, sort=order), None, 100, since_of(asked))]
 
 
 @pytest.fixture
@@ -141,7 +159,7 @@ def stored(engine: Engine) -> list[StoredResult]:
 
 
 def test_every_filter_order_and_page_says_what_all_results_say(engine: Engine, stored: list[StoredResult]) -> None:
-    orders: tuple[Order, ...] = ("tg", "pp", "newest", "bits")
+    orders: tuple[Sort, ...] = ("tg", "pp", "newest", "bits")
     for asked in FILTERS:
         for order in orders:
             assert said(engine, asked, order) == leaders(stored, asked, order), (asked, order)
@@ -149,9 +167,9 @@ def test_every_filter_order_and_page_says_what_all_results_say(engine: Engine, s
         assert list(page_by_page(engine, order)) == leaders(stored, ANY, order)
 
 
-def page_by_page(engine: Engine, order: Order) -> Iterator[str]:
+def page_by_page(engine: Engine, order: Sort) -> Iterator[str]:
     after = None
-    while rows := leaderboard.page(engine, ANY, order, after, 3):
+    while rows := leaderboard.page(engine, replace(ANY, sort=order), after, 3):
         yield from (one.result_id for one in rows)
         after = rows[-1].position(order)
 
@@ -189,50 +207,48 @@ def test_names_go_with_the_last_result_that_has_them(engine: Engine) -> None:
         results.change(connection, spam.id, state="hidden")
     assert leaderboard.named(engine, "model", "buy-now") is None
     assert [one.label for one in leaderboard.names(engine, "model")] == ["Qwen3-30B-A3B"]
-    assert leaderboard.names(engine, "arch", "moe") == [leaderboard.Name(slug="qwen3moe", label="qwen3moe")]
+    assert leaderboard.names(engine, "arch") == [leaderboard.Name(slug="qwen3moe", label="qwen3moe")]
 
 
 def test_words_are_searched_for_as_they_are(engine: Engine) -> None:
     keep(engine, a_result(), a_result(variant="IQ4_XS"))
-    assert said(engine, BoardFilter(trust="self-reported", words=("%",)), "tg") == []
-    assert len(said(engine, BoardFilter(trust="self-reported", words=("iq4_xs",)), "tg")) == 1
-    assert said(engine, BoardFilter(trust="self-reported", words=("iq4\\_xs",)), "tg") == []
+    assert said(engine, BoardQuery(trust="self-reported", q="%"), "tg") == []
+    assert len(said(engine, BoardQuery(trust="self-reported", q="iq4_xs"), "tg")) == 1
+    assert said(engine, BoardQuery(trust="self-reported", q="iq4\\_xs"), "tg") == []
 
 
 def test_submitters_at_once_leave_nobody_out(engine: Engine) -> None:
     several = [a_result([row(0, 10.0 + i)]) for i in range(16)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda one: keep(engine, one), several))
-    [leader] = leaderboard.page(engine, ANY, "tg", None, 10)
+    [leader] = leaderboard.page(engine, ANY, None, 10)
     assert (leader.tg, leader.n_results, leader.low, leader.high) == (25.0, 16, 10.0, 25.0)
 
 
 def test_a_model_has_its_variants_and_a_rig_its_models(engine: Engine) -> None:
     keep(
         engine,
-        a_result([row(0, 30)]),
-        a_result([row(0, 20)]),
-        a_result([row(0, 40)], variant="IQ4_XS", bpw=4.25),
-        a_result([row(4096, 25)], rig_slug="rtx-5090", gpus="RTX 5090"),
+        a_result([row(0, 30)], tier="agent-run"),
+        a_result([row(0, 20)], tier="agent-run"),
+        a_result([row(0, 40)], tier="agent-run", variant="IQ4_XS", bpw=4.25),
+        a_result([row(4096, 25)], tier="agent-run", rig_slug="rtx-5090", gpus="RTX 5090"),
     )
-    by_variant = leaderboard.summed(engine, "variant", "tg", 0, ANY.trust, model="qwen3-30b-a3b")
+    by_variant = leaderboard.summed(engine, "variant", 0, model="qwen3-30b-a3b")
     assert [(one.slug, one.best, one.low, one.n_results) for one in by_variant] == [
         ("IQ4_XS", 40.0, 40.0, 1),
         ("Q4_K_M", 30.0, 20.0, 2),
     ]
-    assert [one.label for one in leaderboard.summed(engine, "model", "tg", 0, ANY.trust, rig="2x-rtx-3090")] == [
-        "Qwen3-30B-A3B"
-    ]
-    assert leaderboard.depths_of(engine, ANY.trust, model="qwen3-30b-a3b") == [0, 4096]
+    assert [one.label for one in leaderboard.summed(engine, "model", 0, rig="2x-rtx-3090")] == ["Qwen3-30B-A3B"]
+    assert leaderboard.depths_of(engine, PROVEN, model="qwen3-30b-a3b") == [0, 4096]
 
 
 def test_similar_results_are_of_the_model_nearest_rig_first(engine: Engine) -> None:
     mine, slower, elsewhere = (
-        a_result([row(0, 30)]),
-        a_result([row(0, 9)], variant="Q8_0"),
-        a_result([row(0, 99)], rig_slug="rtx-a6000", gpus="RTX A6000"),
+        a_result([row(0, 30)], tier="agent-run"),
+        a_result([row(0, 9)], tier="agent-run", variant="Q8_0"),
+        a_result([row(0, 99)], tier="agent-run", rig_slug="rtx-a6000", gpus="RTX A6000"),
     )
     keep(engine, mine, slower, elsewhere, a_result(model_slug="other", model_name="Other"))
-    found = [one.result_id for one in leaderboard.similar(engine, mine.id, ANY.trust)]
+    found = [one.result_id for one in leaderboard.similar(engine, mine.id)]
     assert found == [slower.id, elsewhere.id]
-    assert leaderboard.similar(engine, "none", ANY.trust) == []
+    assert leaderboard.similar(engine, "none") == []
