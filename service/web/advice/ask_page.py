@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -149,8 +150,13 @@ def advice_request(form: Form) -> AdviceRequest:
 
 def hardware_text(form: Form) -> str:
     """Return the hardware as one text: shorthand of the short fields, then what was pasted."""
-    short = ", ".join(form.value(name) for name in ("gpus", "cpu", "ram") if form.value(name))
+    short = ", ".join(said for said in (form.value("gpus"), form.value("cpu"), _ram(form)) if said)
     return "\n".join(text for text in (short, form.value("paste")) if text)
+
+
+def _ram(form: Form) -> str:
+    """What stands in the field for RAM, where `64` and `4x16` can only be GB of it."""
+    return re.sub(r"^(\d{1,2}\s?[x*]\s?)?(\d{1,4})$", r"\1\2GB RAM", form.value("ram"))
 
 
 def _decoded(asked: dict[str, Any]) -> AdviceRequest:
@@ -188,7 +194,7 @@ def _goal(asked: AdviceRequest, goal: Goal | None, form: Form) -> Any:
 
 def _hardware(machine: Hardware | str, form: Form) -> Hardware:
     known = parse_hardware(machine) if isinstance(machine, str) else machine
-    said = [form.value(name) for name in ("cpu", "ram") if form.value(name)]
+    said = [text for text in (form.value("cpu"), _ram(form)) if text]
     if said:
         host = parse_hardware(", ".join(["no GPU", *said]))
         if host.gpus:

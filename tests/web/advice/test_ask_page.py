@@ -39,6 +39,11 @@ def test_what_was_pasted_goes_below_the_shorthand() -> None:
     assert advice_request(form).hardware == "64GB\nGPU 0: NVIDIA GeForce RTX 3090 (UUID: x)"
 
 
+@pytest.mark.parametrize(("ram", "said"), [("64", "64GB RAM"), ("4x16", "4x16GB RAM"), ("DDR5 64GB", "DDR5 64GB")])
+def test_numbers_alone_in_the_field_for_ram_are_gigabytes(ram: str, said: str) -> None:
+    assert advice_request(Form({"repo": "a/b", "gpus": "RTX 3090", "ram": ram})).hardware == f"RTX 3090, {said}"
+
+
 def test_a_form_leads_to_the_advice_and_its_key_goes_into_no_log(client: httpx.Client, world: World) -> None:
     world.put_answer("two-cards", advice_request(Form(FILLED)))
     reply = sent(client, **FILLED)
