@@ -23,7 +23,7 @@ _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
     "powershell": '$env:PATH = "$PWD\\build\\bin\\Release;$PWD\\build\\bin;$env:PATH"; cd ..',
 }
-_NO_HF = "no `hf`? pip install huggingface_hub"
+_NO_HF = "if hf is missing: pip install huggingface_hub"
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.

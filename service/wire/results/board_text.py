@@ -30,7 +30,8 @@ def board_lines(board: Board) -> Iterator[str]:
     phase = "PP" if asked.sort == "pp" else "TG"
     yield f"Fastest of each model, rig and engine: {phase} at {asked.depth:,} tokens, {_TRUSTS[asked.trust]}"
     if not board.rows:
-        yield "no result matches"
+        unverified = asked.trust != "self-reported"
+        yield f"no result matches{'; trust=self-reported shows unverified ones too' if unverified else ''}"
         return
     yield f"{'TG t/s':>8}{'PP t/s':>9}  model, variant, rig, engine"
     for row in board.rows:
