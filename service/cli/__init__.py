@@ -62,8 +62,14 @@ _UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules of Python that
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong."""
-    arguments = command_line().parse_args(argv)
+    """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong, 130 broken off."""
+    try:
+        return _run(command_line().parse_args(argv))  # which imports the verb's module
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
     logging.getLogger("advisor").addHandler(logging.NullHandler())  # events are for services, which write them
     try:
         code: int = arguments.run(arguments)
@@ -74,8 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"advisor: {_what_to_install(error, arguments.verb)}", file=sys.stderr)
         return FAILURE
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         sys.stderr.close()
         return FAILURE

@@ -38,9 +38,10 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
     rows, _ = gpu_meant(gpu.name, gpu.vram_gib)
     if not rows and gpu.vram_gib is None:
         choices = nearest(gpu.name)
-        near = f"; the nearest known are {', '.join(choices)}" if choices else ""
+        near = f"; the nearest known are {', '.join(choices[:3])}" if choices else ""
+        right = f'`gpu "{gpu.name}" [24 GiB; 900 GB/s]`, in JSON `vram_gib` and `bandwidth_gbs`'
         raise UnknownHardware(
-            f"no GPU `{gpu.name}` in the catalogue{near}; give `vram_gib` (and `bandwidth_gbs`) to use it as it is",
+            f"no GPU `{gpu.name}` in the catalogue{near}; to use it as it is, write its memory and bandwidth: {right}",
             field=f"{path}.name",
             choices=choices,
         )
