@@ -79,5 +79,5 @@ def _line(backend: str, n_bytes: int, os: str) -> str:
     if backend == "metal":
         return f"sudo sysctl iogpu.wired_limit_mb={n_bytes // MIB}"
     if os_family(os) == "windows":
-        return f"AMD Software, Performance, Tuning, Variable Graphics Memory: {gib} GB"
-    return f"the kernel parameter ttm.pages_limit={gib * _PAGES_A_GIB} and a restart"
+        return f"AMD Software, Variable Graphics Memory, {gib} GB"
+    return f"kernel parameter ttm.pages_limit={gib * _PAGES_A_GIB}, restart"

@@ -68,7 +68,7 @@ def _engine(config: AdvisedConfig) -> Step:
         title=f"Get {config.engine}{f' of {oldest.date} or newer' if oldest else ''}",
         posix=posix,
         powershell=powershell,
-        note=how if how == other or not other else f"{how}; PowerShell: {other}",
+        note=how if how == other or not other else f"{how}; Windows: {other}",
     )
 
 

@@ -114,7 +114,7 @@ def test_half_of_the_ram_is_assumed_aloud_in_wsl_unless_wsl_reported_it() -> Non
     [
         ("DGX Spark", 117.8, 117.8, ""),
         ("Strix Halo 128GB", 64.0, 116.0, "ttm.pages_limit=30408704"),
-        ("Strix Halo 128GB, Windows 11", 64.0, 96.0, "Variable Graphics Memory: 96 GB"),
+        ("Strix Halo 128GB, Windows 11", 64.0, 96.0, "Variable Graphics Memory, 96 GB"),
         ("Mac Studio M3 Ultra 512GB", 384.0, 491.0, "sudo sysctl iogpu.wired_limit_mb=502784"),
         ("MacBook Pro M3 Max 36GB", 27.0, 27.0, ""),
     ],
@@ -133,7 +133,7 @@ def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_com
     config = first(body)
     assert all(c.strategy in ("all on GPU", "CPU only") for c in body.configs)
     assert config.variant == "q4_k_m"
-    assert config.notes[0].startswith("first let the GPU use 116 GiB of the memory instead of 64")
+    assert config.notes[0].startswith("first raise the GPU's limit from 64 to 116 GiB")
     assert config.notes[1] == "without that, #2 (q2_k) fits"
 
 

@@ -294,7 +294,7 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if contender.raises_limit:
         card = rig.cards[devices[0].gpu]
         usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
-        found.insert(0, f"first let the GPU use {most} GiB of the memory instead of {usual}: {card.raised_by}")
+        found.insert(0, f"first raise the GPU's limit from {usual} to {most} GiB: {card.raised_by}")
     return found
 
 
