@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemory
 from service.engine.calibration import Calibration
-from service.engine.catalogue import rigs_of
+from service.engine.catalogue import is_one_machine, rigs_of
 from service.engine.commands import ParsedCommand
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
@@ -46,13 +47,14 @@ from service.engine.planner.ranking.current_command import (
 from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.ranking.ties import Ties, ties
+from service.engine.planner.ranking.utility import OTHER_BUILD
 from service.engine.planner.search.all_variants import Report, search, unheard
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
-from service.engine.run.devices import rig_of_command
+from service.engine.run.devices import backend_named, rig_of_command
 from service.engine.speed import milliseconds, predict_speed, speed_point
 from service.engine.speed.at_once import at_once
 from service.engine.versions import versions
@@ -99,6 +101,8 @@ def advise(
         ],
         report=report,
     )
+    if is_one_machine((*makes, rig)):
+        rig, outcomes = _of_one_build(outcomes, rig, wanted, backend_named(parsed) if parsed else None)
     contenders = [c for outcome in outcomes for c in outcome.contenders]
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
@@ -126,6 +130,23 @@ def advise(
         what_if=answers(_present(variants, hardware, rig, wanted, constraints, found), what_if) if what_if else [],
         mine=mine_of(current, found, wanted) if current else None,
     )
+
+
+def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: str | None) -> tuple[Rig, list[Outcome]]:
+    """Return the rig, of one machine's with several back ends, that comes first, and what was found of it alone.
+
+    That `in_use` stays. Else another than the `usual` has to be worth its build (`OTHER_BUILD`).
+    """
+
+    def cost(rig: Rig) -> float:
+        if rig.cards[0].backend == in_use:
+            return -math.inf
+        costs = [c.cost(goal) for o in outcomes if o.case.rig is rig for c in o.contenders]
+        return min(costs, default=math.inf) + (0.0 if rig is usual else OTHER_BUILD)
+
+    rigs = [usual, *{id(o.case.rig): o.case.rig for o in outcomes if o.case.rig is not usual}.values()]
+    best = min(rigs, key=cost)
+    return best, [o for o in outcomes if o.case.rig is best]
 
 
 def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:

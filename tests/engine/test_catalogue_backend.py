@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 
-from service.engine.catalogue import engine_devices, resolve
+from service.engine.advise import VariantModel, advise
+from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Backend, Gpu, Hardware
+from service.engine.goal import Constraints, GoalRequest, Preset
+from service.engine.hardware import Backend, Gpu, Hardware, Ram
+from service.engine.planner.explaining.commands import Files
+from service.engine.run.devices import rig_of_devices
+from tests.models import build
 
 
 def _machine(name: str, backend: Backend | None = None) -> Hardware:
@@ -39,3 +45,30 @@ def test_a_back_end_that_cannot_drive_the_card_is_refused() -> None:
     with pytest.raises(InvalidHardware, match="rocm or vulkan") as refused:
         resolve(_machine("AMD Radeon RX 7900 XTX", "cuda"))
     assert refused.value.field == "hardware.backend"
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("AMD Radeon 8060S", ["rocm", "vulkan"]),
+        ("AMD Radeon 780M", ["vulkan"]),
+        ("AMD Radeon RX 7900 XTX", ["rocm"]),
+    ],
+)
+def test_an_amd_gpu_that_shares_the_ram_has_vulkan_and_rocm_where_that_knows_it(name: str, ways: list[str]) -> None:
+    rigs = rigs_of(_machine(name))
+    assert [rig.cards[0].backend for rig in rigs] == ways
+    assert is_one_machine(rigs) == (len(ways) > 1)
+    assert {a.field: a.value for a in rigs[-1].assumed}["hardware.backend"] == ways[-1]
+    assert [rig.cards[0].backend for rig in rigs_of(_machine(name, "rocm"))] == ["rocm"]
+
+
+def test_an_answer_is_for_one_build_and_rocm_is_it_where_prompts_are_long() -> None:
+    variants = [VariantModel("Q4_K_M", Files("a/b", "0" * 40, ("a.gguf",)), build("Qwen3-30B-A3B", "q4_k_m"))]
+    hardware = Hardware(gpus=[Gpu(name="AMD Radeon 8060S")], ram=Ram(total_gb=128))
+    for preset, device in (("chat", "Vulkan0"), ("long", "ROCm0")):
+        body = advise(variants, hardware, GoalRequest(preset=convert(preset, Preset)), Constraints())
+        on_gpu = [config.devices[0].device for config in body.configs if config.strategy == "all on GPU"]
+        assert set(on_gpu) == {device}
+        assert device.lower().startswith({a.field: a.value for a in body.assumed}["hardware.backend"])
+        assert rig_of_devices(hardware, on_gpu).cards[0].backend == device.lower().removesuffix("0")

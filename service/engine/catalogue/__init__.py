@@ -31,6 +31,7 @@ __all__ = [
     "cpu_row",
     "engine_devices",
     "gpu_rows",
+    "is_one_machine",
     "known_cpus",
     "known_gpus",
     "nearest",
@@ -56,6 +57,7 @@ _READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")
 _READ_SO = ("how the text was read", "all, if it is meant otherwise: write it out")
 _KEPT = ("kept as a note: no figure is taken from it", "nothing, unless it says what is assumed otherwise")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
+_ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1151 (ROCm 7.2, system requirements)
 _MIXED = Assumption(
     "hardware.gpus.backend",
     "Vulkan for all, or one maker's cards alone",
@@ -77,19 +79,32 @@ def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
 def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
     """Return the machine as builds of an engine may see it: with cards of one maker there is one way.
 
-    With cards of several makers: those of each maker alone, and last all of them with Vulkan. Raises as `resolve` does.
+    With cards of several makers: those of each maker alone, and last all of them with Vulkan. An AMD GPU that shares
+    the RAM: with ROCm, where that knows it, and last with Vulkan. Raises as `resolve` does.
     """
     host, cards, assumed = _found(hardware)
     if hardware.backend is not None:
         cards = tuple(_driven(card, hardware.backend) for card in cards)
-    notes = (*_noted(hardware), *_own_backend(hardware, cards))
+    notes = (*assumed, *_noted(hardware))
     makes: dict[str, list[Card]] = {}
     for card in cards:
         makes.setdefault(card.backend, []).append(card)
-    if len(makes) < 2:
-        return (_rig(host, cards, (*assumed, *notes), fitted),)
-    together = [replace(card, backend="vulkan") for card in cards]
-    return tuple(_rig(host, some, (*assumed, *notes, _MIXED), fitted) for some in (*makes.values(), together))
+    with_vulkan = [replace(card, backend="vulkan") for card in cards]
+    if len(makes) > 1:
+        return tuple(_rig(host, some, (*notes, _MIXED), fitted) for some in (*makes.values(), with_vulkan))
+    ways: list[Sequence[Card]] = [cards]
+    if hardware.backend is None and cards and all(map(_shares_with_amd, cards)):
+        ways = [*(ways if all(card.generation in _ROCM_KNOWS for card in cards) else []), with_vulkan]
+    return tuple(_rig(host, some, (*notes, *_own_backend(hardware, cards, some)), fitted) for some in ways)
+
+
+def is_one_machine(rigs: Sequence[Rig]) -> bool:
+    """Whether these are the same cards, each time driven by another back end: only one of them will be built."""
+    return len({tuple(card.name for card in rig.cards) for rig in rigs}) == 1 < len(rigs)
+
+
+def _shares_with_amd(card: Card) -> bool:
+    return card.unified and card.backend == "rocm" and card.generation.startswith("rdna")
 
 
 def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption, ...]]:
@@ -128,12 +143,17 @@ def _driven(card: Card, backend: Backend) -> Card:
     return replace(card, backend=backend)
 
 
-def _own_backend(hardware: Hardware, cards: Sequence[Card]) -> Iterator[Assumption]:
+def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]) -> Iterator[Assumption]:
     """What drives the cards where nobody says it and there is a choice that matters: AMD's and Intel's."""
-    names = {card.backend for card in cards}
-    if hardware.backend is None and len(names) == 1 and names <= {"rocm", "sycl"}:
-        why = "no back end was given: that of the cards' maker; state vulkan for a Vulkan build"
-        yield Assumption("hardware.backend", names.pop(), why, "speed, and the build of the engine")
+    makers, names = {card.backend for card in own}, {card.backend for card in driven}
+    if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
+        return
+    why = "no back end was given: that of the cards' maker; state vulkan for a Vulkan build"
+    if names != makers:
+        why = "no back end was given: Vulkan's packages run on this GPU as they are; state rocm for a ROCm build"
+    elif all(map(_shares_with_amd, own)):
+        why = "no back end was given: ROCm takes clearly less time for such prompts; state vulkan for a Vulkan build"
+    yield Assumption("hardware.backend", names.pop(), why, "speed, and the build of the engine")
 
 
 def card_order(hardware: Hardware) -> tuple[int, ...]:

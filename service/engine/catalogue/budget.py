@@ -15,6 +15,9 @@ _BOARD_CPU = re.compile(r"raspberry", re.I)  # its system without a desktop take
 WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
 _WSL_KEEPS = 2  # GiB: nothing but the engine runs there
 _DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS, _BOARD_KEEPS = 8, 10, 4, 2
+# macOS: gpt-oss-20b of 12.2 GB runs in 16 GB, of which 13 are in use then (mlx-lm issue 644, llama.vscode issue 105), a
+# file of 106 GB in 128 GB (dotkam.com 2668).
+_MAC_KEEPS, _MAC_LEAST, _LARGE_MAC_KEEPS = 0.22, 3, 0.04  # of the RAM, GiB at least, and of the RAM as from 200 GiB
 _SMALL_GIVES = 0.6  # of the RAM at least: people run 4.5 GB on laptops of 8 GB
 
 # Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
@@ -40,19 +43,22 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
 
     The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
-    a server, 2 on a Raspberry Pi, 8 on a desktop or where nothing is said, 10 with Windows, and two fifths at most. WSL
-    shows `ram_bytes` whole.
+    a server, 2 on a Raspberry Pi, 8 on a desktop or where nothing is said, 10 with Windows, 3 to 8 on a Mac of up
+    to 200 GiB, and two fifths at most. WSL and macOS show `ram_bytes` whole.
     """
-    whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), _DESKTOP_KEEPS
+    whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), float(_DESKTOP_KEEPS)
     if os_family(os) == "wsl":
         whole, keeps = ram_bytes, _WSL_KEEPS
+    elif os_family(os) == "macos":
+        small, large = (share * ram_bytes / GIB for share in (_MAC_KEEPS, _LARGE_MAC_KEEPS))
+        whole, keeps = ram_bytes, min(max(small, _MAC_LEAST), max(large, _DESKTOP_KEEPS))
     elif os_family(os) == "windows":
         keeps = _WINDOWS_KEEPS
     elif sockets > 1 or _SERVER_CPU.search(cpu or ""):
         keeps = _SERVER_KEEPS
     elif _BOARD_CPU.search(cpu or ""):
         keeps = _BOARD_KEEPS
-    return max(whole - keeps * GIB, int(ram_bytes * _SMALL_GIVES))
+    return max(int(whole - keeps * GIB), int(ram_bytes * _SMALL_GIVES))
 
 
 def gpu_limit(row: GpuRow, ram_bytes: int, usable: int, os: str) -> GpuLimit:
@@ -68,7 +74,8 @@ def gpu_limit(row: GpuRow, ram_bytes: int, usable: int, os: str) -> GpuLimit:
     raised = usable if row.backend in ("metal", "rocm", "vulkan") else usual
     if os_family(os) == "windows":
         raised = min(raised, int(ram_bytes * _VGM_SHARE)) if row.backend != "metal" else usual
-    raised = raised // GIB * GIB
+    step = GIB // 2 if row.backend == "metal" else GIB
+    raised = raised // step * step
     if raised < usual * _WORTH_RAISING:
         return GpuLimit(usual, usual)
     return GpuLimit(usual, raised, _line(row.backend, raised, os))

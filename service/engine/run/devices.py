@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from service.engine.calibration import Calibration
-from service.engine.catalogue import engine_devices, resolve, rigs_of
+from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
 from service.engine.commands import ParsedCommand, option_value
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
@@ -86,6 +86,14 @@ def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibratio
     if own is None and backend == "vulkan":
         return resolve(msgspec.structs.replace(hardware, backend="vulkan"), fitted)
     return own or rigs[-1]
+
+
+def rig_of_devices(hardware: Hardware, names: Sequence[str], fitted: Calibration | None = None) -> Rig:
+    """Return the machine as the build sees it that lists devices of these names. Raises as `catalogue.resolve` does."""
+    rigs = rigs_of(hardware, fitted)
+    found = {_BACKENDS.get(kind, kind) for name in names if (m := _DEVICE.fullmatch(name)) and (kind := m[1].lower())}
+    one = is_one_machine(rigs)
+    return next((rig for rig in rigs if one and {card.backend for card in rig.cards} == found), rigs[-1])
 
 
 def _variable(env: Mapping[str, str], rig: Rig) -> str | None:

@@ -26,6 +26,7 @@ from service.engine.planner.ranking.measured import (
     with_nearby_results,
     with_others_results,
 )
+from service.engine.run.devices import rig_of_devices
 from service.engine.versions import versions
 from service.flows.advice.repos import stored_listing
 from service.flows.context import Context
@@ -48,7 +49,7 @@ def with_results(context: Context, row: StoredAdvice, body: AdviceBody, viewer: 
     if not body.configs or row.revision is None:
         return body
     try:
-        rig = resolve(body.hardware)
+        rig = _rig(body)
     except AdvisorError:
         return body
     found = _measured(context, row, body, viewer)
@@ -105,7 +106,12 @@ def _measured(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Vie
     cells = _cells(row, body, listing) if listing else {}
     measured = results.of_cells(context.engine, list(cells.values()), _EVER, viewer, Trust.PROVEN)
     measured = [one for one in measured if _is_of_today(one) and (one.failure is None or _is_own(one, viewer))]
-    return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body.hardware))}
+    return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body))}
+
+
+def _rig(body: AdviceBody) -> Rig:
+    """The machine as the build sees it that the first config is for."""
+    return rig_of_devices(body.hardware, [device.device for device in body.configs[0].devices])
 
 
 def _is_own(result: StoredResult, viewer: Viewer) -> bool:
@@ -201,12 +207,12 @@ def _cell(one: Measurement, listing: RepoListing) -> str | None:
         return None
 
 
-def _best(measured: list[StoredResult], cell: str, machine: Hardware) -> MeasuredConfig | None:
+def _best(measured: list[StoredResult], cell: str, body: AdviceBody) -> MeasuredConfig | None:
     """The newest of the nearest: results come newest first."""
     try:
-        advised = resolve(machine)
+        advised = _rig(body)
         found = [
-            (match_kind(machine, advised, result.hardware, resolve(result.hardware)), result)
+            (match_kind(body.hardware, advised, result.hardware, resolve(result.hardware)), result)
             for result in measured
             if result.cell == cell
         ]

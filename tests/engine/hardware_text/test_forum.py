@@ -69,7 +69,7 @@ def test_gpus(text: str, expected: list[Gpu]) -> None:
         ("gtx 1080ti", "NVIDIA GeForce GTX 1080 Ti", 11),
         ("Arc B580", "Intel Arc B580", 12),
         ("RTX 4090 laptop 16GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
-        ("M4 Max 128GB", "Apple M4 Max", 116),
+        ("M4 Max 128GB", "Apple M4 Max", 120),
         ("Strix Halo 128GB", "AMD Radeon 8060S", 116),
         ("Ryzen AI Max+ 395 128GB", "AMD Radeon 8060S", 116),
         ("DGX Spark", "NVIDIA GB10", 117.8),

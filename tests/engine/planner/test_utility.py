@@ -115,7 +115,8 @@ def test_half_of_the_ram_is_assumed_aloud_in_wsl_unless_wsl_reported_it() -> Non
         ("DGX Spark", 117.8, 117.8, ""),
         ("Strix Halo 128GB", 64.0, 116.0, "ttm.pages_limit=30408704"),
         ("Strix Halo 128GB, Windows 11", 64.0, 96.0, "Variable Graphics Memory, 96 GB"),
-        ("Mac Studio M3 Ultra 512GB", 384.0, 491.0, "sudo sysctl iogpu.wired_limit_mb=502784"),
+        ("Mac Studio M3 Ultra 512GB", 384.0, 491.5, "sudo sysctl iogpu.wired_limit_mb=503296"),
+        ("Mac mini M4 16GB", 10.7, 12.0, "sudo sysctl iogpu.wired_limit_mb=12288"),
         ("MacBook Pro M3 Max 36GB", 27.0, 27.0, ""),
     ],
 )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import Upgraded, WhatIf
-from service.engine.catalogue import resolve, rigs_of
+from service.engine.catalogue import is_one_machine, resolve, rigs_of
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, Goal
@@ -112,9 +112,11 @@ def _restricted(present: Present, wider: bool) -> str:
 
 
 def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
-    outcomes = search(
-        [case for rig in rigs_of(upgrade.hardware, present.rig.fitted) for case in _cases(present, rig, wider)]
-    )
+    rigs = rigs_of(upgrade.hardware, present.rig.fitted)
+    if is_one_machine(rigs):
+        today = {card.backend for card in present.rig.cards}
+        rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs[-1:]
+    outcomes = search([case for rig in rigs for case in _cases(present, rig, wider)])
     ranked = rank([c for outcome in outcomes for c in outcome.contenders], present.goal).order
     same = [c for c in ranked if present.first is None or c.variant == present.first.variant]
     empty = Upgraded(

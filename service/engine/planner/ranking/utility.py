@@ -45,6 +45,7 @@ _RAISING = 0.05
 _TOGETHER = 0.1
 _QUANTISED_CACHE = 0.05
 _BUILDING = 0.15
+OTHER_BUILD = 0.1  # of cost: what a back end of which nobody packages an engine that just runs has to win by
 
 
 class Weights(msgspec.Struct, frozen=True):
