@@ -96,6 +96,7 @@ _JOINED = re.compile(
 )
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
 _CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
+_PRO_BEHIND = re.compile(r"(?<!\d)([2456]000|4500)pro(?!\d)")  # `RTX 6000 Pro`
 _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
 
 
@@ -233,8 +234,8 @@ def size_in(name: str) -> float | None:
 def gpu_key(name: str) -> str:
     """Return a GPU's name without maker, product line, memory size and spelling."""
     plain = _SIZE.sub(" ", _plain(name)).replace("mobile", "laptop").replace("max-q", "maxq")
-    words = _WORDS.findall(plain.replace("-", " "))
-    return "".join(word for word in words if word not in _GPU_NOISE)
+    words = [word for word in _WORDS.findall(plain.replace("-", " ")) if word not in _GPU_NOISE]
+    return _PRO_BEHIND.sub(r"pro\1", "".join(words))
 
 
 def cpu_key(name: str) -> str:

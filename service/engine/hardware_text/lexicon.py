@@ -9,7 +9,8 @@ SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
-    "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "枚の": "x ", "枚": "x ", "장": "x ",
+    "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
+    "потоков": " threads ", "потока": " threads ", "枚の": "x ", "枚": "x ", "장": "x ",
     "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
     "颗": " ",
     "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
@@ -18,7 +19,7 @@ SIGNS = {
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
 DECIMAL_COMMA = re.compile(
-    r"(?<![\w.])(\d{1,3}),(\d)(?=\s?g(?:i?b|o)\b)", _I
+    r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I
 )  # `15,9 GB`, of a Windows that is not English
 # Numbers before a measure word, which says that something is counted: `两张`, `四块`.
 COUNTED = re.compile(r"([一两二三四五六七八十])(?=[张块条颗路卡])")
@@ -147,6 +148,8 @@ ALLOTTED = re.compile(
     r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?",
     _I,
 )
+# Memory and disk of a Mac: `M4 Pro 24/512`.
+MAC_SHORT = re.compile(r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)\s(\d{1,3})\s?/\s?(256|512|1024|2048)(?:\s?gb)?\b", _I)
 MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
 GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
@@ -221,7 +224,9 @@ COUNT = re.compile(
 # CPUs of which no board has several, so that a number before them is another's; and names of digits alone.
 ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
-COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.-])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
+COUNT_BEHIND = re.compile(
+    r"\(?[x*]\s?(\d{1,2})\)?(?![\w/-]|\.\d)|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I
+)
 # How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
 CARDS = re.compile(
     rf"(\d{{1,2}}|{_NUMBER})[^\S\n](?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"

@@ -492,8 +492,8 @@ class _Reading:
         for i, gpu in enumerate(self.gpus):
             outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
             of_laptop = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
-            said = i in self.laptops or self.is_laptop
             by_cpu = mobile is not None and alone and not self.memory.is_of(i, gpu, not_of=of_laptop)
+            said = i in self.laptops or self.is_laptop or not gpu_rows(gpu.name)  # no other RTX 4050 is sold
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:

@@ -87,7 +87,7 @@ def read_dxdiag(lines: Sequence[str]) -> Claim | None:
     cards = list(_cards(pairs))
     if not cards and not (cpu and ram):
         return None
-    dedicated = [card for card in cards if (card.total_mib or 0) >= _LEAST_MIB]
+    dedicated = [card for card in cards if card.total_mib is None or card.total_mib >= _LEAST_MIB]
     names = [card.name for card in dedicated]
     twice = next((name for name in names if names.count(name) > 1), None)
     found = Found(
@@ -110,6 +110,8 @@ def _cards(pairs: Sequence[tuple[int, str, str]]) -> Iterator[SeenGpu]:
             size = _CARD_MEMORY.match(value)
             yield SeenGpu(name=name, total_mib=float(size[1]) if size else None)
             name = ""
+    if name and not any(key == "Dedicated Memory" for _, key, _ in pairs) and not is_integrated(name):
+        yield SeenGpu(name=name)  # of a report in parts
 
 
 def _report(lines: Sequence[str], first: int) -> frozenset[int]:

@@ -270,3 +270,16 @@ def test_rocminfo_gives_cards_cpu_and_ram_and_leaves_out_the_processors_graphics
     assert [(gpu.name, gpu.count) for gpu in machine.gpus] == [("AMD Radeon RX 7900 XTX", 2)]
     assert machine.cpu == Cpu(model="AMD Ryzen 9 7900X 12-Core Processor")
     assert machine.ram == Ram(total_gb=125.6)
+
+
+def test_the_devices_in_a_servers_log_are_read_with_the_processor_and_the_ram() -> None:
+    """The form of ggml-org/llama.cpp #27189."""
+    card = "Vulkan0 : AMD Radeon RX 7900 XTX (RADV NAVI31) (24560 MiB, 22883 MiB free)"
+    host = "CPU     : AMD Ryzen 7 5800X3D 8-Core Processor (31995 MiB, 31995 MiB free)"
+    said = ("device_info:", f"  - {card}", f"  - {host}")
+    hardware = parse_hardware("\n".join(f"0.00.031.18{i} I cmn  common_param: {text}" for i, text in enumerate(said)))
+    assert [gpu.name for gpu in hardware.gpus] == ["AMD Radeon RX 7900 XTX (RADV NAVI31)"]
+    assert hardware.cpu is not None
+    assert hardware.cpu.model == "AMD Ryzen 7 5800X3D 8-Core Processor"
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 31.25

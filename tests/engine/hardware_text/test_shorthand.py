@@ -424,3 +424,15 @@ def test_memory_and_counts_in_other_scripts_are_not_lost(text: str, count: int, 
 def test_a_card_that_is_to_come_is_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware, match="plan"):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize("text", ["2 NVIDIA L40s", "4x V100s", "two V100s 32GB"])
+def test_a_plural_that_is_another_card_as_well_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="which card is it"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(("text", "name"), [("4x L40s", "4x L40s"), ("2 L40S", "2x L40S"), ("2 A100s", "2x A100")])
+def test_a_name_that_ends_in_s_is_that_card_where_nothing_else_is_meant(text: str, name: str) -> None:
+    (gpu,) = parse_hardware(text).gpus
+    assert f"{gpu.count}x {gpu.name}" == name
