@@ -22,10 +22,10 @@ from bench.stamp import stamp
 from service.engine.builds import BuildAsked
 from service.engine.calibration import shipped
 from service.engine.catalogue import engine_devices, resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
-from service.engine.memory import place
+from service.engine.run.placement import place
 from tests.models import build
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "speed_effects.jsonl"

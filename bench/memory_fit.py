@@ -10,7 +10,8 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from service.engine.config import Device, Engine
-from service.engine.memory import Memory, report
+from service.engine.memory.figures import Memory
+from service.engine.memory.report import report
 from service.engine.units import MIB
 from tests.memory_lab import LabRow
 

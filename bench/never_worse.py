@@ -34,7 +34,7 @@ from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.planner.search.placement import PlacementSearch
 from service.engine.planner.search.simple import simplified
-from service.engine.speed import typical_seconds
+from service.engine.speed.predict import typical_seconds
 from tests.models import build, model_names
 
 _ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")

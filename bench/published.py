@@ -21,7 +21,8 @@ from service.engine.builds import today
 from service.engine.calibration import shipped as shipped_calibration
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.summary import measured_speed
-from service.engine.memory import predict_memory, report
+from service.engine.memory.predict import predict_memory
+from service.engine.memory.report import report
 from service.flows.results.seed import PredictedResult, published_results
 
 WRITTEN = Path(__file__).parent.parent / "service" / "data" / "predictions.jsonl"

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from bench.stamp import stamp
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import least_memory, place
+from service.engine.memory.least import least_memory
 from service.engine.model import Model
+from service.engine.run.placement import place
 from service.engine.units import MIB
 from tests.bare_runs import memory_on, run_on
 from tests.memory_lab import LabRow, architecture_rows, lab_rows, rig_rows

@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 from service.engine.advise import VariantModel
-from service.engine.catalogue import known_gpus
+from service.engine.catalogue.rows import known_gpus
 from service.engine.config import CacheType
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram

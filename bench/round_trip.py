@@ -24,12 +24,13 @@ from bench.stamp import stamp
 from service.engine.advice import AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Flags, Tool
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware, Rig
 from service.engine.hardware_text import parse_hardware
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory.figures import Memory
+from service.engine.memory.predict import predict_memory
 from service.engine.rules.all_rules import findings
 from service.engine.rules.case import case_of
 from service.engine.run.resolved import resolve_run

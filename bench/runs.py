@@ -28,13 +28,13 @@ from bench.corrections import (
 )
 from service.engine.builds import BuildAsked, resolve_build
 from service.engine.catalogue import engine_devices, resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
-from service.engine.memory import place
 from service.engine.model import Model
 from service.engine.run.binding import Binding, binding_of
+from service.engine.run.placement import place
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.binding import bound_rig
 from tests.models import build

@@ -23,10 +23,10 @@ from service.engine.config import Flags, Placement
 from service.engine.errors import AdvisorError
 from service.engine.estimate import Estimate
 from service.engine.hardware import Gpu, Hardware, Ram, Rig
-from service.engine.memory import place
 from service.engine.model import Model
+from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import predict_speed
+from service.engine.speed.predict import predict_speed
 from tests.models import build
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.stamp import stamp
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import AdvisorError
 from service.engine.gguf.parser import parse_header
 from service.engine.gguf.window import NeedMore

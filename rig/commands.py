@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
 from service.engine.engines.fit import FitAsked

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rig.build import engine_of
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.commands.tables import RETIRED, known_options, newer_options
 from service.engine.config import Engine
 from service.engine.engines import engine_spec

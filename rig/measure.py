@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 
 from rig.commands import flags_run_with, random_fit, random_run
 from rig.gpu_plan import Machine, plan
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.commands.render import launch
 from service.engine.config import Engine
 from service.engine.model import Model

@@ -9,7 +9,8 @@ from service.engine.builds import Build
 from service.engine.catalogue import resolve
 from service.engine.config import Allocator, Device, Engine, Flags, Tool
 from service.engine.hardware import Hardware, Ram, Rig
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory.figures import Memory
+from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun, resolve_run
 

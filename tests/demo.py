@@ -22,7 +22,7 @@ import msgspec
 import psutil
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model, build_model
 from service.wire.advice.advice import Advice

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Allocator, Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.memory import LeastBytes, Memory, least_memory
+from service.engine.memory.figures import Memory
+from service.engine.memory.least import LeastBytes, least_memory
 from service.engine.rules.case import Case, case_of
 from service.engine.units import MIB
 from tests.models import build

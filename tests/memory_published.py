@@ -15,8 +15,8 @@ from service.engine.builds import Build, resolve_build
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.gguf.header import Header, Tensor
-from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
+from service.engine.memory.figures import Memory
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model, build_model
 from service.engine.units import GIB, MIB

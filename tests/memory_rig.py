@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
-from service.engine.memory import Memory
+from service.engine.memory.figures import Memory
 from service.engine.units import MIB
 from tests.bare_runs import memory_on
 from tests.models import build

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from service.engine.commands import parse
-from service.engine.memory import Memory
+from service.engine.commands.parse import parse
+from service.engine.memory.figures import Memory
 from service.engine.units import MIB
 from tests.bare_runs import memory_on
 from tests.models import build

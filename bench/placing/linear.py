@@ -19,14 +19,16 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from service.engine.config import Flags, Placement
-from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
+from service.engine.memory.figures import Memory
 from service.engine.memory.spec import make_spec
 from service.engine.memory.stored import derived_by_layer, reserved_bytes
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, slack
 from service.engine.run.weights import rows_of
-from service.engine.speed import Work, request_of, weights_of, work_of
+from service.engine.speed.predict import request_of
+from service.engine.speed.sums import weights_of, work_of
+from service.engine.speed.work import Work
 from service.engine.units import GIB
 
 _STEP = 1e-5  # of a part's weight: the derivative of the cubic mean is then exact to eight digits

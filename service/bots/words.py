@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from service.bots.vocabulary import NAMES
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidInput
 from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed

@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _advices(arguments: argparse.Namespace) -> list[Advice]:
     from service.engine.catalogue import resolve
-    from service.engine.hardware_text import canonical, parse_hardware
+    from service.engine.hardware_text import parse_hardware
+    from service.engine.hardware_text.form import canonical
     from service.flows.advice.direct import advise_directly, advise_together
 
     settings, hardware = reading_settings(arguments), machine(arguments)

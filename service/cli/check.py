@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
     """Yield what the engine in `folder` says of a case, each device next to what is worked out for that program."""
     from service.cli.engine_asked import ask_engine
-    from service.engine.commands import parse
+    from service.engine.commands.parse import parse
     from service.flows.advice.check_direct import DirectChecks
 
     checks, parsed = DirectChecks(settings), parse(case.command, case.engine, build=case.build)

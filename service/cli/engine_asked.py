@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.commands.render import launch
 from service.engine.errors import InvalidInput
 from service.engine.gguf.header import ArraySummary

@@ -14,7 +14,7 @@ import msgspec
 from service.cli.inputs import file_text
 from service.cli.sending import saved_results
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.commands.render import bash, launch
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput

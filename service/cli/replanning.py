@@ -133,8 +133,8 @@ def _of_advice(asked: UpRequest, data: bytes) -> Plan:
 
 
 def _of_command(asked: UpRequest, command: str) -> Plan:
-    from service.engine.commands import parse
     from service.engine.commands.config_files import launch_of
+    from service.engine.commands.parse import parse
 
     parsed = parse(command, asked.engine)
     if parsed.program != "llama-server" or not parsed.model_path or parsed.refused or parsed.prefix:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from service.cli.remote import Service
-from service.engine.commands import BenchTests
+from service.engine.commands.reader import BenchTests
 from service.engine.commands.render import launch
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput

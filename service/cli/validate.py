@@ -13,7 +13,7 @@ from service.cli.inputs import file_text, token
 from service.cli.output import FAILURE, form_arguments, print_json
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.wire.advice.advice import Advice
 from service.wire.plain_text import clean
 

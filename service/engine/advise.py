@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemory
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
-from service.engine.memory import Memory, predict_memory, report
+from service.engine.memory.figures import Memory
 from service.engine.memory.graphs import share_graphs
+from service.engine.memory.predict import predict_memory
+from service.engine.memory.report import report
 from service.engine.model import Model
 from service.engine.planner.explaining.answer import drive_headline, goal_assumptions, headline, refusal
 from service.engine.planner.explaining.commands import Files, lines_of
@@ -55,8 +57,9 @@ from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import backend_named, rig_of_command
-from service.engine.speed import milliseconds, predict_speed, speed_point
 from service.engine.speed.at_once import at_once
+from service.engine.speed.parts import milliseconds
+from service.engine.speed.predict import predict_speed, speed_point
 from service.engine.versions import versions
 
 

@@ -9,8 +9,8 @@ from math import ceil
 import msgspec
 
 from service.engine.advice import AdvisedConfig
-from service.engine.commands import parse
 from service.engine.commands.config_files import Served
+from service.engine.commands.parse import parse
 from service.engine.config import CPU
 from service.engine.goal import Constraints
 from service.engine.hardware import Rig

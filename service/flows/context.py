@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from redis import Redis
 from sqlalchemy import Engine
 
-from service.engine.catalogue import known_cpus, known_gpus
+from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.versions import versions
 from service.errors import QueueUnavailable
 from service.flows.hub import make_hub

@@ -27,7 +27,7 @@ from bench.gpu_day import (
 from rig.gpu_file import FORMAT, Day, Head, Line, MemorySeen, Taken, read
 from rig.gpu_plan import Machine, Step, plan
 from service.cli import main as advisor
-from service.engine.commands import render
+from service.engine.commands.render import render
 from service.engine.config import Engine
 from service.engine.hardware import Gpu, Hardware
 from service.engine.logs.read import LogBuffers

@@ -8,20 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.catalogue import (
-    cpu_row,
-    engine_devices,
-    gpu_rows,
-    known_cpus,
-    known_gpus,
-    nearest,
-    resolve,
-    rigs_of,
-)
+from service.engine.catalogue import engine_devices, resolve, rigs_of
 from service.engine.catalogue.host import ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE
+from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
+from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
-from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, to_shorthand
 from service.engine.units import GIB, MIB
 
 DATA = Path(__file__).parents[1] / "data"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.logs.read import read_log
 from service.engine.reduction import reduced
 

@@ -27,8 +27,8 @@ from bench.judgment import QUESTIONS, answer, variants_of
 from service.engine.advice import AdvisedConfig
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
-from service.engine.commands import parse
 from service.engine.commands.config_files import config_file
+from service.engine.commands.parse import parse
 from service.engine.commands.read_files import only_command
 from service.engine.config import FileFormat
 from service.engine.errors import InvalidFlags

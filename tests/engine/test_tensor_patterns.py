@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import dense_override, expert_override, parse
+from service.engine.commands.expert_rules import dense_override, expert_override
+from service.engine.commands.parse import parse
 from service.engine.overrides import is_easy, matching
 from service.engine.run_flags import RunOverride
 from service.engine.tensor_patterns import is_tensor_pattern

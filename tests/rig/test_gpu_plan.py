@@ -11,7 +11,8 @@ from gguf.quants import dequantize
 
 from rig.gpu_models import can_fill, file_name, weights, write_model
 from rig.gpu_plan import Machine, estimate, plan
-from service.engine.commands import parse, render
+from service.engine.commands.parse import parse
+from service.engine.commands.render import render
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf.header import Tensor

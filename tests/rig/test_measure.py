@@ -10,7 +10,7 @@ import pytest
 
 from rig.commands import random_run
 from rig.measure import PROGRAMS, Printed, differences, read, recorded
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.units import MIB
 

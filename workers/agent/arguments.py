@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.commands import BenchTests
+from service.engine.commands.reader import BenchTests
 from service.engine.commands.render import launch
 from service.engine.errors import InvalidFlags
 from service.engine.run_flags import to_flags

@@ -15,29 +15,10 @@ from service.engine.calibration import Calibration
 from service.engine.catalogue.cards import cards_of, rows_of
 from service.engine.catalogue.host import Host, host_of
 from service.engine.catalogue.limits import check
-from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
-from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.config import Device, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig
-
-__all__ = [
-    "CpuRow",
-    "GpuRow",
-    "card_order",
-    "cards_named",
-    "check",
-    "cpu_row",
-    "engine_devices",
-    "gpu_rows",
-    "is_one_machine",
-    "known_cpus",
-    "known_gpus",
-    "nearest",
-    "resolve",
-    "rigs_of",
-]
 
 _MATTERS = (
     "gpus",

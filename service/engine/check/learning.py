@@ -14,7 +14,7 @@ import msgspec
 from service.engine.builds import Build
 from service.engine.check.compare import compare_buffers
 from service.engine.check.report import Compared
-from service.engine.commands import draft_of, projector_of
+from service.engine.commands.companions import draft_of, projector_of
 from service.engine.config import CPU, Engine
 from service.engine.finding import Finding
 from service.engine.logs.read import LogReading

@@ -9,7 +9,7 @@ from service.engine.check.compare import compare_buffers, compare_speeds, log_fi
 from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
-from service.engine.commands import ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.reader import READ_AS
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
@@ -24,7 +24,7 @@ from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.effective import effective_flags
-from service.engine.speed import speed_point
+from service.engine.speed.predict import speed_point
 from service.engine.units import mib
 
 DEPTHS = (0, 4_096, 16_384, 65_536)

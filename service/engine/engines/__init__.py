@@ -17,8 +17,6 @@ from service.engine.engines.spec import EngineSpec
 if TYPE_CHECKING:
     from service.engine.rules.rule import Rule
 
-__all__ = ["EngineSpec", "all_engines", "engine_rules", "engine_spec"]
-
 
 def engine_rules(name: Engine) -> tuple[Rule, ...]:
     """Return the findings that are about one engine's commands only: `RULES` of `rules` in its folder."""

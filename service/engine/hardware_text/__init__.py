@@ -15,7 +15,6 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
-from service.engine.hardware_text.form import canonical, hardware_hash, rig_key, to_shorthand
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
@@ -29,8 +28,6 @@ from service.engine.hardware_text.system_profiler import read_sysctl, read_syste
 from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
 from service.engine.hardware_text.windows_reports import read_dxdiag, read_hwinfo, read_msinfo, read_systeminfo
-
-__all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand", "tools_in"]
 
 # The order is that of trust where several describe the same part: the driver's list before an engine's.
 _RECOGNISERS: tuple[Recogniser, ...] = (

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.advice import AdvisedConfig, DeviceMemory, Mine, SpeedPoint
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidInput

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.catalogue import cpu_row
+from service.engine.catalogue.names import cpu_row
 from service.engine.hardware import Hardware
 from service.engine.measured.rows import MeasuredRow
 

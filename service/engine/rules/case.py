@@ -10,22 +10,29 @@ import msgspec
 
 from service.engine.advice import DeviceMemory
 from service.engine.builds import TODAY
-from service.engine.commands import ParsedCommand, changed, draft_of, parse_words
+from service.engine.commands.changes import changed
+from service.engine.commands.companions import draft_of
+from service.engine.commands.parse import ParsedCommand, parse_words
 from service.engine.config import CPU, Allocator, Device, Engine, Flags, Override, Placement, Tool
-from service.engine.engines import EngineSpec, engine_spec
+from service.engine.engines import engine_spec
 from service.engine.engines.fit import FitAsked
+from service.engine.engines.spec import EngineSpec
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
-from service.engine.memory import Companion, Memory, as_started, matching_names, predict_memory, report
+from service.engine.memory.companions import Companion
+from service.engine.memory.figures import Memory
+from service.engine.memory.predict import as_started, predict_memory
+from service.engine.memory.report import report
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of
 from service.engine.run.binding import binding_of
 from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of
+from service.engine.run.overrides import matching_names
 from service.engine.run.resolved import ResolvedRun, resolve_run
-from service.engine.speed import Speed, predict_speed
 from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram
+from service.engine.speed.predict import Speed, predict_speed
 from service.engine.units import MIB
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")

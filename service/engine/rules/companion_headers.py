@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.commands import ParsedCommand, draft_command, projector_of
+from service.engine.commands.companions import draft_command, projector_of
+from service.engine.commands.parse import ParsedCommand
 from service.engine.config import CPU, Device, Engine, Flags, Override
 from service.engine.engines import engine_spec
 from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
-from service.engine.memory import Companion, Memory, draft_model, next_token_context, projector
+from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
+from service.engine.memory.figures import Memory
 from service.engine.model import Model
 from service.engine.run.devices import chosen_devices
 from service.engine.run.resolved import ResolvedRun, resolve_run

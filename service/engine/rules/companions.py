@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands import draft_of, projector_of
+from service.engine.commands.companions import draft_of, projector_of
 from service.engine.model import Model
 from service.engine.rules.case import Case
 from service.engine.rules.rule import UNASKED, Found, rule

@@ -7,7 +7,8 @@ from functools import cache
 
 import msgspec
 
-from service.engine.commands import alternatives, expert_override
+from service.engine.commands.changes import alternatives
+from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU, Flags, Override
 from service.engine.finding import Severity
 from service.engine.rules.case import Case

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands import expert_override
+from service.engine.commands.expert_rules import expert_override
 from service.engine.config import Flags, Override
-from service.engine.memory import predict_memory
+from service.engine.memory.predict import predict_memory
 from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of

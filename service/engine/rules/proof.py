@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.commands import alternatives
+from service.engine.commands.changes import alternatives
 from service.engine.errors import InvalidFlags
 from service.engine.finding import Finding
 from service.engine.rules.case import Case

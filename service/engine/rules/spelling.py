@@ -12,7 +12,7 @@ from service.engine.commands.reader import NO_NUMBER
 from service.engine.commands.tables import known_options, newer_options, option_named
 from service.engine.engines import all_engines
 from service.engine.finding import Severity
-from service.engine.memory import predict_memory
+from service.engine.memory.predict import predict_memory
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, Found, rule
 from service.engine.units import MIB

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from service.engine.commands import expert_override
-from service.engine.commands.expert_rules import number_pattern
+from service.engine.commands.expert_rules import expert_override, number_pattern
 from service.engine.config import CPU
 from service.engine.engines import all_engines
 from service.engine.planner.pricing.support import unsupported_backend, unsupported_model

@@ -9,7 +9,8 @@ import msgspec
 
 from service.engine.calibration import Calibration
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
-from service.engine.commands import ParsedCommand, option_value
+from service.engine.commands.companions import option_value
+from service.engine.commands.parse import ParsedCommand
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
 from service.engine.hardware import Hardware, Rig

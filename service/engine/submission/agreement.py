@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-from service.engine.commands import BenchTests, ParsedCommand
-from service.engine.commands.parse import BENCH_PROGRAMS
+from service.engine.commands.parse import BENCH_PROGRAMS, ParsedCommand
+from service.engine.commands.reader import BenchTests
 from service.engine.config import Flags
 from service.engine.logs.requests import Program
 from service.engine.measured.rows import MeasuredRow

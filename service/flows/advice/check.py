@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.logs.read import read_log
 from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import assumed_variant, repo_of, variant_of

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from service.engine.advise import VariantModel
-from service.engine.commands import ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.decoding import refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.model import Model

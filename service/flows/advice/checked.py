@@ -9,7 +9,7 @@ from service.engine.calibration import Calibration
 from service.engine.catalogue import resolve
 from service.engine.check.learning import Reported
 from service.engine.check.run import check
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders

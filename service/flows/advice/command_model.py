@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from service.engine.commands import ParsedCommand, file_name, option_value
+from service.engine.commands.companions import file_name, option_value
+from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
 from service.hub.listing import ListingLimits, RepoListing, Variant

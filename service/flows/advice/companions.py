@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service.engine.commands import ParsedCommand, draft_of, file_name, projector_of
+from service.engine.commands.companions import draft_of, file_name, projector_of
+from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.gguf.header import Header
 from service.engine.model import build_model

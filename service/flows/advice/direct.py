@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 from service.engine.advise import advise
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Rig
-from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 from service.engine.planner.explaining.what_if import check_questions
 from service.engine.side_by_side import even_share, room_left, side_by_side
 from service.flows.advice.in_use import Pace, counted, models_for

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from service.engine.commands import ParsedCommand
+from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import UnknownVariant
 from service.engine.goal import Constraints
 from service.engine.planner.ranking.current_command import parsed_command, variant_in_use

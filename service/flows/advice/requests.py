@@ -11,7 +11,8 @@ from service.engine.catalogue import resolve
 from service.engine.decoding import require_no_nul
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
-from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 from service.engine.planner.explaining.what_if import check_questions
 from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.planner.search.options import check_user_flags

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.errors import InvalidInput
-from service.engine.hardware_text import parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.reduction import reduced
 from service.errors import NotAllowed
 from service.flows import accounts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from service.engine.catalogue import known_gpus
+from service.engine.catalogue.rows import known_gpus
 from service.flows.advice.repos import latest_listing
 from service.flows.chat.chat_accounts import remembered_rig
 from service.flows.context import Context

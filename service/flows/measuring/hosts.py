@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.hardware_text import rig_key
+from service.engine.hardware_text.form import rig_key
 from service.errors import (
     EnrolmentCodeUnknown,
     HostExists,

@@ -27,11 +27,11 @@ from service.engine.measured.summary import measured_speed
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import to_flags
-from service.engine.speed import work_of
 from service.engine.speed.fitting import Fit, Solution, Values
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
 from service.engine.speed.predict import prompt_seconds
+from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 from service.errors import CalibrationRefused
 from service.flows.advice.reading import read_models

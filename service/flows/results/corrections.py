@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidInput
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.reduction import reduced
 from service.errors import NotAllowed, ResultNotFound, WrongKey
 from service.flows.accounts import Caller, hashed

@@ -23,7 +23,7 @@ from service.engine.check.learning import (
     lesson_of,
     reported_findings,
 )
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.finding import Finding
 from service.engine.goal import Constraints

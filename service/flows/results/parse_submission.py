@@ -12,12 +12,13 @@ import msgspec
 from service.engine.advice import SpeedPoint
 from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import resolve
-from service.engine.commands import ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.config import ENGINES, Engine
 from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
 from service.engine.hardware import Assumption, Hardware, Rig
-from service.engine.hardware_text import canonical, parse_hardware, rig_key
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, rig_key
 from service.engine.logs.read import read_log
 from service.engine.measured.chosen import Measurement, as_run
 from service.engine.measured.identity import model_identity, rig_identity
@@ -28,7 +29,7 @@ from service.engine.model import Model
 from service.engine.reduction import reduced
 from service.engine.rules.case import Case, case_of
 from service.engine.run_flags import RunFlags
-from service.engine.speed import speed_point
+from service.engine.speed.predict import speed_point
 from service.engine.submission.agreement import disagreement
 from service.engine.submission.command import plain_command
 from service.engine.submission.reading import Reading, read_paste

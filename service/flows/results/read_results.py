@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from service.engine.commands import render
+from service.engine.commands.render import render
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
 from service.engine.measured.identity import machine_name

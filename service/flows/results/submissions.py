@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy.exc import IntegrityError
 
 from service.engine.errors import InvalidInput
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.measured.summary import measured_speed
 from service.errors import IdempotencyKeyReused
 from service.flows.accounts import Caller, hashed, viewer_of

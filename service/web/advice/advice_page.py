@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from service.engine.advice import AdvisedConfig, Shell
 from service.engine.hardware import Hardware
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.measured.identity import short_name
 from service.engine.measured.summary import speed_at
 from service.errors import WrongKey

@@ -12,11 +12,12 @@ from anyio import to_thread
 from litestar import Response, Router, get, post
 from msgspec.structs import asdict, replace
 
-from service.engine.catalogue import known_cpus, known_gpus
+from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.goal import Goal
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.hardware_text import parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.measured.identity import short_name
 from service.errors import AdviceNotFound
 from service.flows.advice import advise, repos

@@ -10,10 +10,10 @@ from anyio import to_thread
 from litestar import Response, Router, get, post
 from litestar.params import BodyKwarg, QueryParameter
 
-from service.engine.catalogue import known_cpus, known_gpus, resolve
-from service.engine.catalogue.rows import CpuRow, GpuRow
+from service.engine.catalogue import resolve
+from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.hardware_text import parse_hardware as parse_text
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.web.documentation.examples import HARDWARE_QUESTION
 from service.web.documentation.operations import answers
 from service.web.http.body import json_body

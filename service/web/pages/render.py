@@ -14,7 +14,7 @@ from litestar import Response
 from markupsafe import Markup, escape
 
 from service import __version__
-from service.engine.commands import fold
+from service.engine.commands.shell import fold
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.web.results import curves

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.errors import ResultNotFound
 from service.flows.results import corrections, leaderboard, moderation, read_results
 from service.web.http.types import HttpRequest

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from service.engine.advice import AdviceBody, AdvisedConfig, Commands, Shell, SpeedPoint
-from service.engine.commands import fold
+from service.engine.commands.shell import fold
 from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
 from service.engine.units import longer

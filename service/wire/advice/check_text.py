@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands import fold
+from service.engine.commands.shell import fold
 from service.engine.finding import Finding
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked

@@ -9,7 +9,7 @@ import msgspec
 from service.engine.catalogue import resolve
 from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware import Assumption, Hardware
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.wire.advice.card import fact_of, fact_words
 
 

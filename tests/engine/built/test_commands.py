@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from service.engine.commands import render
+from service.engine.commands.render import render
 from service.engine.config import CPU, Flags, Override, Tool
 from service.engine.engines import engine_spec
 from tests import models

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Flags
 from service.engine.engines.fit import FitAsked
 from service.engine.engines.llama_cpp.fit import fitted

@@ -12,7 +12,7 @@ from bench.gpu_day import main as report
 from rig.gpu_day import main
 from rig.gpu_file import read
 from rig.gpu_plan import Machine, plan
-from service.engine.commands import BenchTests
+from service.engine.commands.reader import BenchTests
 from service.engine.commands.render import launch
 from service.engine.config import Tool
 from service.engine.run_flags import to_flags

@@ -20,7 +20,7 @@ from rig.measure import Run, recorded
 from service.engine.catalogue import resolve
 from service.engine.check.report import CheckReport
 from service.engine.check.run import check
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Flags
 from service.engine.engines.fit import FitAsked
 from service.engine.engines.ik_llama_cpp.fit import fitted

@@ -11,7 +11,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.learning import Difference, Lesson, Reported, lesson_of, warning_text
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.logs.read import read_log

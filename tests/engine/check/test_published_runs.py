@@ -17,7 +17,7 @@ from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
 from service.engine.check.report import CheckReport
 from service.engine.check.run import check
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.hardware import Hardware, Rig
 from service.engine.rules.case import case_of
 from service.engine.rules.spelling import option_of_another_time, retired_flag, unknown_flag

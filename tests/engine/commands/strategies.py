@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from service.engine.commands import expert_override
+from service.engine.commands.expert_rules import expert_override
 from service.engine.config import Engine, Flags, Override, Tool
 from service.engine.engines import engine_spec
 

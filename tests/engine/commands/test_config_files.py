@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from service.engine.commands import parse
 from service.engine.commands.config_files import Served, config_file, launch_of
 from service.engine.commands.forms import docker, systemd
+from service.engine.commands.parse import parse
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.render import Launch, bash, launch
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import dense_override, expert_override
-from service.engine.commands.expert_rules import EXPERT_PARTS
+from service.engine.commands.expert_rules import EXPERT_PARTS, dense_override, expert_override
 from service.engine.overrides import matching
 from tests import models
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.commands import expert_override, parse
+from service.engine.commands.expert_rules import expert_override
+from service.engine.commands.parse import parse
 from service.engine.config import Override
 from service.engine.errors import InvalidFlags
 from service.engine.overrides import expand

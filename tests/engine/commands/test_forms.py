@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.commands import parse
 from service.engine.commands.forms import docker, powershell, systemd, words_of_unit
+from service.engine.commands.parse import parse
 from service.engine.commands.render import Launch, launch
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import ENGINES, Engine, Flags, Override

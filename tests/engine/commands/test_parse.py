@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.builds import BuildAsked
-from service.engine.commands import BenchTests, ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.reader import BenchTests
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 from tests.engine.commands.published import Published, published

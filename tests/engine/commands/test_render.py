@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import fold, parse, render
+from service.engine.commands.parse import parse
+from service.engine.commands.render import render
+from service.engine.commands.shell import fold
 from service.engine.commands.tables import AFFECTING, OPTIONS, RETIRED, TESTS, known_options, newer_options
 from service.engine.config import ENGINES, Engine, Flags, Override, Tool
 from service.engine.engines import engine_spec

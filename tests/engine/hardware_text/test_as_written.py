@@ -16,7 +16,8 @@ from service.engine.catalogue import resolve
 from service.engine.catalogue.names import cpu_key
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware
-from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, to_shorthand
 from tests.engine.hardware_text.mutations import mutated
 
 CORPUS = Path(__file__).parent.parent.parent / "data" / "hardware_as_written.jsonl"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.hardware_text import hardware_hash, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import hardware_hash, to_shorthand
 
 
 @pytest.mark.parametrize(

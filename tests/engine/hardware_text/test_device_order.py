@@ -6,7 +6,8 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
-from service.engine.hardware_text import canonical, hardware_hash, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, hardware_hash, to_shorthand
 from service.engine.planner.explaining.commands import environment
 
 # ikawrakow/ik_llama.cpp issue 521: what the engine printed there.

@@ -7,7 +7,8 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, to_shorthand
 
 
 def gpus(*cards: Gpu) -> list[Gpu]:

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.catalogue import known_cpus, known_gpus, resolve
+from service.engine.catalogue import resolve
 from service.engine.catalogue.names import gpu_rows
+from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.errors import InvalidHardware, InvalidInput
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.hardware_text import canonical, hardware_hash, parse_hardware, to_shorthand
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical, hardware_hash, to_shorthand
 from tests.sampling import examples
 
 PASTES = sorted((Path(__file__).parents[2] / "data" / "pastes").glob("*.txt"))

@@ -9,7 +9,8 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 
 
 def test_gpus_cpu_and_ram_on_one_line() -> None:

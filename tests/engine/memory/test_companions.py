@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.memory import Companion, projector
+from service.engine.memory.companions import Companion, projector
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.units import MIB, mib

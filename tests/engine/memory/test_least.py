@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import least_memory, predict_memory
+from service.engine.memory.least import least_memory
+from service.engine.memory.predict import predict_memory
 from service.engine.units import MIB
 from tests.bare_runs import run_on
 from tests.corpus import for_each

@@ -6,8 +6,8 @@ import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
 from service.engine.errors import InvalidFlags
-from service.engine.memory import place
 from service.engine.model import Model
+from service.engine.run.placement import place
 from service.engine.units import GIB, MIB
 from tests.models import build
 

@@ -7,8 +7,10 @@ import pytest
 
 from service.engine.config import ENGINES, Device, Engine, Flags, Override
 from service.engine.gguf.header import Header
-from service.engine.memory import Memory, place, report
+from service.engine.memory.figures import Memory
+from service.engine.memory.report import report
 from service.engine.model import Model, build_model
+from service.engine.run.placement import place
 from service.engine.units import GIB, MIB
 from tests.bare_runs import memory_on
 from tests.models import build, build_header

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import Memory, replay
+from service.engine.memory import replay
 from service.engine.memory.allocator import SegmentReplay
+from service.engine.memory.figures import Memory
 from service.engine.memory.graphs import GraphCache, graphs_of
 from service.engine.memory.graphs.kinds import layers_of_each_kind, with_neighbours
 from service.engine.memory.spec import make_spec

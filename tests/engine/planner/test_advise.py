@@ -10,7 +10,7 @@ import pytest
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware

@@ -7,7 +7,7 @@ import pytest
 from service.engine.advice import AdviceBody, Mine
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram

@@ -8,7 +8,7 @@ from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.memory import least_memory
+from service.engine.memory.least import least_memory
 from service.engine.planner.pricing.candidate import base_flags
 from service.engine.planner.pricing.forecast import Forecaster
 from service.engine.planner.search.one_variant import VariantSearch

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.advice import AdviceBody
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware

@@ -8,13 +8,13 @@ import pytest
 
 from service.engine.advice import AdvisedConfig
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
-from service.engine.speed import goal_seconds
+from service.engine.speed.predict import goal_seconds
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.engine.planner.asking import ask, first

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
 from service.engine.goal import GoalRequest, Preset, resolve_goal
-from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.units import GIB, MIB
 from tests.engine.planner.asking import ask, first

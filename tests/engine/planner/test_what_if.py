@@ -9,7 +9,8 @@ from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, EngineChoice
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 from service.engine.planner.explaining.upgrades import Upgrade, asks_for_best, changed, usual
 from tests import rigs
 from tests.engine.planner.asking import ask, first

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules.all_rules import findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.finding import Finding
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules.all_rules import all_rules

@@ -9,7 +9,7 @@ import pytest
 
 from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.model import Model

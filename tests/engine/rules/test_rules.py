@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scripts.rules_page import GUIDE, headings, slug
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
 from service.engine.hardware import Hardware

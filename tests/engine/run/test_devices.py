@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.hardware_text import parse_hardware
 from service.engine.run.devices import backend_named, visible_cards
 from service.flows.advice.checked import rig_of

@@ -8,10 +8,10 @@ from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
 from service.engine.check.report import CheckReport
 from service.engine.check.run import check
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules.case import Case, case_of
-from service.engine.speed import work_of
+from service.engine.speed.sums import work_of
 from tests.models import build
 
 R1 = build("DeepSeek-R1-0528", "exps=q4_K,*=q6_K")  # UD-Q4_K_XL

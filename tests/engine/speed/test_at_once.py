@@ -6,10 +6,11 @@ import math
 import statistics
 
 from bench.at_once import ratios, run_of, tables
-from service.engine.speed import predict_speed, work_of
 from service.engine.speed.at_once import at_once, evaluation
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
+from service.engine.speed.predict import predict_speed
+from service.engine.speed.sums import work_of
 
 
 def test_most_published_figures_lie_within_the_interval() -> None:

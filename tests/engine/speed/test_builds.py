@@ -9,8 +9,8 @@ from service.engine.engines import all_engines
 from service.engine.engines.speed import Milestone
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import Speed, predict_speed
 from service.engine.speed.builds import changes_after
+from service.engine.speed.predict import Speed, predict_speed
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
     RTX_A6000,

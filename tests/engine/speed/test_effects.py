@@ -9,7 +9,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import Speed, predict_speed
+from service.engine.speed.predict import Speed, predict_speed
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
     DUAL_SKYLAKE,

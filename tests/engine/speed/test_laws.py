@@ -14,10 +14,12 @@ from service.engine.config import ENGINES, Engine, Flags, Placement
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import Work, predict_speed, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
+from service.engine.speed.predict import predict_speed
 from service.engine.speed.prompt import batch_seconds
+from service.engine.speed.sums import work_of
+from service.engine.speed.work import Work
 from tests.engine.speed.machines import (
     DUAL_SKYLAKE,
     EPYC_5090,

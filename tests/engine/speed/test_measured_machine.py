@@ -8,9 +8,9 @@ from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Device, Flags, Override
 from service.engine.hardware import Gpu, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
-from service.engine.memory import place
+from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import Speed, predict_speed
+from service.engine.speed.predict import Speed, predict_speed
 from tests.models import build
 
 MODEL = build("Qwen3-235B-A22B", "exps=iq4_xs,*=q8_0")

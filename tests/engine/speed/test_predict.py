@@ -13,7 +13,7 @@ from service.engine.config import Device, Flags, Placement
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import goal_seconds, predict_speed, versus
+from service.engine.speed.predict import goal_seconds, predict_speed, versus
 from service.engine.speed.types import quant_class
 from tests.engine.speed.machines import (
     DUAL_SKYLAKE,

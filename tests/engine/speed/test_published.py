@@ -17,7 +17,7 @@ from service.engine.config import Flags
 from service.engine.engines import engine_spec
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.run.binding import one_socket
-from service.engine.speed import goal_seconds, predict_speed
+from service.engine.speed.predict import goal_seconds, predict_speed
 from tests.engine.speed.machines import DUAL_SKYLAKE
 
 pytestmark = pytest.mark.full  # half a minute: every published run is built, placed and predicted

@@ -8,7 +8,7 @@ from service.engine.config import Flags
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import Speed, predict_speed
+from service.engine.speed.predict import Speed, predict_speed
 from tests.engine.speed.machines import P40, RTX_3090, all_on_gpu, card, devices, rig
 from tests.models import build
 

@@ -7,9 +7,9 @@ import pytest
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Engine, Flags
 from service.engine.hardware_text import parse_hardware
-from service.engine.memory import place
+from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import predict_speed
+from service.engine.speed.predict import predict_speed
 from tests.models import build
 
 

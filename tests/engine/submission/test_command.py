@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidInput
 from service.engine.submission.reading import read_paste
 from tests.engine.submission.pastes import ALL, DATA, WRAPS, recorded

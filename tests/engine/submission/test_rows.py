@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidInput
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags, InvalidInput, UnknownVariant
 from service.errors import RateLimited
 from service.flows.advice.check import check_command

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags
 from service.engine.model import Model, build_model
 from service.engine.overrides import is_easy

@@ -9,10 +9,10 @@ from service.engine.calibration import shipped
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.rows import MeasuredRow
-from service.engine.memory import place
+from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import RunFlags, to_flags
-from service.engine.speed import predict_speed
+from service.engine.speed.predict import predict_speed
 from service.engine.versions import versions
 from service.errors import CalibrationRefused
 from service.flows.advice.advise import compute_advice, read_advice, request_advice

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.commands.read_files import commands_of
 from tests.web.world import World
 from tests.wire.test_text import advice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from service.engine.catalogue import known_gpus
+from service.engine.catalogue.rows import known_gpus
 from tests.local_hub import commit_of
 from tests.web.world import READY_REPO, World
 

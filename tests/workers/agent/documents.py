@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from service.engine.commands import dense_override, expert_override
+from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.run_flags import RunFlags, RunOverride

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from service.engine.commands import BenchTests, parse
+from service.engine.commands.parse import parse
+from service.engine.commands.reader import BenchTests
 from service.engine.commands.tables import OPTIONS, TESTS
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags

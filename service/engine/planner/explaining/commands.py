@@ -8,12 +8,11 @@ import msgspec
 
 from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
-from service.engine.commands import render
 from service.engine.commands.building import build_line
 from service.engine.commands.download import download, model_path
 from service.engine.commands.forms import docker, powershell, systemd
 from service.engine.commands.older import is_young, oldest_build
-from service.engine.commands.render import bash, launch
+from service.engine.commands.render import bash, launch, render
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags

@@ -12,14 +12,15 @@ from service.engine.builds import Build
 from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory.figures import Memory
+from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.ranking.current_command import CurrentCommand
 from service.engine.planner.ranking.rank import Contender
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import PARTS, Speed, is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
-from service.engine.speed.parts import Seconds
+from service.engine.speed.parts import PARTS, Seconds
+from service.engine.speed.predict import Speed, is_called, predict_speed, versus
 from service.engine.units import GIB
 
 OPTION_OF = {

@@ -27,11 +27,11 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, DeviceMemory, Proposal, Reason
-from service.engine.commands import parse
+from service.engine.commands.parse import parse
 from service.engine.commands.tables import newer_options
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
-from service.engine.memory import report
+from service.engine.memory.report import report
 from service.engine.planner.explaining.commands import Files, lines_of
 from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.ranking.rank import Contender

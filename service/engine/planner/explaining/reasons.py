@@ -15,9 +15,9 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.ranking.rank import Contender, Squeeze
-from service.engine.speed import is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
 from service.engine.speed.limit import Limit, Resource, limit_of
+from service.engine.speed.predict import is_called, predict_speed, versus
 from service.engine.units import GIB
 
 # LocalAI measured 128 at once on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM (DECODE_SERVING_SCOPE.md).

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from service.engine.catalogue import cpu_row, gpu_rows, resolve
+from service.engine.catalogue import resolve
+from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Card, Cpu, Gpu, Hardware, Ram, Rig
 from service.engine.hardware_text import parse_hardware

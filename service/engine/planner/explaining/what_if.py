@@ -13,7 +13,7 @@ from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Hardware, Rig
-from service.engine.hardware_text import to_shorthand
+from service.engine.hardware_text.form import to_shorthand
 from service.engine.model import Model
 from service.engine.planner.explaining.comparison import gain, gain_text
 from service.engine.planner.explaining.upgrades import FIELD, Upgrade, asks_for_best, changed, usual
@@ -21,7 +21,7 @@ from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
-from service.engine.speed import speed_point
+from service.engine.speed.predict import speed_point
 
 MAX_QUESTIONS = 8
 _NOTHING = 0.02  # a change of speed that nobody could tell

@@ -17,7 +17,8 @@ from service.engine.config import Flags, Override, Placement
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
-from service.engine.speed import TimedRequest, request_of, weights_of, work_of
+from service.engine.speed.predict import TimedRequest, request_of
+from service.engine.speed.sums import weights_of, work_of
 from service.engine.speed.work import Attention, Weights, Work
 
 _WITH_RULES = (Override("exps", "CPU"),)  # any rule: with one, ik_llama.cpp pins weights in RAM, and copies them faster

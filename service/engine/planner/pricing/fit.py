@@ -18,11 +18,12 @@ from service.engine.engines.fit import FitAsked
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory.figures import Memory
+from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
 from service.engine.run.resolved import ResolvedRun, resolve_run
-from service.engine.speed import goal_seconds
+from service.engine.speed.predict import goal_seconds
 from service.engine.units import GIB, MIB
 
 

@@ -25,9 +25,9 @@ from service.engine.planner.pricing.fit import MemoryLimits, Shortfall
 from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.run.copies import MIN_BATCH, NEVER
 from service.engine.run.resolved import resolve_run
-from service.engine.speed import TimedRequest, Work, request_of, weights_of, work_of
-from service.engine.speed.sums import parallel_cards
-from service.engine.speed.work import Attention, Weights
+from service.engine.speed.predict import TimedRequest, request_of
+from service.engine.speed.sums import parallel_cards, weights_of, work_of
+from service.engine.speed.work import Attention, Weights, Work
 from service.engine.tensor_names import layer_of, role_of
 from service.engine.units import MIB
 

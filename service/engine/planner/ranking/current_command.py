@@ -8,7 +8,9 @@ import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.commands import ParsedCommand, file_name, option_value, parse, render
+from service.engine.commands.companions import file_name, option_value
+from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.render import render
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.finding import Finding
@@ -21,7 +23,8 @@ from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import Case, case_of
-from service.engine.speed import goal_seconds, milliseconds, speed_point, typical_seconds
+from service.engine.speed.parts import milliseconds
+from service.engine.speed.predict import goal_seconds, speed_point, typical_seconds
 from service.engine.units import MIB
 
 FIELD = "constraints.current_command"

@@ -19,7 +19,7 @@ from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
 from service.engine.planner.ranking.utility import Figures, cost
-from service.engine.speed import Speed
+from service.engine.speed.predict import Speed
 
 T = TypeVar("T")
 MAX_CONFIGS = 8

@@ -14,7 +14,7 @@ from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.search.placement import best_placement
 from service.engine.planner.search.whole_layers import layers_in_ram
-from service.engine.speed import predict_speed
+from service.engine.speed.predict import predict_speed
 from service.engine.units import GIB
 
 # Setting one of these fixes the whole placement: the others of them are the engine's defaults.

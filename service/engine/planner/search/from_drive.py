@@ -24,8 +24,8 @@ from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 from service.engine.planner.search.options import for_build, user_flags
 from service.engine.planner.search.outcome import Outcome
-from service.engine.speed import Speed, goal_seconds, predict_speed
 from service.engine.speed.drive import DRIVE, DriveReads, drive_reads, from_drive
+from service.engine.speed.predict import Speed, goal_seconds, predict_speed
 from service.engine.units import GIB
 
 _MICRO_BATCHES = (2048, 512)

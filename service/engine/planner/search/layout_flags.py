@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from service.engine.commands.expert_rules import dense_override, expert_override, number_pattern
 from service.engine.config import CPU, Engine, Flags, Override, Placement
 from service.engine.engines import engine_spec
-from service.engine.memory import matching_names
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout import Hosted, Layout, Starts, Unplaced
+from service.engine.run.overrides import matching_names
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
 

@@ -8,7 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.builds import Build, BuildAsked
-from service.engine.commands import ParsedCommand, parse, render
+from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.render import render
 from service.engine.commands.tables import option_named
 from service.engine.config import Engine, Flags
 from service.engine.engines import all_engines

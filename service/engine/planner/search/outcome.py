@@ -14,7 +14,7 @@ from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall
 from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.ranking.rank import Contender
-from service.engine.speed import goal_seconds, predict_speed, typical_seconds
+from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
 
 RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
 

@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags
-from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
+from service.engine.memory.figures import Memory
 from service.engine.memory.spec import make_spec
 from service.engine.memory.stored import derived_by_layer, reserved_bytes
 from service.engine.planner.pricing.blocks import Block, blocks_of
@@ -22,7 +22,8 @@ from service.engine.planner.pricing.costs import Costs, costs_of
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, shortfall_of, slack
 from service.engine.planner.search.layout import LayoutSearch, Sizes, Starts, on_first_cards
 from service.engine.planner.search.layout_flags import MovedPieces, all_in_ram, layout_flags, moved_pieces, starts_of
-from service.engine.speed import request_of, work_of
+from service.engine.speed.predict import request_of
+from service.engine.speed.sums import work_of
 
 _MOST_REPLAYS = 8
 _SEARCHES = 4  # then the spans stay, and only the pieces are packed again

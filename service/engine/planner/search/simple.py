@@ -18,7 +18,7 @@ from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout_flags import MovedPieces, rules_of
 from service.engine.planner.search.options import build_refusal
-from service.engine.speed import goal_seconds, predict_speed, typical_seconds
+from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
 
 _COSTS_NOTHING = 1.03  # times the goal's time
 _MORE = (0, 1, 2)  # layers more in RAM than the longer command has, where layers are of several sizes

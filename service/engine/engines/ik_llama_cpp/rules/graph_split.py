@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands import option_value
+from service.engine.commands.companions import option_value
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
 from service.engine.engines.ik_llama_cpp.shares import graph_split_aborts, partly_moved
 from service.engine.rules.case import Case

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands import expert_override
+from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.merged import attention_types
 from service.engine.rules.batches import larger_micro_batches

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands import option_value
+from service.engine.commands.companions import option_value
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
