@@ -28,7 +28,7 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
             continue
         wrong = wrong or _wrong(after)
         now = _wrong(changed)
-        if _is_less(now, wrong) and _fits_as(changed, after):
+        if _is_less(now, wrong) and changed.fits_where(after):
             after, wrong = changed, now
     return after.parsed.words.line if after is not case or case.parsed.repaired else None
 
@@ -64,8 +64,3 @@ def _is_less(now: _Wrong, before: _Wrong) -> bool:
     """Whether fewer errors are there and no new one; of the same errors, so with warnings, then with the rest."""
     differ = next(((a, b) for a, b in zip(now, before, strict=True) if a != b), None)
     return differ is not None and differ[0] <= differ[1]
-
-
-def _fits_as(after: Case, before: Case) -> bool:
-    """Whether everything fits that did before."""
-    return all(now.fits or not was.fits for now, was in zip(after.table, before.table, strict=True))

@@ -237,6 +237,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             predict_memory(self.run_of(msgspec.structs.replace(flags, n_parallel=1), tool="bench"))
         )
 
+    def fits_where(self, before: Case) -> bool:
+        """Return whether everything fits that did before, by the devices' names: a change may hide some of them."""
+        too_small = {row.device for row in before.table if not row.fits}
+        return all(row.fits or row.device in too_small for row in self.table)
+
     def _leaves_reserve(self, memory: Memory) -> bool:
         rows = self.table_of(memory)
         kept = zip(rows, self.reserve, strict=False)

@@ -95,7 +95,7 @@ def _tried(
         after = case.changed(change)
         if after is None:
             return change
-        if sum(1 for _ in rule.findings(after)) >= n_found or not _fits_where(case, after):
+        if sum(1 for _ in rule.findings(after)) >= n_found or not after.fits_where(case):
             return None
         if _refused(after, rules) - _refused(case, rules):
             return None
@@ -119,12 +119,6 @@ def _proof(case: Case, after: Case, change: str, finding: Finding, rule: Rule) -
 def _seconds(case: Case) -> float:
     speed = case.speed()
     return _PROMPT / speed.pp.expected + _OUTPUT / speed.tg.expected
-
-
-def _fits_where(case: Case, after: Case) -> bool:
-    """Whether everything fits that did before."""
-    too_small = {row.device for row in case.table if not row.fits}
-    return all(row.fits or row.device in too_small for row in after.table)
 
 
 def _refused(case: Case, rules: Sequence[Rule]) -> set[str]:

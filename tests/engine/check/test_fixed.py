@@ -6,6 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
+from service.engine.hardware_text import parse_hardware
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
 
@@ -67,3 +68,11 @@ def test_a_form_that_a_line_would_not_replace_has_no_fixed_line(command: str) ->
     report = check(command, "llama.cpp", AIR, RIG)
     assert [f for f in report.findings if f.severity == "error"]
     assert report.fixed is None
+
+
+def test_a_fix_may_hide_a_card() -> None:
+    rig = resolve(parse_hardware("2x RTX 3090, Ryzen 9 7950X, 128GB"))
+    report = check("llama-server -m m.gguf -c 8192 -ngl 99 -sm none -ot exps=CPU", "ik_llama.cpp", AIR, rig)
+    assert report.fixed is not None
+    assert report.fixed.startswith("CUDA_VISIBLE_DEVICES=0 llama-server ")
+    assert "-sm" not in report.fixed
