@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import regex
 
-from service.engine.config import Override
 from service.engine.errors import InvalidFlags
 
 MAX_PATTERN = 512
@@ -74,20 +73,6 @@ def _lines(names: tuple[str, ...]) -> tuple[str, list[int]]:
     """Names a line each, and where each line starts: those of a model are searched for many patterns."""
     lines = "".join(name.replace("\n", "\0") + "\n" for name in names)
     return lines, list(accumulate((len(name) + 1 for name in names), initial=0))
-
-
-def expand(overrides: Sequence[Override], names: Sequence[str]) -> dict[str, str]:
-    """Return the device that the rules give to each tensor name, first match wins; names without a match are absent.
-
-    Raises InvalidFlags for a bad pattern, and for more than 256 rules.
-    """
-    if len(overrides) > MAX_RULES:
-        raise InvalidFlags(f"{len(overrides)} -ot rules: at most {MAX_RULES} are read", field="-ot")
-    found: dict[str, str] = {}
-    for rule in overrides:
-        for index in matching(rule.pattern, names):
-            found.setdefault(names[index], rule.device)
-    return found
 
 
 @lru_cache(maxsize=1024)

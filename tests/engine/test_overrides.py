@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from service.engine.config import Override
 from service.engine.errors import InvalidFlags
-from service.engine.overrides import expand, is_easy, matching
+from service.engine.overrides import is_easy, matching
 
 NAMES = tuple(
     f"blk.{layer}.{part}.weight"
@@ -67,15 +66,6 @@ def test_what_std_regex_refuses_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidFlags) as caught:
         matching(pattern, NAMES)
     assert caught.value.field == "-ot"
-
-
-def test_the_first_matching_rule_wins() -> None:
-    rules = (Override(r"blk\.3\.", "CUDA0"), Override("exps", "CPU"), Override("ffn", "CUDA1"))
-    placed = expand(rules, NAMES)
-    assert placed["blk.3.ffn_up_exps.weight"] == "CUDA0"
-    assert placed["blk.30.ffn_up_exps.weight"] == "CPU"
-    assert placed["blk.30.ffn_up_shexp.weight"] == "CUDA1"
-    assert "blk.30.attn_q.weight" not in placed
 
 
 def test_matching_all_names_at_once_agrees_with_one_by_one() -> None:
