@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from math import prod
 
 import msgspec
 
@@ -92,9 +93,7 @@ def row_bytes(name: str, n: int) -> int:
 
 def tensor_bytes(name: str, dims: tuple[int, ...]) -> int:
     """Return the bytes of a contiguous tensor (ggml_nbytes); `dims[0]` is the row length."""
-    rows = 1
-    for d in dims[1:]:
-        rows *= d
+    rows = prod(dims[1:])
     if name == "i2_s":  # ik ggml.c:4785: a BitNet container, n/4 bytes and a 32-byte scale, not block * bytes
         return dims[0] * rows // 4 + 32
     return row_bytes(name, dims[0]) * rows

@@ -6,6 +6,7 @@ Key names are those of llama.cpp's gguf-py/gguf/constants.py; the fallbacks are 
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 
 import msgspec
@@ -113,7 +114,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def n_elements(self) -> int:
         """Number of weights."""
-        return sum(_elements(t) for t in self.tensors)
+        return sum(t.n_elements for t in self.tensors)
 
     @property
     def bpw(self) -> float:
@@ -133,10 +134,10 @@ class Model(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def types(self) -> dict[str, int]:
         """Bytes by tensor type, largest first."""
-        total: dict[str, int] = {}
+        total = Counter[str]()
         for t in self.tensors:
-            total[t.type] = total.get(t.type, 0) + t.nbytes
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+            total[t.type] += t.nbytes
+        return dict(total.most_common())
 
     def value(self, key: str, default: MetadataValue | None = None) -> MetadataValue | None:
         """Return the metadata value `<architecture>.<key>`, or `default`."""
@@ -179,13 +180,6 @@ def build_model(header: Header, match: Match = matching) -> Model:
         match=match,
         misplaced=header.misplaced,
     )
-
-
-def _elements(tensor: Tensor) -> int:
-    count = 1
-    for d in tensor.dims:
-        count *= d
-    return count
 
 
 def _experts(reader: MetadataReader) -> tuple[int, int]:

@@ -191,7 +191,7 @@ def _types_by_group(model: Model, *, is_mixture: bool) -> dict[str, dict[str, fl
             continue
         into = leading if group == "leading" else groups.setdefault(group, {})
         name = _stored_type(model, group, tensor.type)
-        into[name] = into.get(name, 0.0) + math.prod(tensor.dims)
+        into[name] = into.get(name, 0.0) + tensor.n_elements
     if leading:
         shared = groups.setdefault("shared", {})
         part = 0.1 * sum(shared.values()) / sum(leading.values()) if shared else 1.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from math import prod
 
 from service.engine.errors import InvalidFlags
 
@@ -268,8 +269,8 @@ class _Reader:
         if not (piece.startswith("$((") and piece.endswith("))") and _PRODUCT.fullmatch(piece[3:-2])):
             raise InvalidFlags(f"only a shell knows what {piece[:80]} is: write the value", field="command")
         self.i = end + 1
-        factors = (term.split("*") for term in piece[3:-2].split("+"))
-        return str(sum(_product(term) for term in factors))
+        factors = (map(int, term.split("*")) for term in piece[3:-2].split("+"))
+        return str(sum(map(prod, factors)))
 
     def _closing(self) -> int:
         depth = 0
@@ -278,13 +279,6 @@ class _Reader:
             if depth == 0:
                 return j
         raise InvalidFlags(f"a parenthesis is not closed: {self.text[self.i : self.i + 40]}", field="command")
-
-
-def _product(factors: list[str]) -> int:
-    result = 1
-    for factor in factors:
-        result *= int(factor)
-    return result
 
 
 def split_commands(text: str) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TypeAlias
 
 import msgspec
@@ -27,6 +28,11 @@ class Tensor(msgspec.Struct, frozen=True):
     offset: int
     nbytes: int
     shard: int = 0
+
+    @property
+    def n_elements(self) -> int:
+        """The number of weights."""
+        return prod(self.dims)
 
 
 class Header(msgspec.Struct, frozen=True):

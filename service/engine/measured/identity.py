@@ -68,7 +68,7 @@ def model_identity(repo: str, model: Model | None) -> ModelIdentity:
     name = model_name(repo)
     if model is None:
         return ModelIdentity(name=name, slug=slug_of(name))
-    sleeping = sum(math.prod(t.dims) for t in model.tensors if role_of(t.name) == "expert") if model.n_expert else 0
+    sleeping = sum(t.n_elements for t in model.tensors if role_of(t.name) == "expert") if model.n_expert else 0
     active = model.n_elements - sleeping + sleeping * model.n_expert_used // max(model.n_expert, 1)
     return ModelIdentity(
         name=name,

@@ -79,7 +79,7 @@ def most_tg(model: Model, rig: Rig, slots: int = 1) -> float:
 
 def most_pp(model: Model, rig: Rig) -> float:
     """Return prompt tokens per second that `rig` cannot exceed with `model`."""
-    used = sum(_share(model, t.name) * _elements(t.dims) for t in model.tensors)
+    used = sum(_share(model, t.name) * t.n_elements for t in model.tensors)
     cards = sum(max(card.int8_tops, card.fp16_tflops) * (1 if card.bandwidth_known else _UNKNOWN) for card in rig.cards)
     cores = rig.physical_cores * rig.ghz * _GIGA * _CPU_OPERATIONS
     return (cards * _TERA * _OVERCLOCKED + cores * _OVERCLOCKED) / (2 * max(used, 1.0))
@@ -102,10 +102,3 @@ def _share(model: Model, name: str) -> float:
     if role == "token_embd":
         return 1.0 if model.tied else 0.0
     return model.expert_share if role == "expert" else 1.0
-
-
-def _elements(dims: tuple[int, ...]) -> int:
-    count = 1
-    for dim in dims:
-        count *= dim
-    return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import msgspec
@@ -25,10 +26,7 @@ class CacheTensor(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Bytes of the contiguous tensor."""
-        rows = 1
-        for n in self.ne[1:]:
-            rows *= n
-        return row_size(self.kind, self.ne[0]) * rows
+        return row_size(self.kind, self.ne[0]) * prod(self.ne[1:])
 
 
 def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:

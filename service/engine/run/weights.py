@@ -245,9 +245,6 @@ def _rows_of(model: Model) -> dict[str, Row]:
             continue
         name = "output.weight" if role == "token_embd" else tensor.name
         use: Use = "expert" if role == "expert" else "head" if name.startswith("output") else "dense"
-        n_elements = 1
-        for d in tensor.dims:
-            n_elements *= d
         layer = layer_of(tensor.name)
         chain = next((i for i, part in enumerate(CHAIN) if f"{part}weight" in tensor.name), -1)
         up, gate = _pair(tensor.name, names)
@@ -257,7 +254,7 @@ def _rows_of(model: Model) -> dict[str, Row]:
             use=use,
             type=type_named(tensor.type),
             n_bytes=tensor.nbytes,
-            n_elements=n_elements,
+            n_elements=tensor.n_elements,
             rows=tensor.dims[1] if len(tensor.dims) > 1 else 0,
             chain=chain,
             counts=role != "norm" and "_norm." not in name,

@@ -52,10 +52,7 @@ def active_bpw(model: Model) -> float:
         if len(tensor.dims) < 2 or (tensor.name == "token_embd.weight" and not model.tied):
             continue
         used = model.expert_share if is_expert(tensor.name) else 1.0
-        n_elements = 1
-        for n in tensor.dims:
-            n_elements *= n
-        bits, elements = bits + 8 * tensor.nbytes * used, elements + n_elements * used
+        bits, elements = bits + 8 * tensor.nbytes * used, elements + tensor.n_elements * used
     return round(bits / elements, 3) if elements else 0.0
 
 
