@@ -13,6 +13,7 @@ import msgspec
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.shell import quote
 from service.engine.engines import engine_spec
+from service.engine.run.settings import option_value
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
@@ -50,12 +51,6 @@ class Projector(msgspec.Struct, frozen=True):
 def file_name(path: str) -> str:
     """Return the last part of a path of either kind of system."""
     return re.split(r"[/\\]", path)[-1]
-
-
-def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the value of the last of `names` among options such as `-dev CUDA0`, or None."""
-    values = [value for name, _, value in (option.partition(" ") for option in options) if name in names]
-    return values[-1] if values else None
 
 
 def draft_of(parsed: ParsedCommand) -> str | None:

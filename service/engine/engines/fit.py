@@ -24,9 +24,3 @@ class FitAsked(msgspec.Struct, frozen=True, kw_only=True):
     placed: bool
     streams: int
     used: Callable[[Flags], list[int]]
-
-
-def numbers_of(flags: Flags, *names: str) -> list[int]:
-    """Return the whole numbers of the last option of these names, such as 1024,2048; none where it is not given."""
-    values = [value for name, _, value in (option.partition(" ") for option in flags.other) if name in names]
-    return [int(one) for one in (values[-1] if values else "").split(",") if one.strip().isdigit()]

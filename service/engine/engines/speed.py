@@ -12,25 +12,11 @@ if TYPE_CHECKING:  # nothing is loaded for the interface: this room asks the eng
     from service.engine.speed.work import Weights, Work
 
 SpeedChange: TypeAlias = Literal[
-    "flash_attention",
-    "flash_attention_kernels",
-    "repack_on_the_fly",
-    "interleaved_batches",
-    "zen5_batches",
-    "moe_graphs",
-    "odd_head_ratios",
-    "batch_attention",
-    "sliding_windows",
-    "expert_batches",
-    "cpu_repack",
-    "quantised_batches",
-    "recurrent_kernels",
-    "wmma_attention",
-    "wmma_batches",
-    "vulkan_attention",
-    "native_fp4",
+    "flash_attention", "flash_attention_kernels", "repack_on_the_fly", "interleaved_batches", "zen5_batches",
+    "moe_graphs", "odd_head_ratios", "batch_attention", "sliding_windows", "expert_batches", "cpu_repack",
+    "quantised_batches", "recurrent_kernels", "wmma_attention", "wmma_batches", "vulkan_attention", "native_fp4",
     "expert_tiles",
-]
+]  # fmt: skip
 
 
 class Milestone(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from service.engine.engines import engine_spec
 from service.engine.memory.cache import attention_cache, recurrent_state
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model
-from service.engine.run.settings import option_of
+from service.engine.run.settings import option_value
 from service.engine.units import MIB
 
 PROMPTS = ("-cram", "--cache-ram")
@@ -56,7 +56,7 @@ def growth_of(engine: Engine, model: Model, flags: Flags) -> Growth:
 
 def _number(flags: Flags, names: tuple[str, ...], default: int) -> int:
     """The value of an option; the default where it is not a number, at which the program would stop."""
-    written = option_of(flags, names, str(default))
+    written = option_value(flags.other, names) or ""
     return int(written) if written.lstrip("-").isdecimal() else default
 
 

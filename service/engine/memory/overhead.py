@@ -15,7 +15,7 @@ from service.engine.ggml_types import type_named
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
-from service.engine.run.settings import option_of
+from service.engine.run.settings import option_value
 from service.engine.tensor_names import role_of
 from service.engine.units import MIB, pad
 
@@ -37,7 +37,7 @@ def expert_cache(model: Model, flags: Flags, placement: Placement, device: int) 
     """Return the bytes of llama.cpp's `--moe-cache-mib` on GPU `device`: divided as the layers are; 0 without experts
     in RAM (tools/server/README.md of October 2026; what it takes beyond the number is not known).
     """
-    asked = option_of(flags, ("--moe-cache-mib",), "0")
+    asked = option_value(flags.other, ("--moe-cache-mib",)) or "0"
     on_cards = [one for one in placement.layers[: model.n_layer] if one != placement.n_devices]
     in_ram = any(placement.tensors.get(name) == placement.n_devices for name in _expert_names(model))
     if not asked.isdecimal() or not in_ram or not on_cards:

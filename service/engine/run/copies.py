@@ -17,6 +17,7 @@ from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
+from service.engine.run.settings import option_value
 
 MIN_BATCH = 32  # GGML_CUDA_MIN_BATCH_OFFLOAD of ik_llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH of llama.cpp
 # Operations of ik_llama.cpp as `-op` numbers them (ggml.h, enum ggml_op).
@@ -108,8 +109,7 @@ def _switched_off(flags: Flags) -> Iterator[int]:
 
 def _cuda_options(flags: Flags) -> dict[str, float]:
     """ik_llama.cpp's `-cuda key=value,…` with numbers for values; the last option replaces those before it."""
-    text = next((o for o in reversed(flags.other) if o.startswith(("-cuda ", "--cuda-params "))), "")
-    pairs = (part.partition("=") for part in text.partition(" ")[2].split(","))
+    pairs = (part.partition("=") for part in (option_value(flags.other, ("-cuda", "--cuda-params")) or "").split(","))
     return {key.strip(): float(value) for key, _, value in pairs if _is_number(value)}
 
 

@@ -9,11 +9,11 @@ import msgspec
 
 from service.engine.calibration import Calibration
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
-from service.engine.commands.companions import option_value
 from service.engine.commands.parse import ParsedCommand
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
 from service.engine.hardware import Hardware, Rig
+from service.engine.run.settings import option_value
 from service.engine.units import MIB
 
 # Variables that say which cards are seen, by the back end that reads them (HIP programming guide, "environment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.model import Model
@@ -37,7 +39,12 @@ def speculation_types(flags: Flags) -> tuple[str, ...]:
     return tuple(part for value in values for part in ([value] if ":" in value else value.split(",")) if part)
 
 
-def option_of(flags: Flags, names: tuple[str, ...], default: str) -> str:
-    """Return the value of the last of the options called `names`, or `default`."""
-    values = [value for name, _, value in (o.partition(" ") for o in flags.other) if name in names]
-    return values[-1] if values else default
+def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the value of the last of `names` among options such as `-dev CUDA0`, or None."""
+    values = [value for name, _, value in (option.partition(" ") for option in options) if name in names]
+    return values[-1] if values else None
+
+
+def numbers_of(flags: Flags, *names: str) -> list[int]:
+    """Return the whole numbers of the last option of these names, such as 1024,2048; none where it is not given."""
+    return [int(one) for one in (option_value(flags.other, names) or "").split(",") if one.strip().isdigit()]

@@ -16,6 +16,7 @@ from service.engine.ggml_types import type_named
 from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
+from service.engine.run.settings import numbers_of
 from service.engine.run.weights import (
     Row,
     Same,
@@ -250,14 +251,12 @@ def _recurrent_layers(model: Model, placement: Placement) -> int:
 
 def parallel_cards(flags: Flags, n_devices: int) -> int:
     """Return the GPUs that share a layer with `-sm graph`: all, or as many as ik_llama.cpp's `--max-gpu` allows."""
-    text = next((o for o in flags.other if o.startswith(("--max-gpu ", "-max-gpu "))), "")
-    most = text.rpartition(" ")[2]
-    return max(min(n_devices, int(most)) if most.isdigit() and int(most) else n_devices, 1)
+    most = next(iter(numbers_of(flags, "--max-gpu", "-max-gpu")), 0)
+    return max(min(n_devices, most) if most else n_devices, 1)
 
 
 def _experts_used(model: Model, flags: Flags) -> int:
     """Experts a token uses: the model's, or fewer with ik_llama.cpp's `-ser K,t`."""
     used = max(model.n_expert_used, 1)
-    text = next((o for o in flags.other if o.startswith("-ser ")), "")
-    numbers = [int(n) for n in text.removeprefix("-ser").split(",") if n.strip().isdigit()]
+    numbers = numbers_of(flags, "-ser", "--smart-expert-reduction")
     return min(used, numbers[0]) if numbers and numbers[0] > 0 else used

@@ -9,10 +9,11 @@ from typing import Protocol
 
 import msgspec
 
-from service.engine.commands.companions import file_name, option_value
+from service.engine.commands.companions import file_name
 from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
+from service.engine.run.settings import option_value
 from service.hub.listing import ListingLimits, RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, parse_repo_reference
 from service.hub.variants import choose

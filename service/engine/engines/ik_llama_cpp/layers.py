@@ -13,13 +13,13 @@ import msgspec
 
 from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Flags
-from service.engine.engines.fit import numbers_of
 from service.engine.engines.ik_llama_cpp.caches import keys_values
 from service.engine.memory.cache import cache_bytes, cache_owner, indexer_cache
 from service.engine.memory.device_shares import f32, split_shares
 from service.engine.memory.graph import row_size
 from service.engine.memory.spec import GraphSpec, make_spec
 from service.engine.model import Model
+from service.engine.run.settings import numbers_of
 from service.engine.units import MIB
 
 _MARGIN_MIB = 1024  # --fit-margin's default, ik common.h

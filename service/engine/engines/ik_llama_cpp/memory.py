@@ -23,7 +23,7 @@ from service.engine.memory.cache import CacheTensor
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, joined_type, row_size
 from service.engine.memory.spec import GraphSpec, cache_type, spec_for
 from service.engine.model import Mla, Model, Recurrent
-from service.engine.run.settings import micro_batch, option_of
+from service.engine.run.settings import micro_batch, option_value
 
 if TYPE_CHECKING:
     from service.engine.memory.contents import Contents
@@ -88,7 +88,7 @@ class IkMemory(EngineMemory):
         spec = spec_for("ik_llama.cpp", model, flags, _switched(flags, rules), n_logits=n_tokens)
         return msgspec.structs.replace(
             spec,
-            type_indexer=cache_type(option_of(flags, _INDEXER_TYPE, "f16"), "other"),
+            type_indexer=cache_type(option_value(flags.other, _INDEXER_TYPE) or "f16", "other"),
             sparse=bool({"-dsa", "--dsa"} & set(flags.other)),
         )
 

@@ -23,7 +23,7 @@ from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model
 from service.engine.run.overrides import matching_names
 from service.engine.run.resolved import ResolvedRun
-from service.engine.run.settings import loads_next_tokens
+from service.engine.run.settings import loads_next_tokens, option_value
 from service.engine.units import MIB
 
 _OTHER_SHARES = frozenset({"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-max-gpu", "--max-gpu"})
@@ -113,8 +113,7 @@ def exchange_limit(flags: Flags) -> int:
     """Return `-mea` in bytes; 0 where rules for tensors turn the scheduling off that it belongs to."""
     if flags.overrides and not {"-smgs", "--split-mode-graph-scheduling"} & set(flags.other):
         return 0
-    values = [v for name, _, v in (o.partition(" ") for o in flags.other) if name in ("-mea", "--max-extra-alloc")]
-    asked = values[-1] if values else ""
+    asked = option_value(flags.other, ("-mea", "--max-extra-alloc")) or ""
     return (int(asked) if asked.isdecimal() and len(asked) < 7 else _MAX_EXTRA_MIB) * MIB
 
 

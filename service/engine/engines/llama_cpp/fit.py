@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags, Override
-from service.engine.engines.fit import FitAsked, numbers_of
+from service.engine.engines.fit import FitAsked
+from service.engine.run.settings import numbers_of
 from service.engine.units import MIB
 
 _MARGIN_MIB, _LEAST_CONTEXT = 1_024, 4_096  # -fitt and -fitc

@@ -20,7 +20,7 @@ from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Model, Recurrent
-from service.engine.run.settings import micro_batch, speculation_types
+from service.engine.run.settings import micro_batch, option_value, speculation_types
 from service.engine.units import pad
 
 if TYPE_CHECKING:
@@ -157,5 +157,5 @@ def _snapshots(flags: Flags) -> int:
     """common/common.h:396 need_n_rs_seq: as many states as tokens are drafted, 3 by default."""
     if not set(speculation_types(flags)) & _ROLLS_BACK:
         return 0
-    asked = [o.partition(" ")[2] for o in flags.other if o.startswith("--spec-draft-n-max ")]
-    return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED
+    asked = option_value(flags.other, ("--spec-draft-n-max",)) or ""
+    return min(int(asked), _MOST_DRAFTED) if asked.isdecimal() else _DRAFTED

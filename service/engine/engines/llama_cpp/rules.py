@@ -10,7 +10,7 @@ import msgspec
 from service.engine.engines.llama_cpp.placement import split_refused
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
-from service.engine.run.settings import option_of
+from service.engine.run.settings import option_value
 from service.engine.units import GIB, MIB
 
 _LEAST = 256 * MIB
@@ -101,7 +101,7 @@ _FIT = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts
 )  # fmt: skip
 def lazy_embeddings(case: Case) -> Iterator[Found]:
     """`-lzm`, auto by default: which embeddings are read from disk row by row, or that it changes nothing."""
-    mode = option_of(case.flags, ("-lzm", "--lazy-mode"), "")
+    mode = option_value(case.flags.other, ("-lzm", "--lazy-mode")) or ""
     found = case.model.by_name.get("per_layer_token_embd.weight")
     size = found.nbytes if found and case.model.architecture in _READ_LAZILY else 0
     if size and (mode == "on" or (mode in ("", "auto") and size > _LAZY_FROM)):

@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.commands.companions import file_name, option_value
+from service.engine.commands.companions import file_name
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
 from service.engine.config import Flags
@@ -23,6 +23,7 @@ from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import Case, case_of
+from service.engine.run.settings import option_value
 from service.engine.speed.parts import milliseconds
 from service.engine.speed.predict import goal_seconds, speed_point, typical_seconds
 from service.engine.units import MIB

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands.companions import option_value
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
 from service.engine.engines.ik_llama_cpp.shares import graph_split_aborts, partly_moved
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CARDS, SPLIT_MODES, Found, rule
 from service.engine.run.overrides import matching_names
+from service.engine.run.settings import option_value
 
 _MODES = ("graph", "attn")
 _BELONGING = {

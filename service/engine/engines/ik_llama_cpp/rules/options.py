@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands.companions import option_value
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, UNASKED, Found, rule
-from service.engine.run.settings import loads_next_tokens
+from service.engine.run.settings import loads_next_tokens, option_value
 from service.engine.units import MIB
 
 
