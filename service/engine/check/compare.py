@@ -10,7 +10,7 @@ import msgspec
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.estimate import Estimate
-from service.engine.finding import Finding
+from service.engine.finding import Finding, Severity
 from service.engine.logs.read import LogBuffers, LogReading
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.summary import speed_at
@@ -67,19 +67,9 @@ def _estimate(point: SpeedPoint, what: str) -> Estimate:
 
 
 def _speed(what: str, n_kv: int, measured: float, expected: Estimate) -> Compared:
-    low, high = round(expected.low, 2), round(expected.high, 2)
-    return Compared(
-        what=what,
-        device=None,
-        n_kv=n_kv,
-        measured=round(measured, 2),
-        expected=round(expected.expected, 2),
-        low=low,
-        high=high,
-        verdict=_verdict(measured, low, high),
-        text=f"{what.upper()} at {n_kv:,} tokens: {tps_text(measured)} t/s measured, "
-        f"{tps_text(low)} to {tps_text(high)} expected",
-    )
+    low, middle, high = (round(speed, 2) for speed in (expected.low, expected.expected, expected.high))
+    text = f"{tps_text(measured)} t/s measured, {tps_text(low)} to {tps_text(high)} expected"
+    return _compared(what, measured, (low, middle, high), f"{what.upper()} at {n_kv:,} tokens: {text}", n_kv=n_kv)
 
 
 def tps_text(speed: float) -> str:
@@ -109,41 +99,37 @@ def _buffers(row: DeviceMemory, log: LogBuffers, parts: Sequence[str]) -> Iterat
 def _buffer(part: str, row: DeviceMemory, measured: float) -> Compared:
     expected: float = getattr(row, f"{part}_mib")
     slack = _TOLERANCE_MIB + (_SPREAD[row.basis] * expected if part == "compute" else 0.0)
-    low, high = round(max(expected - slack, 0.0), 2), round(expected + slack, 2)
-    return Compared(
-        what=part,
-        device=row.device,
-        n_kv=None,
-        measured=measured,
-        expected=expected,
-        low=low,
-        high=high,
-        verdict=_verdict(measured, low, high),
-        text=f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed",
-    )
+    interval = round(max(expected - slack, 0.0), 2), expected, round(expected + slack, 2)
+    text = f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed"
+    return _compared(part, measured, interval, text, device=row.device)
 
 
 def _count(what: str, measured: int, expected: int) -> Compared:
+    text = f"{what.replace('_', ' ')}: {measured} in the log, {expected} computed"
+    return _compared(what, measured, (expected, expected, expected), text)
+
+
+def _compared(
+    what: str, measured: float, interval: tuple[float, float, float], text: str, *,
+    device: str | None = None, n_kv: int | None = None,
+) -> Compared:  # fmt: skip
+    low, expected, high = interval
     return Compared(
         what=what,
-        device=None,
-        n_kv=None,
-        measured=measured,
+        device=device,
+        n_kv=n_kv,
+        measured=round(measured, 2),
         expected=expected,
-        low=expected,
-        high=expected,
-        verdict=_verdict(measured, expected, expected),
-        text=f"{what.replace('_', ' ')}: {measured} in the log, {expected} computed",
+        low=low,
+        high=high,
+        verdict="below" if measured < low else "above" if measured > high else "within",
+        text=text,
     )
 
 
 def _offloaded(case: Case) -> int:
     """ik_llama.cpp and llama.cpp print min(-ngl, n_layer + 1); nothing is offloaded without a GPU."""
     return min(max(case.flags.n_gpu_layers, 0), case.model.n_layer + 1) if case.devices else 0
-
-
-def _verdict(measured: float, low: float, high: float) -> Literal["below", "within", "above"]:
-    return "below" if measured < low else "above" if measured > high else "within"
 
 
 def slow_phase(compared: Sequence[Compared]) -> Literal["pp", "tg"] | None:
@@ -189,17 +175,20 @@ def log_findings(case: Case, log: LogReading) -> Iterator[Finding]:
         )
 
 
+_OFF: tuple[tuple[str, str, Severity, int], ...] = (
+    ("below", "slower-than-expected", "warning", 1),
+    ("above", "faster-than-expected", "info", -1),
+)
+
+
 def _about_speed(rows: list[Compared]) -> Iterator[Finding]:
-    for verdict, rule, severity in (
-        ("below", "slower-than-expected", "warning"),
-        ("above", "faster-than-expected", "info"),
-    ):
+    for verdict, rule, severity, sign in _OFF:
         off = [c for c in rows if c.verdict == verdict]
         if off and len(off) * 2 > len(rows):
-            worst = min(off, key=lambda c: c.measured / c.expected * (1 if verdict == "below" else -1))
+            worst = min(off, key=lambda c: sign * c.measured / c.expected)
             yield Finding(
                 rule=rule,
-                severity="warning" if severity == "warning" else "info",
+                severity=severity,
                 message=f"{worst.text} ({len(off)} of {len(rows)} rows {verdict})",
                 fix=None,
                 source="the figures given, against the speed model's 80 % interval",

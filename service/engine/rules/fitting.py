@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
@@ -99,11 +100,9 @@ def _written(case: Case, shares: tuple[float, ...]) -> str | None:
 
 def _larger_n_cpu_moe(case: Case) -> str | None:
     """For a command with -ncmoe: the least larger count that fits."""
-    first, last = case.flags.n_cpu_moe + 1, case.model.n_layer
     if not case.flags.n_cpu_moe or case.flags.cpu_moe:
         return None
-    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_cpu_moe=n) for n in range(first, last + 1)])
-    return f"-ncmoe {found.n_cpu_moe}" if found else None
+    return _first_that_fits(case, "-ncmoe", "n_cpu_moe", range(case.flags.n_cpu_moe + 1, case.model.n_layer + 1))
 
 
 def _more_experts_in_ram(case: Case) -> str | None:
@@ -138,8 +137,7 @@ def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
 
 def _smaller_micro_batch(case: Case) -> str | None:
     sizes = _halves(min(case.flags.n_ubatch, case.flags.n_batch), _LEAST_MICRO_BATCH)
-    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_ubatch=n) for n in sizes])
-    return f"-ub {found.n_ubatch}" if found else None
+    return _first_that_fits(case, "-ub", "n_ubatch", sizes)
 
 
 def _smaller_cache_type(case: Case) -> str | None:
@@ -154,8 +152,7 @@ def _shorter_context(case: Case) -> str | None:
     sizes = _halves(case.flags.n_ctx, _LEAST_CONTEXT)
     if 0 < trained < case.flags.n_ctx:  # what is beyond is of no use
         sizes = [trained, *(n for n in sizes if n < trained)]
-    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_ctx=n) for n in sizes])
-    return f"-c {found.n_ctx}" if found else None
+    return _first_that_fits(case, "-c", "n_ctx", sizes)
 
 
 def _fewer_layers(case: Case) -> str | None:
@@ -163,8 +160,7 @@ def _fewer_layers(case: Case) -> str | None:
     if case.model.moe_layers:
         return None
     counts = range(min(case.flags.n_gpu_layers - 1, case.model.n_layer), 0, -1)
-    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_gpu_layers=n) for n in counts])
-    return f"-ngl {found.n_gpu_layers}" if found else None
+    return _first_that_fits(case, "-ngl", "n_gpu_layers", counts)
 
 
 def _halves(n: int, least: int) -> list[int]:
@@ -175,15 +171,15 @@ def _halves(n: int, least: int) -> list[int]:
     return found
 
 
-def _first_that_fits(case: Case, smaller: Sequence[Flags]) -> Flags | None:
-    """Return the first of flags that need less and less which fits, by bisection from the last."""
-    if not smaller or not _gpus_fit(case, smaller[-1]):
+def _first_that_fits(case: Case, option: str, field: str, values: Sequence[int]) -> str | None:
+    """Return the option with the first of values that need less and less which fits, by bisection from the last."""
+
+    def fits(value: int) -> bool:
+        return _gpus_fit(case, msgspec.structs.replace(case.flags, **{field: value}))
+
+    if not values or not fits(values[-1]):
         return None
-    low, high = 0, len(smaller) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _gpus_fit(case, smaller[middle]) else (middle + 1, high)
-    return smaller[high]
+    return f"{option} {values[bisect_left(values, True, hi=len(values) - 1, key=fits)]}"
 
 
 # By what they take from the user: only where things lie, then speed, precision, and context.
