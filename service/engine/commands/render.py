@@ -14,6 +14,7 @@ from service.engine.commands.shell import quote
 from service.engine.commands.tables import OPTIONS, Option, known_options
 from service.engine.config import Engine, Flags, Override, Tool
 from service.engine.engines import engine_spec
+from service.engine.engines.spec import EngineSpec
 from service.engine.errors import InvalidFlags
 
 _DEFAULTS = Flags()
@@ -104,14 +105,16 @@ def _always_quoted(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-_FIELDS = tuple(dict.fromkeys(option.field for option in OPTIONS if option.field not in ("model_path", "alias")))
+# Written apart from the flags, or with another field: both cache types, and what says one thing, together.
+_ELSEWHERE = ("model_path", "alias", "cache_type_v", "no_flash_attn", "mlock", "load_mode", "op_policy")
+_FIELDS = tuple(dict.fromkeys(option.field for option in OPTIONS if option.field not in _ELSEWHERE))
 
 
 def _words(engine: Engine, tool: Tool, field: str, flags: Flags, known: Mapping[str, bool]) -> list[str]:
     """Return the words for one field, none where it is the program's default."""
-    special = _SPECIAL.get(field)
-    if special:
-        return special(engine, tool, flags)
+    special = _special(engine_spec(engine), tool, field, flags)
+    if special is not None:
+        return special
     value = getattr(flags, field, None)
     if value == getattr(_DEFAULTS, field, None) and field not in _ALWAYS:
         return []
@@ -133,59 +136,44 @@ def _spell(option: Option, name: str, value: object, takes_value: bool) -> list[
     return [name, str(value)]
 
 
-def _nothing(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return []  # printed by another field's function
+def _special(spec: EngineSpec, tool: Tool, field: str, flags: Flags) -> list[str] | None:
+    """Return the words for a field that is written in a way of its own, None for one that is not."""
+    commands, is_llama_bench = spec.commands, spec.programs[tool] == "llama-bench"
+    match field:
+        case "cache_type_k":
+            return _cache_types(spec, tool, flags)
+        case "flash_attn":
+            return ["-fa", flags.flash_attn]
+        case "fit":
+            explicit = any(extra.split(" ")[0] in ("-fit", "--fit") for extra in flags.other)
+            return [] if explicit else commands.fit(tool)
+        case "mmap":
+            return commands.load_mode(flags)
+        case "op_offload":
+            return [] if flags.op_offload else commands.no_op_offload(tool)
+        case "n_parallel":
+            return commands.slots(tool, flags.n_parallel)
+        case "cpu_moe":
+            return [] if not flags.cpu_moe else ["-ncmoe", "999"] if is_llama_bench else ["-cmoe"]
+        case "jinja":
+            return ["--jinja"] if flags.jinja and tool == "server" else []
+        case "tensor_split":
+            shares = ("/" if is_llama_bench else ",").join(
+                str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split
+            )
+            return ["-ts", shares] if shares else []
+        case "overrides":
+            return commands.overrides(tool, [_rule(rule) for rule in flags.overrides])
+    return None
 
 
-def _cache_types(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    words, spec = [], engine_spec(engine)
-    choices = spec.commands.cache_types(tool)
+def _cache_types(spec: EngineSpec, tool: Tool, flags: Flags) -> list[str]:
+    words, choices = [], spec.commands.cache_types(tool)
     for name, value in (("-ctk", flags.cache_type_k), ("-ctv", flags.cache_type_v)):
         if value not in choices:
             raise InvalidFlags(f"{name} {value}: {spec.programs[tool]} has no such type", field=name, choices=choices)
         words += [] if value == "f16" else [name, value]
     return words
-
-
-def _flash_attn(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return ["-fa", flags.flash_attn]
-
-
-def _fit(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    explicit = any(extra.split(" ")[0] in ("-fit", "--fit") for extra in flags.other)
-    return [] if explicit else engine_spec(engine).commands.fit(tool)
-
-
-def _load_mode(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return engine_spec(engine).commands.load_mode(flags)
-
-
-def _op_offload(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return [] if flags.op_offload else engine_spec(engine).commands.no_op_offload(tool)
-
-
-def _n_parallel(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return engine_spec(engine).commands.slots(tool, flags.n_parallel)
-
-
-def _cpu_moe(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    if not flags.cpu_moe:
-        return []
-    return ["-cmoe"] if engine_spec(engine).programs[tool] != "llama-bench" else ["-ncmoe", "999"]
-
-
-def _jinja(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return ["--jinja"] if flags.jinja and tool == "server" else []
-
-
-def _tensor_split(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    separator = "/" if engine_spec(engine).programs[tool] == "llama-bench" else ","
-    shares = separator.join(str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split)
-    return ["-ts", shares] if shares else []
-
-
-def _overrides(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    return engine_spec(engine).commands.overrides(tool, [_rule(rule) for rule in flags.overrides])
 
 
 def _rule(rule: Override) -> str:
@@ -194,25 +182,6 @@ def _rule(rule: Override) -> str:
             f"-ot rule {rule.pattern}={rule.device}: ',', ';' and '=' split rules", field="flags.overrides"
         )
     return f"{rule.pattern}={rule.device}"
-
-
-_SPECIAL = {
-    "cache_type_k": _cache_types,
-    "cache_type_v": _nothing,
-    "flash_attn": _flash_attn,
-    "no_flash_attn": _nothing,
-    "fit": _fit,
-    "mmap": _load_mode,
-    "mlock": _nothing,
-    "load_mode": _nothing,
-    "op_offload": _op_offload,
-    "op_policy": _nothing,
-    "n_parallel": _n_parallel,
-    "cpu_moe": _cpu_moe,
-    "jinja": _jinja,
-    "tensor_split": _tensor_split,
-    "overrides": _overrides,
-}
 
 
 def _tests(flags: Flags, tests: BenchTests | None) -> list[str]:
