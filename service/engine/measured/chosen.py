@@ -93,42 +93,37 @@ def _of_config(config: AdvisedConfig, goal: Goal, mine: Mine | None, command: Pa
     if config.is_mine and mine is not None and command is not None:
         own = _of_baseline(mine, command, goal)
         return msgspec.structs.replace(own, kind="config", config=config.id, name=f"#{config.rank}")
-    run = closed(config.flags)
-    depths, n_prompt = _depths(run.flags, goal)
-    return Measurement(
-        kind="config",
-        config=config.id,
-        name=f"#{config.rank}",
-        engine=config.engine,
-        variant=config.variant,
-        flags=run.flags,
-        depths=depths,
-        n_prompt=n_prompt,
-        n_gen=N_GEN,
-        devices=config.devices,
-        speed=config.speed,
-        dropped=run.dropped,
-    )
+    return _measurement(config, closed(config.flags), goal, kind="config", config=config.id, name=f"#{config.rank}")
 
 
 def _of_baseline(mine: Mine, command: ParsedCommand, goal: Goal) -> Measurement:
     if not mine.fits or any(finding.severity == "error" for finding in mine.findings):
         raise InvalidFlags(f"it would not run: {mine.verdict}", field="baseline")
     run = as_run(mine.flags, command)
-    depths, n_prompt = _depths(run.flags, goal)
+    dropped = tuple(dict.fromkeys((*run.dropped, *(word[:200] for word in mine.unknown))))[:_MOST_DROPPED]
+    run = Closed(run.flags, dropped)
+    return _measurement(mine, run, goal, kind="baseline", config=None, name="your command")
+
+
+def _measurement(
+    of: AdvisedConfig | Mine, run: Closed, goal: Goal, *, kind: Kind, config: str | None, name: str
+) -> Measurement:  # fmt: skip
+    """At depths up to the goal's, with prompts of a micro-batch, as predictions are made for."""
+    n_prompt = min(run.flags.n_ubatch, run.flags.n_ctx)
+    room = max(run.flags.n_ctx - max(n_prompt, N_GEN), 0)
     return Measurement(
-        kind="baseline",
-        config=None,
-        name="your command",
-        engine=mine.engine,
-        variant=mine.variant,
+        kind=kind,
+        config=config,
+        name=name,
+        engine=of.engine,
+        variant=of.variant,
         flags=run.flags,
-        depths=depths,
+        depths=tuple(sorted({min(depth, room) for depth in (0, goal.depth // 2, goal.depth)})),
         n_prompt=n_prompt,
         n_gen=N_GEN,
-        devices=mine.devices,
-        speed=mine.speed,
-        dropped=tuple(dict.fromkeys((*run.dropped, *(word[:200] for word in mine.unknown))))[:_MOST_DROPPED],
+        devices=of.devices,
+        speed=of.speed,
+        dropped=run.dropped,
     )
 
 
@@ -170,10 +165,3 @@ def _with_prefix(flags: Flags, command: ParsedCommand) -> Flags:
 def _left_away(command: ParsedCommand) -> tuple[str, ...]:
     variables = tuple(name for name in command.env if name not in _CARDS)
     return (*command.rest, *variables, *(word for word in command.prefix if word in _HARMLESS))
-
-
-def _depths(flags: RunFlags, goal: Goal) -> tuple[tuple[int, ...], int]:
-    """Return the depths at which to measure, and the tokens of a prompt: a micro-batch, as predictions are made for."""
-    n_prompt = min(flags.n_ubatch, flags.n_ctx)
-    room = max(flags.n_ctx - max(n_prompt, N_GEN), 0)
-    return tuple(sorted({min(depth, room) for depth in (0, goal.depth // 2, goal.depth)})), n_prompt

@@ -19,7 +19,7 @@ from service.engine.logs.requests import Program, Request, read_requests, withou
 from service.engine.measured.doubts import LEAST_OUTPUT, LEAST_PROMPT
 from service.engine.measured.reader import MAX_ROWS
 from service.engine.measured.rows import MeasuredRow, row_of
-from service.engine.submission.command import Command, find_command
+from service.engine.submission.command import find_command
 from service.engine.submission.lines import Line, lines_of
 from service.engine.submission.objects import read_objects
 from service.engine.submission.tables import Tool, read_table
@@ -68,46 +68,31 @@ def read_paste(text: str) -> Reading:
     if objects and table:
         raise InvalidInput(f"line {max(objects.line, table.line)}: a second output: send each run alone", field="text")
     found = objects or table
-    requests = None if found else request_rows([line.text for line in rest])
-    if requests:
-        return _of_requests(requests, command, rest)
-    rows = [row_of(row) for row in found.rows] if found else []
-    _require_few(rows)
-    return Reading(
-        tool=found.tool if found else None,
-        rows=tuple(rows),
+    texts = [line.text for line in rest]
+    requests = None if found else request_rows(texts)
+    stated = found.stated if found else {}
+    reading = Reading(
         command=command.text if command else None,
         line=command.line if command else None,
-        build=_build(rest, found.stated if found else {}),
-        hardware=tools_in([line.text for line in rest]),
-        stated=_stated(rest, found.stated if found else {}),
-        dropped=tuple(
+        build=_build(rest, stated),
+        hardware=tools_in(texts),
+        stated={} if requests else _stated(rest, stated),
+    )
+    if found:
+        left_out = (
             f"{test}: the time of both phases together, which is not a speed of either" for test in found.left_out
         )
-        if found
-        else (),
-    )
-
-
-def _of_requests(requests: RequestRows, command: Command | None, rest: Sequence[Line]) -> Reading:
-    texts = [line.text for line in rest]
-    _require_few(requests.rows)
-    return Reading(
-        tool=requests.program,
-        rows=requests.rows,
-        command=command.text if command else None,
-        line=command.line if command else None,
-        build=_build(rest, {}),
-        hardware=tools_in(texts),
-        dropped=requests.dropped,
-        assumed=requests.assumed,
-        log="\n".join(without_words(texts)),
-    )
-
-
-def _require_few(rows: Sequence[MeasuredRow]) -> None:
-    if len(rows) > MAX_ROWS:
-        raise InvalidInput(f"{len(rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
+        reading = msgspec.structs.replace(
+            reading, tool=found.tool, rows=tuple(map(row_of, found.rows)), dropped=tuple(left_out)
+        )
+    elif requests:
+        reading = msgspec.structs.replace(
+            reading, tool=requests.program, rows=requests.rows, dropped=requests.dropped, assumed=requests.assumed,
+            log="\n".join(without_words(texts)),
+        )  # fmt: skip
+    if len(reading.rows) > MAX_ROWS:
+        raise InvalidInput(f"{len(reading.rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
+    return reading
 
 
 def _stated(lines: Sequence[Line], stated: dict[str, str]) -> dict[str, str]:
