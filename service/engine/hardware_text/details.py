@@ -34,9 +34,8 @@ _BANDWIDTH = re.compile(r"\(?\b(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", re.I)
 _PCI_NUMBERS = re.compile(r"pci((?:\s\d{1,3}){1,64})", re.I)
 _DEVICE_NUMBERS = re.compile(r"device((?:\s\d{1,3}){1,64})", re.I)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
-_SWITCHES = {"nvlink": ("nvlink", True), "no nvlink": ("nvlink", False), "p2p": ("p2p", True), "no p2p": ("p2p", False)}
-_SWITCHES |= {"display": ("display", True), "no display": ("display", False)}
-_SWITCHES |= {"monitor": ("display", True), "no monitor": ("display", False)}
+SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}  # words and their fields
+_SWITCHES = {f"{no}{word}": (field, not no) for word, field in SWITCHES.items() for no in ("", "no ")}
 _BEHIND = re.compile(
     r"\s(?:with\s|for\s(?:the\s)?|drives?\s(?:the\s|my\s)?|driving\s(?:the\s|my\s)?)?(?:an?\s)?"
     r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridge|s?(?:\s(?:is\s)?(?:attached|connected|on\sit))?)?$",

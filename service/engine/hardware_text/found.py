@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -11,7 +12,6 @@ from service.engine.catalogue.names import complete, gpu_key, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import NO_GPU_NAMED, Backend, Cpu, Gpu, Hardware, Ram
 
-Part = TypeVar("Part", Cpu, Ram)
 MAX_CHARS = 64 << 10
 _MIB_A_GIB = 1024
 # A driver's own total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) by its reserve too.
@@ -32,6 +32,9 @@ class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
     free_mib: float | None = None
     pcie: str | None = None
     display: bool | None = None
+
+
+Part = TypeVar("Part", Cpu, Ram, SeenGpu)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +109,7 @@ def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
     """Return one part with the first value that any of `parts` states for each fact; None when there are no parts."""
     if not parts:
         return None
-    values = {
+    values: dict[str, Any] = {
         name: next((value for part in parts if (value := getattr(part, name)) is not None), None)
         for name in kind.__struct_fields__
     }
@@ -119,18 +122,18 @@ def _gpus(found: Sequence[Found]) -> list[Gpu]:
     by_tool: dict[str, list[SeenGpu]] = {}
     for f in found:
         by_tool.setdefault(f.tool, []).extend(f.seen)
-    known = _counts((gpu.name, gpu.count) for gpu in stated)
+    known = _counts(stated)
     seen: list[Gpu] = []
     for gpus in by_tool.values():
         cards = [_card(gpu) for gpu in _by_index(gpus)]
-        left = dict(known)
+        left = known.copy()
         for card in cards:
             key = gpu_key(card.name)
-            if left.get(key, 0) > 0:
+            if left[key] > 0:
                 left[key] -= 1
             else:
                 seen.append(card)
-                known[key] = known.get(key, 0) + 1
+                known[key] += 1
     return _numbered([*stated, *_grouped(seen)], by_tool)
 
 
@@ -141,7 +144,7 @@ def _numbered(gpus: Sequence[Gpu], by_tool: Mapping[str, Sequence[SeenGpu]]) -> 
         if not devices and all(gpu.device is not None for gpu in seen):
             for gpu in seen:
                 devices.setdefault(gpu_key(_whole_name(gpu)), []).append(gpu.device or 0)
-    counts = _counts((gpu.name, gpu.count) for gpu in gpus)
+    counts = _counts(gpus)
     if (
         len(counts) < 2
         or any(len(devices.get(key, ())) != n for key, n in counts.items())
@@ -154,10 +157,10 @@ def _numbered(gpus: Sequence[Gpu], by_tool: Mapping[str, Sequence[SeenGpu]]) -> 
     ]
 
 
-def _counts(names: Iterable[tuple[str, int]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, count in names:
-        counts[gpu_key(name)] = counts.get(gpu_key(name), 0) + count
+def _counts(gpus: Iterable[Gpu]) -> Counter[str]:
+    counts = Counter[str]()
+    for gpu in gpus:
+        counts[gpu_key(gpu.name)] += gpu.count
     return counts
 
 
@@ -172,9 +175,7 @@ def _by_index(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
 
 
 def _joined(a: SeenGpu, b: SeenGpu) -> SeenGpu:
-    values = {f: getattr(a, f) if getattr(a, f) is not None else getattr(b, f) for f in a.__struct_fields__}
-    values["name"] = b.name if is_cut(a.name) else a.name
-    return SeenGpu(**values)
+    return msgspec.structs.replace(merged(SeenGpu, [a, b]) or a, name=b.name if is_cut(a.name) else a.name)
 
 
 def is_cut(name: str) -> bool:

@@ -157,7 +157,7 @@ class Memory:
             and m.gap in ("", "with")
             and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
         ):
-            size.role = "gpu" if not self._has_size(gpus[-1]) else "bare"
+            size.role = "gpu" if gpus[-1].vram_gib is None else "bare"
         after = lex.ROLE_VRAM.sub("", behind, count=1) if size.role == "vram" else behind
         size.each = lex.ROLE_EACH.search(after) is not None
         size.total = (
@@ -167,9 +167,6 @@ class Memory:
         )
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
-
-    def _has_size(self, gpu: Gpu) -> bool:
-        return gpu.vram_gib is not None
 
     def behind_gpu(self, gb: float, gpu: int, text: str) -> None:
         """Take the size between a number and a card's name: `2x 24GB 3090`."""

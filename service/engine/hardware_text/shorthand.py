@@ -16,7 +16,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
-from service.engine.hardware_text.details import details, link_of, widths_of
+from service.engine.hardware_text.details import SWITCHES, details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
@@ -47,7 +47,6 @@ _MOST_CARDS = 20  # of one kind, where the number stands behind the name
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
-_SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
@@ -154,9 +153,15 @@ class _Reading:
         else:
             self.notes.append(m.text.strip(" ()@"))
 
-    def _read_gpu(self, m: Mention, before: Mention | None = None) -> None:
-        if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
+    def _is_rate_of_ram(self, m: Mention) -> bool:
+        """Take the number behind RAM that is its rate, and the name of a card or CPU as well. Return whether it is."""
+        is_rate = self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name)
+        if is_rate:
             self.memory.rate(m.name)
+        return is_rate
+
+    def _read_gpu(self, m: Mention, before: Mention | None = None) -> None:
+        if self._is_rate_of_ram(m):
             return
         if m.count == 0:
             raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
@@ -196,21 +201,17 @@ class _Reading:
         self.all_cards.append((n, m.hit[2] is not None or self.owner == "gpu" or self.owner == "ram"))
 
     def _read_either(self, m: Mention) -> None:
-        if self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
-            self.memory.rate(m.name)
-        elif any(o.kind == "cpu" for o in self.mentions):
-            self._read_gpu(m)
-        elif m.count is None:
+        if self._is_rate_of_ram(m):
+            return
+        if m.count is None and not any(o.kind == "cpu" for o in self.mentions):
             rows, cpu = gpu_rows(m.name), cpu_row(m.name)
             raise unreadable(
                 m.text, f"it is a GPU and a CPU: write `{rows[0].name}` or `{cpu.name if cpu else m.name}`"
             )
-        else:
-            self._read_gpu(m)
+        self._read_gpu(m)
 
     def _read_cpu(self, m: Mention) -> None:
-        if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
-            self.memory.rate(m.name)
+        if self._is_rate_of_ram(m):
             return
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
@@ -250,7 +251,7 @@ class _Reading:
     def _read_apple(self, m: Mention) -> None:
         kind = (m.hit[2] or "").lower()
         chip = f"Apple M{m.hit[1]}{' ' + kind.title() if kind else ''}"
-        known = self.has_mac_gpu(chip)
+        known = any(gpu.name.startswith(chip) for gpu in self.gpus)
         if (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
             raise unreadable(m.text, f"several machines: {MACHINE}")
         if known:
@@ -260,10 +261,6 @@ class _Reading:
         self.cpus.append(Cpu(model=chip))
         self.owner, self.os = "ram", "macos"
         self.memory.sold = (chip, sold_with(kind, int(m.hit[1])))
-
-    def has_mac_gpu(self, chip: str) -> bool:
-        """Return whether the same Apple chip was named before."""
-        return any(gpu.name.startswith(chip) for gpu in self.gpus)
 
     def _read_numbers(self, m: Mention) -> None:
         self.numbers = [int(n) for n in re.findall(r"\d+", next(group for group in m.hit.groups() if group))]
@@ -455,7 +452,7 @@ class _Reading:
             self.waiting = m
             return
         word = m.hit[1].lower().replace("-", "")
-        field = _SWITCHES[word.removeprefix("no ")]
+        field = SWITCHES[word.removeprefix("no ")]
         place = re.match(r"\s(?:is\s)?(?:on|at)\s(?:the\s)?(first|second|third|last)\b", self.text[m.end :], re.I)
         if place and place[1].lower() not in ("first", "last"):
             raise unreadable(f"{m.text}{place[0]}", "write it behind the GPU that has it, as in `RTX 3090 (display)`")
