@@ -94,20 +94,7 @@ MAX_KEPT_ARRAY = 4_096  # per-layer arrays are kept; vocabularies are only count
 MAX_KEPT = 1 << 16  # elements of all kept arrays together
 
 _ALIGNMENT_TYPE, _STRING, _ARRAY = 4, 8, 9  # of general.alignment: u32
-_SCALARS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
-_SCALAR = {kind: struct.Struct(fmt) for kind, fmt in _SCALARS.items()}
+_SCALAR = {n: struct.Struct(f"<{letter}") for n, letter in zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True)}
 
 
 def parse_header(data: bytes | bytearray | memoryview, file_size: int | None = None) -> Header:

@@ -53,9 +53,8 @@ def predict_speed(run: ResolvedRun, n_kv: int) -> Speed:
     tg = token_seconds(work, machine, p, n_kv)
     pp = batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     known = all(rig.cards[d.gpu].bandwidth_known for d in devices)
-    for_pp, for_tg = (
-        widened(trust(work, rig, devices, parts, phase, n_kv), run.rig, run.binding) for parts, phase in _phases(pp, tg)
-    )
+    for_pp = widened(trust(work, rig, devices, pp, "pp", n_kv), run.rig, run.binding)
+    for_tg = widened(trust(work, rig, devices, tg, "tg", n_kv), run.rig, run.binding)
     return Speed(
         pp=_estimate(work.n_ubatch, pp, for_pp),
         tg=_estimate(1, tg, for_tg, _least_seconds(work, machine) if known else 0),
@@ -64,10 +63,6 @@ def predict_speed(run: ResolvedRun, n_kv: int) -> Speed:
         n_ubatch=work.n_ubatch,
         calibration=rig.calibration,
     )
-
-
-def _phases(pp: Seconds, tg: Seconds) -> tuple[tuple[Seconds, Phase], ...]:
-    return ((pp, "pp"), (tg, "tg"))
 
 
 def speed_point(n_kv: int, speed: Speed) -> SpeedPoint:
