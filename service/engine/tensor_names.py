@@ -7,18 +7,9 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 Role: TypeAlias = Literal[
-    "token_embd",
-    "output",
-    "attention",
-    "recurrent",
-    "dense_ffn",
-    "router",
-    "shared_expert",
-    "expert",
-    "norm",
-    "nextn",
+    "token_embd", "output", "attention", "recurrent", "dense_ffn", "router", "shared_expert", "expert", "norm", "nextn",
     "other",
-]
+]  # fmt: skip
 
 _EXPERT = re.compile(r"\.ffn_(up|gate|down|gate_up)_(ch)?exps\.")
 _SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")

@@ -21,17 +21,8 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig
 
 _MATTERS = (
-    "gpus",
-    "ram.total_gb",
-    "cpu",
-    "backend",
-    "vram_gib",
-    "ram.channels",
-    "ram.mts",
-    "bandwidth_gbs",
-    "pcie",
-    "cpu.ghz",
-)
+    "gpus", "ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz",
+)  # fmt: skip
 _SHOWN = 200  # characters of the notes in an answer
 # What a note of the reader says of how it read the text, and any other: why, and what it matters to.
 _READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")

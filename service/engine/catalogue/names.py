@@ -16,76 +16,16 @@ MAX_NAME = 200
 _CLOSE = 0.04
 
 # Words that names of one product have or lack.
-_GPU_NOISE = frozenset(
-    (
-        "nvidia",
-        "geforce",
-        "amd",
-        "ati",
-        "advanced",
-        "micro",
-        "devices",
-        "inc",
-        "radeon",
-        "intel",
-        "corporation",
-        "graphics",
-        "gpu",
-        "gpus",
-        "vga",
-        "card",
-        "cards",
-        "generation",
-        "edition",
-        "series",
-        "tesla",
-        "instinct",
-        "arc",
-        "rtx",
-        "gtx",
-        "rx",
-        "tm",
-        "r",
-        "design",
-        "apple",
-        "workstation",
-        "miner",
-        "mining",
-        "hbm2",
-        "hbm2e",
-        "hbm3",
-        "hbm3e",
-        "gddr6",
-        "gddr6x",
-        "gddr7",
-    )
-)
-_CPU_NOISE = frozenset(
-    (
-        "amd",
-        "intel",
-        "apple",
-        "genuine",
-        "cpu",
-        "processor",
-        "processors",
-        "epyc",
-        "ryzen",
-        "threadripper",
-        "xeon",
-        "core",
-        "gold",
-        "silver",
-        "platinum",
-        "bronze",
-        "tm",
-        "r",
-        "chip",
-        "cores",
-        "ai",
-        "tr",
-    )
-)
+_GPU_NOISE = frozenset((
+    "nvidia", "geforce", "amd", "ati", "advanced", "micro", "devices", "inc", "radeon", "intel", "corporation",
+    "graphics", "gpu", "gpus", "vga", "card", "cards", "generation", "edition", "series", "tesla", "instinct", "arc",
+    "rtx", "gtx", "rx", "tm", "r", "design", "apple", "workstation", "miner", "mining", "hbm2", "hbm2e", "hbm3",
+    "hbm3e", "gddr6", "gddr6x", "gddr7",
+))  # fmt: skip
+_CPU_NOISE = frozenset((
+    "amd", "intel", "apple", "genuine", "cpu", "processor", "processors", "epyc", "ryzen", "threadripper", "xeon",
+    "core", "gold", "silver", "platinum", "bronze", "tm", "r", "chip", "cores", "ai", "tr",
+))  # fmt: skip
 _MARKS = re.compile(r"\((?:tm|r|c)\)|[™®©]", re.I)
 _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)

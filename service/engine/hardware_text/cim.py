@@ -15,24 +15,10 @@ from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 _PAIR = re.compile(r"^([A-Za-z]\w{1,50})\s*: ?(.{0,300})$")
 _DASHES = re.compile(r"^-{2,}(?:\s+-{2,})*\s*$")
-_COLUMNS = frozenset(
-    (
-        "Name",
-        "Caption",
-        "AdapterRAM",
-        "DriverVersion",
-        "NumberOfCores",
-        "NumberOfLogicalProcessors",
-        "SocketDesignation",
-        "Capacity",
-        "Speed",
-        "ConfiguredClockSpeed",
-        "DeviceLocator",
-        "BankLocator",
-        "SMBIOSMemoryType",
-        "VideoProcessor",
-    )
-)
+_COLUMNS = frozenset((
+    "Name", "Caption", "AdapterRAM", "DriverVersion", "NumberOfCores", "NumberOfLogicalProcessors", "SocketDesignation",
+    "Capacity", "Speed", "ConfiguredClockSpeed", "DeviceLocator", "BankLocator", "SMBIOSMemoryType", "VideoProcessor",
+))  # fmt: skip
 _NUMBERS = _COLUMNS & frozenset(
     ("AdapterRAM", "NumberOfCores", "NumberOfLogicalProcessors", "Capacity", "Speed", "ConfiguredClockSpeed")
 )

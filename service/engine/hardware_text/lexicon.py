@@ -248,41 +248,13 @@ PLAN = re.compile(
     _I,
 )
 
-LINE_WORDS = frozenset(
-    (
-        *(
-            "nvidia",
-            "geforce",
-            "rtx",
-            "gtx",
-            "rx",
-            "radeon",
-            "arc",
-            "tesla",
-            "quadro",
-            "instinct",
-            "titan",
-            "pro",
-            "blackwell",
-        ),
-        *(
-            "amd",
-            "intel",
-            "core",
-            "ryzen",
-            "epyc",
-            "xeon",
-            "xeons",
-            "threadripper",
-            "tr",
-            "ultra",
-            "snapdragon",
-            "altra",
-        ),
-        *("gold", "silver", "platinum", "bronze", "e5", "e7"),
-        *("ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris"),
-    )
-)
+LINE_WORDS = frozenset((
+    "nvidia", "geforce", "rtx", "gtx", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",
+    "blackwell",
+    "amd", "intel", "core", "ryzen", "epyc", "xeon", "xeons", "threadripper", "tr", "ultra", "snapdragon", "altra",
+    "gold", "silver", "platinum", "bronze", "e5", "e7",
+    "ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris",
+))  # fmt: skip
 GPU_LINE = re.compile(
     r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt))*"
     r"[\s-]+[a-z]{0,2}\d{2,5}\w{0,5}(?:\s+(?:ti|super|xtx?|laptop|mobile|max-q|ada|pro|blackwell|d)\b)*",

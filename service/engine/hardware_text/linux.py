@@ -11,14 +11,8 @@ from service.engine.hardware_text.found import Claim, Found
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
 _LSCPU_KEYS = (
-    "Architecture",
-    "Model name",
-    "Socket(s)",
-    "Core(s) per socket",
-    "Thread(s) per core",
-    "CPU(s)",
-    "Vendor ID",
-)
+    "Architecture", "Model name", "Socket(s)", "Core(s) per socket", "Thread(s) per core", "CPU(s)", "Vendor ID",
+)  # fmt: skip
 # Values stand in a column of their own, but for keys as wide as the column (an older lscpu does not indent).
 _LSCPU_LINE = re.compile(
     r"^(?:\s{1,8}\S.{0,900}|[A-Z][A-Za-z0-9() ./_-]{1,40}:(?:\s*|\s{2,}\S.{0,900})"

@@ -22,14 +22,8 @@ _ITEM = re.compile(
     re.I,
 )
 _OF_ITS_OWN = (
-    "base speed",
-    "logical processors",
-    "slots used",
-    "dedicated gpu memory",
-    "shared gpu memory",
-    "formatted",
-    "send",
-)
+    "base speed", "logical processors", "slots used", "dedicated gpu memory", "shared gpu memory", "formatted", "send",
+)  # fmt: skip
 _USED_OF = re.compile(r"(\d{1,4}(?:[.,]\d)?)\s?/\s?(\d{1,4}(?:[.,]\d)?) GB")
 _MIB_A_GIB = 1024
 

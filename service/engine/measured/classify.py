@@ -19,21 +19,9 @@ from service.engine.logs.read import free_mib, taken_mib
 from service.engine.units import MIB
 
 FailureKind: TypeAlias = Literal[
-    "out_of_memory",
-    "unknown_flag",
-    "unknown_type",
-    "wrong_architecture",
-    "cannot_read_model",
-    "crashed",
-    "hung",
-    "no_output",
-    "gave_way",
-    "refused_by_engine",
-    "refused_by_policy",
-    "model_missing",
-    "engine_missing",
-    "stopped",
-]
+    "out_of_memory", "unknown_flag", "unknown_type", "wrong_architecture", "cannot_read_model", "crashed", "hung",
+    "no_output", "gave_way", "refused_by_engine", "refused_by_policy", "model_missing", "engine_missing", "stopped",
+]  # fmt: skip
 
 
 _DEVICE = re.compile(r"(CUDA|ROCm|Vulkan|SYCL|MTL|Metal|CPU)[0-9]{0,3}")

@@ -28,22 +28,10 @@ _DRAFT_SPREAD = (0.9, 1.1)  # a context like any other, but the rows of logits d
 _TAIL_SPREAD = (0.75, 1.35)  # the hidden state of the model joins the embeddings; no family's graph is replayed exactly
 _NOTHING = Estimate(0, 0, 0)
 _FEWEST, _SIDE = 16, 46  # tokens along the side of the smallest and largest image of set_warmup_n_tokens, clip.cpp
-_FIXED_SIZE = frozenset(
-    {
-        "mlp",
-        "ldp",
-        "ldpv2",
-        "resampler",
-        "adapter",
-        "gemma3",
-        "gemma3nv",
-        "internvl",
-        "llama4",
-        "idefics3",
-        "cogvlm",
-        "janus_pro",
-    }
-)
+_FIXED_SIZE = frozenset((
+    "mlp", "ldp", "ldpv2", "resampler", "adapter", "gemma3", "gemma3nv", "internvl", "llama4", "idefics3", "cogvlm",
+    "janus_pro",
+))  # fmt: skip
 _FLASH_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})  # ggml-cuda/fattn.cu
 _MOST = 1 << 16
 
