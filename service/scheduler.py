@@ -53,7 +53,7 @@ class Scheduler:
 
     def _prepare(self) -> bool:
         engine, now = self._context.engine, self._context.clock()
-        jobs.ensure(engine, {name: job.first_due(now) for name, job in self._jobs.items()})
+        jobs.ensure(engine, {name: job.next_due(now) for name, job in self._jobs.items()})
         for name, job in self._jobs.items():
             if job.at_start:
                 jobs.hasten(engine, name, now)

@@ -171,7 +171,7 @@ def _jobs(arguments: argparse.Namespace) -> Answer:
         raise InvalidInput("no such job is scheduled", field="NAME", choices=tuple(scheduled))
     with _records() as context:
         engine, now = context.engine, context.clock()
-        jobs.ensure(engine, {name: job.first_due(now) for name, job in scheduled.items()})
+        jobs.ensure(engine, {name: job.next_due(now) for name, job in scheduled.items()})
         if arguments.name is not None:
             jobs.hasten(engine, arguments.name, now)
         states = [jobs.states(engine)[name] for name in scheduled]

@@ -43,12 +43,8 @@ class Job(NamedTuple):
     own_process: bool = False
     at_start: bool = False
 
-    def first_due(self, now: datetime) -> datetime:
-        """Return when it is due in a database that does not know it."""
-        return now if self.at_hour is None else self.next_due(now)
-
     def next_due(self, now: datetime) -> datetime:
-        """Return when it is due after it was done."""
+        """Return when it is due after it was done, and in a database that does not know it: there is nothing yet."""
         if self.at_hour is None:
             return now + self.every
         today = now.replace(hour=self.at_hour, minute=0, second=0, microsecond=0)

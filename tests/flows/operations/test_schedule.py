@@ -23,7 +23,8 @@ EVERYTHING = schedule(Settings(calibrate_days=7))
 
 
 def one_job(monkeypatch: pytest.MonkeyPatch, context: Context, job: Job) -> Context:
-    """Return a context whose schedule is `job` alone."""
+    """Return a context whose schedule is `job` alone, which is due."""
+    jobs.ensure(context.engine, {job.name: NOON})
     monkeypatch.setattr("service.scheduler.schedule", lambda settings: (job,))
     return context._replace(settings=msgspec.structs.replace(context.settings, sweep_seconds=0.2))
 
@@ -108,7 +109,7 @@ def test_a_command_that_fails_counts_as_failed(context: Context, monkeypatch: py
 
 def test_what_is_done_at_an_hour_is_due_there_once_a_day() -> None:
     dumps = next(job for job in EVERYTHING if job.name == "dumps")
-    assert dumps.first_due(NOON) == datetime(2026, 11, 22, 3, tzinfo=UTC)
+    assert dumps.next_due(NOON) == datetime(2026, 11, 22, 3, tzinfo=UTC)
     assert dumps.next_due(datetime(2026, 11, 22, 3, tzinfo=UTC)) == datetime(2026, 11, 23, 3, tzinfo=UTC)
 
 
