@@ -25,12 +25,13 @@ pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: provider
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
 # one. A session of tests lives longer and does it seldom: whole once two million objects more are held, some 200 MB.
 gc.set_threshold(100_000, 10, 2)
+gc.disable()  # until the tests are collected: what is loaded for them stays
 
 
 def pytest_collection_finish() -> None:
-    """Let no collection look again at the modules and the tests themselves, which live as long as the session."""
-    gc.collect()
+    """Let no collection look at the modules and the tests themselves, which live as long as the session."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
