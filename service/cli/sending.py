@@ -13,8 +13,8 @@ from service.engine.commands.render import launch
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.run_flags import to_flags
-from service.wire.plain_text import clean
-from service.wire.results.submission_text import render_preview_text
+from service.wire.plain_text import as_text, clean
+from service.wire.results.submission_text import preview_lines
 from service.wire.results.submissions import ON_DISK, Preview, SavedResult, SavedResults, Submission, Submitted
 
 
@@ -31,7 +31,7 @@ def offer(
     Raises InvalidInput, naming the first thing that is missing, ServiceRefused, Unreachable.
     """
     for preview in previews:
-        print(render_preview_text(preview))
+        print(as_text(preview_lines(preview)))
         if preview.missing:
             raise InvalidInput(preview.missing[0].text, field=preview.missing[0].field)
     what = "this" if len(several) == 1 else f"these {len(several)} results"

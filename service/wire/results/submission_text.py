@@ -6,19 +6,14 @@ from collections.abc import Iterator
 
 from service.engine.advice import SpeedPoint
 from service.engine.measured.summary import speed_at
-from service.wire.plain_text import clean, wrapped
+from service.wire.plain_text import wrapped
 from service.wire.results.submissions import Preview
 
 _SHORT_ROWS = 12
 
 
-def render_preview_text(preview: Preview) -> str:
-    """Return what was understood, next to what was expected, and what is missing; all of it, for all of it is sent."""
-    lines = (*_about(preview), *_speeds(preview), *_outcome(preview))
-    return "\n".join(clean(line) for line in lines) + "\n"
-
-
-def _about(preview: Preview) -> Iterator[str]:
+def preview_lines(preview: Preview) -> Iterator[str]:
+    """Yield what was understood, next to what was expected, and what is missing; all of it, for all of it is sent."""
     if preview.model is not None:
         model = preview.model
         bits = f", {model.bpw:.2f} bits a weight" if model.bpw is not None else ""
@@ -34,6 +29,8 @@ def _about(preview: Preview) -> Iterator[str]:
         yield from wrapped(f"assumed: {assumption.field}: {assumption.value} ({assumption.why})")
     for words in preview.dropped:
         yield from wrapped(f"left away: {words}")
+    yield from _speeds(preview)
+    yield from _outcome(preview)
 
 
 def _speeds(preview: Preview) -> Iterator[str]:
