@@ -18,6 +18,7 @@ _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
 _INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
+_VARIABLE = re.compile(r"(?:[\w./:=,@%+-]*\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))+[\w./:=,@%+-]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 _NODES = re.compile(r"[0-9][0-9,-]*")
 
@@ -33,7 +34,12 @@ class Words(NamedTuple):
     def line(self) -> str:
         """The command in one line, quoted for a shell."""
         named = () if self.program is None else (self.program,)
-        return " ".join(map(quote, (*self.before, *named, *self.options)))
+        return " ".join(map(_quoted, (*self.before, *named, *self.options)))
+
+
+def _quoted(word: str) -> str:
+    """Return the word as it is typed: a variable that a shell is to replace (`"$model"`) in double quotes."""
+    return f'"{word}"' if _VARIABLE.fullmatch(word) else quote(word)
 
 
 def alternatives(fix: str) -> list[str]:

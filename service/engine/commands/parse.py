@@ -231,8 +231,9 @@ def _known_words(engine: Engine, words: Sequence[str]) -> int:
     """How many of the words are options of the engine's programs, or were of its server: commands are seldom new."""
     known = set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench"))
     known |= engine_spec(engine).commands.retired
-    build = resolve_build(engine, None)
-    return sum(word in known or build.has("llama-server", word) is not None for word in words)
+    build, modes = resolve_build(engine, None), engine_spec(engine).memory.split_modes
+    others = sum(name in ("-sm", "--split-mode") and mode not in modes for name, mode in pairwise(words))
+    return sum(word in known or build.has("llama-server", word) is not None for word in words) - others
 
 
 def _guess_program(options: Sequence[str]) -> str:

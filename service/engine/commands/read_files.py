@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ NEEDS = "needs: "  # begins a comment of a preset that says what the router itse
 _SECTION = re.compile(r"^[ \t]*\[([^\]\n]+)\][ \t]*(?:[;#].*)?$", re.M)
 _PAIR = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?:[;#].*)?$", re.M)
 _VARIABLE = re.compile(r"(?:export )?[A-Za-z_]\w*=(?!.*\s(?:-{1,2}[A-Za-z]|(?:\S*/)?llama-[a-z-]+(?:\s|$))).*")
-_YAML = re.compile(r"^(models|services)[ \t]*:", re.M)
+_YAML = re.compile(r"^(?:(?:models|services)[ \t]*:|[ \t]+cmd[ \t]*:)", re.M)
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
 _FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.S | re.M | re.I)
 _IN_BACKTICKS = re.compile(r"(`+)[^`]+\1")
@@ -108,12 +109,12 @@ def _assignment(line: str) -> str:
 
 def _from_yaml(text: str) -> Iterator[NamedCommand]:
     try:
-        content = msgspec.yaml.decode(text)
+        content = msgspec.yaml.decode(textwrap.dedent(text))
     except (msgspec.DecodeError, RecursionError):
         return  # prose with such a word in it
     if not isinstance(content, dict):
         return
-    for name, model in _entries(content.get("models")):
+    for name, model in _entries(content.get("models", content)):  # or a part of that list
         if isinstance(model.get("cmd"), str):
             yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
     for name, service in _entries(content.get("services")):
@@ -198,8 +199,10 @@ _ROUTERS = ("version", "load-on-startup", "stop-timeout", "dedup-cache-models")
 def _option(key: str, value: str) -> list[str]:
     if key.startswith("LLAMA_ARG_"):
         return []
-    name = f"--{key}" if len(key) > 3 or "-" in key else f"-{key}"
-    takes_one = known_options(_router_engine(), "llama-server").get(name, key in ("fa", "flash-attn", "fit"))
+    known = known_options(_router_engine(), "llama-server")
+    long = f"--{key}" if f"-{key}" not in known and (len(key) > 3 or "-" in key) else ""
+    name = f"--{key}" if f"--{key}" in known else long or f"-{key}"
+    takes_one = known.get(name, key in ("fa", "flash-attn", "fit"))
     if takes_one or value.lower() not in ("true", *_FALSE[:2]):
         return [name, value]
     return [name] if value.lower() == "true" else [_negated(name)]

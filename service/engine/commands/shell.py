@@ -73,7 +73,7 @@ class Variables:
 
 MAX_COMMAND = 65_536
 
-_WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b")
+_WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b|(?:^|\s)(?:-m|--model)\s+(?:[\w.-]+\\)+[\w.-]+\.gguf\b")
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
 _LAUNCHER_GROUPS = 4
 _NEAR = 100  # characters to the next line's first word; words in which a command has an option

@@ -228,3 +228,13 @@ def test_a_compose_service_with_variables_alone_is_read() -> None:
     assert (parsed.program, parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == ("llama-server", 16384, 99)
     assert IN_CONTAINER not in parsed.env
     assert parse(text.replace("    gpus: all\n", "")).env[IN_CONTAINER] == NOT_GIVEN
+
+
+def test_a_part_of_a_llama_swap_file_and_short_keys_of_a_preset_are_read() -> None:
+    (part,) = commands_of(
+        '  "qwen3-8b":\n    cmd: >\n      llama-server\n      -m a.gguf\n      --port ${PORT}\n      -ngl 99\n    ttl: 6'
+    )
+    assert part.name == "qwen3-8b"
+    assert parse(part.command).flags.n_gpu_layers == 99
+    (preset,) = commands_of("[*]\nfitt = 300\nctk = q8_0\n\n[a.gguf]\nmodel = a.gguf\n")
+    assert parse(preset.command).unknown == ()

@@ -387,3 +387,14 @@ def test_what_a_shell_reads_otherwise_than_it_is_meant_is_said(text: str, said: 
 )
 def test_a_text_that_a_shell_reads_as_meant_is_not_repaired(text: str) -> None:
     assert parse(text).repaired == ()
+
+
+def test_a_variable_that_a_shell_is_to_replace_stays_one_in_the_line_that_is_given_back() -> None:
+    words = parse("llama-server --model \"$model\" -ot 'exps=CPU' -m ${DIR}/a.gguf -ot '^output.weight$=CPU'").words
+    assert words.line == ('llama-server --model "$model" -ot exps=CPU -m "${DIR}/a.gguf" -ot \'^output.weight$=CPU\'')
+
+
+def test_a_path_of_windows_keeps_its_backslash_and_a_split_mode_tells_the_engine() -> None:
+    parsed = parse(r'llama-server -m GLM-4.6\GLM-4.6-IQ4.gguf -ot "blk\.1\.=CPU" -sm graph -ngl 99')
+    assert (parsed.model_path, parsed.engine) == (r"GLM-4.6\GLM-4.6-IQ4.gguf", "ik_llama.cpp")
+    assert parse("llama-server -m a.gguf -sm tensor").engine == "llama.cpp"
