@@ -232,7 +232,7 @@ def test_a_compose_service_with_variables_alone_is_read() -> None:
 
 def test_a_part_of_a_llama_swap_file_and_short_keys_of_a_preset_are_read() -> None:
     (part,) = commands_of(
-        '  "qwen3-8b":\n    cmd: >\n      llama-server\n      -m a.gguf\n      --port ${PORT}\n      -ngl 99\n    ttl: 6'
+        '  "qwen3-8b":\n    cmd: >\n      llama-server\n      -m a.gguf\n      --port ${PORT} -ngl 99\n    ttl: 6\n'
     )
     assert part.name == "qwen3-8b"
     assert parse(part.command).flags.n_gpu_layers == 99
