@@ -27,6 +27,13 @@ _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
 
+# What stands in a cell besides a name: numbers with their units, identifiers, bus ids, states.
+_CELL = re.compile(
+    r"\d[\d.]{0,12}(?: (?:MiB|%|W|MHz|C))?|GPU-[\w-]{4,80}|[0-9A-F]{4,8}:[0-9A-F:.]{4,12}|\[?N/A\]?|\[Not Supported\]"
+    r"|Enabled|Disabled|Default|P\d{1,2}|[\d.]{3,12}",
+    re.I,
+)
+_SAME_SIZE = 0.01
 _MIB = re.compile(r"^(\d{1,7})(?: MiB)?$")
 _COLUMN = re.compile(r"\s*\[[^\]]*\]$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,64}$")
@@ -141,11 +148,14 @@ def _row(values: Mapping[str, str]) -> SeenGpu:
 def _headless(cells: Sequence[str]) -> SeenGpu | None:
     """A row without header: a GPU's name and at least one memory size; of several the largest is the total.
 
-    Used and free memory cannot be told apart without a header, so what is free is left unknown.
+    Used and free memory cannot be told apart without a header, so what is free is left unknown. `RTX 3060, 5600` are
+    a card and a processor: a size without a unit is one only where the card has it.
     """
     names = [cell for cell in cells if re.match(r"(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|GRID|GTX|RTX)\b", cell)]
     sizes = [size for cell in cells if (size := _mib(cell)) is not None and (cell.endswith("MiB") or size >= 1024)]
-    if len(names) != 1 or not sizes or len(cells) < 2:
+    if len(names) != 1 or not sizes or not all(cell in names or _CELL.fullmatch(cell) for cell in cells):
+        return None
+    if not any(cell.endswith("MiB") for cell in cells) and not _has(names[0], max(sizes)):
         return None
     index = cells[0]
     uuids = [cell for cell in cells if _UUID.match(cell)]
@@ -155,6 +165,12 @@ def _headless(cells: Sequence[str]) -> SeenGpu | None:
         uuid=uuids[0] if uuids else None,
         total_mib=max(sizes),
     )
+
+
+def _has(name: str, mib: float) -> bool:
+    """Whether a card of that name has so much memory, as its driver or its maker counts it."""
+    sizes = [size for row in gpu_rows(name) for size in (row.driver_mib, (row.vram_gib or 0) * 1024) if size]
+    return any(abs(mib - size) <= _SAME_SIZE * size for size in sizes)
 
 
 def _mib(cell: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -283,3 +284,15 @@ def test_the_devices_in_a_servers_log_are_read_with_the_processor_and_the_ram() 
     assert hardware.cpu.model == "AMD Ryzen 7 5800X3D 8-Core Processor"
     assert hardware.ram is not None
     assert hardware.ram.total_gb == 31.25
+
+
+@pytest.mark.parametrize("number", ["5600", "3600", "5700", "7600", "3200", "9700"])
+@pytest.mark.parametrize(
+    "text", ["RTX 3060 12GB, 32GB RAM, {}", "RTX 3060, {}, 32GB RAM", "GeForce RTX 3060, 32GB RAM, {}"]
+)
+def test_a_number_in_a_list_of_parts_is_no_memory_of_its_card(text: str, number: str) -> None:
+    with suppress(InvalidHardware):
+        hardware = parse_hardware(text.format(number))
+        assert [gpu.vram_gib for gpu in hardware.gpus] in ([None], [12])
+        assert hardware.ram is not None
+        assert hardware.ram.total_gb == 32
