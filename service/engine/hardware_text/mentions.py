@@ -231,7 +231,7 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
         return Mention(kind="gpu", text=unknown[0], name=unknown[0].strip()), unknown.end()
     name = text[at:end]
     kind = "gpu" if gpu_end > cpu_end else "cpu"
-    if gpu_end == cpu_end:
+    if gpu_end == cpu_end or name in lex.ALSO_CPUS:
         kind = "gpu" if gpu_rows(name)[0].unified else "either"
     if kind == "gpu":
         if m := lex.LINK_AT_END.search(name):

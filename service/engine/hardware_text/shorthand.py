@@ -206,7 +206,8 @@ class _Reading:
         if m.count is None and not any(o.kind == "cpu" for o in self.mentions):
             rows, cpu = gpu_rows(m.name), cpu_row(m.name)
             raise unreadable(
-                m.text, f"it is a GPU and a CPU: write `{rows[0].name}` or `{cpu.name if cpu else m.name}`"
+                m.text,
+                f"it is a GPU and a CPU: write `{rows[0].name}` or `{cpu.name if cpu else lex.ALSO_CPUS[m.name]}`",
             )
         self._read_gpu(m)
 
