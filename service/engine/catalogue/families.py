@@ -80,8 +80,10 @@ _THREADRIPPER_CORES = {"20": 12, "40": 16, "45": 12, "50": 16, "55": 16, "60": 2
 _MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
 
 
-# A mobile Core named by its number alone, and its tier by the third digit (Intel ARK, 11th to 14th generation).
-_NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)")
+# A Core named by its number alone, and its tier by a digit: a mobile one of the 11th to 14th generation by the third, an
+# unlocked one of the 2nd to 9th by the second (Intel ARK).
+_NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-79])\d{2}k[fs]?")
+_UNLOCKED = {"3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "9": "9"}
 _TIER_OF = {"4": "5", "5": "5", "6": "7", "7": "7", "8": "7", "9": "9"}
 
 
@@ -89,7 +91,7 @@ def family_of(name: str) -> CpuRow | None:
     """Return a row for a CPU by its maker's numbering, `name` as given; None for a name that tells nothing."""
     text = " ".join(name.lower().replace("(r)", " ").replace("(tm)", " ").replace("-", " ").split())
     if bare := _NO_TIER.fullmatch(text):
-        text = f"i{_TIER_OF[bare[1]]} {text}"
+        text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED[bare[2]]} {text}"
     for pattern, row in _FAMILIES:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
             return found
