@@ -80,8 +80,8 @@ _THREADRIPPER_CORES = {"20": 12, "40": 16, "45": 12, "50": 16, "55": 16, "60": 2
 _MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
 
 
-# A Core named by its number alone, and its tier by a digit: a mobile one of the 11th to 14th generation by the third, an
-# unlocked one of the 2nd to 9th by the second (Intel ARK).
+# A Core named by its number alone, and its tier by a digit: a mobile one of the 11th to 14th generation by the third,
+# an unlocked one of the 2nd to 9th by the second (Intel ARK).
 _NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-79])\d{2}k[fs]?")
 _UNLOCKED = {"3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "9": "9"}
 _TIER_OF = {"4": "5", "5": "5", "6": "7", "7": "7", "8": "7", "9": "9"}
