@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from service.engine.errors import InvalidInput
+from service.store.ids import is_id
 
-T = TypeVar("T")
-
-
-def cursor_of(position: object) -> str:
-    """Return where a page ended as text that stands in an address."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+_Instant = Annotated[datetime, Meta(tz=True)]
 
 
-def position_in(cursor: str, kind: type[T]) -> T | None:
-    """Return what `cursor_of` was given, None for text that it never wrote."""
-    padded = cursor + "=" * (-len(cursor) % 4)
+def cursor_of(order: str, position: tuple[float | datetime, str]) -> str:
+    """Return where a page in an order ended, its key and its id, as text that stands in an address."""
+    return base64.urlsafe_b64encode(msgspec.json.encode((order, *position))).decode().rstrip("=")
+
+
+def position_in(cursor: str, order: str, *, is_time: bool) -> tuple[Any, str]:
+    """Return the key and the id that `cursor_of` was given. Raises InvalidInput for another text or order."""
+    kind: Any = tuple[str, _Instant, str] if is_time else tuple[str, float, str]
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=kind)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
-        return None
-
-
-def instant_text(instant: datetime) -> str:
-    """Return an instant as it stands in a cursor: in UTC, which it does not name."""
-    return instant.astimezone(UTC).replace(tzinfo=None).isoformat()
-
-
-def instant_in(text: str) -> datetime:
-    """Return what `instant_text` was given. Raises ValueError for other text."""
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        of, key, row_id = msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
+        if of == order and is_id(row_id):
+            return key.astimezone(UTC) if is_time else key, row_id
+    except (ValueError, OverflowError):  # of base64, msgspec, or a day at the end of all days
+        pass
+    raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")
 
 
 def day_of(text: str, field: str) -> datetime:
     """Return the beginning of a day in UTC. Raises InvalidInput for one that is none."""
     try:
-        return instant_in(text)
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError as error:
         raise InvalidInput(f"{text} is not a valid date", field=field) from error

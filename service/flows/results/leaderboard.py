@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,14 +15,13 @@ from service.engine.measured.summary import speed_at
 from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context, Records
-from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
+from service.flows.paging import cursor_of, day_of, position_in
 from service.flows.results.read_results import list_results, safe
 from service.store import versions
-from service.store.ids import is_id
 from service.store.results import contributors
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
-from service.store.results.leaderboard import LeadingResult, Position, Summed
+from service.store.results.leaderboard import LeadingResult, Summed
 from service.structs import iso_time
 from service.wire.results.board import (
     PROVEN,
@@ -37,7 +35,6 @@ from service.wire.results.board import (
     ModelPage,
     NamedSlug,
     Share,
-    Sort,
 )
 from service.wire.results.results import ResultQuery
 
@@ -48,10 +45,11 @@ _NEWEST = 20  # results on a contributor's
 def leaderboard(context: Context, query: BoardQuery) -> Board:
     """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
     since = day_of(query.since, "since") if query.since else None
-    after = _position(query.cursor, query.sort) if query.cursor else None
+    by_time = query.sort == "newest"
+    after = position_in(query.cursor, query.sort, is_time=by_time) if query.cursor else None
     rows = store.page(context.engine, query, after, query.limit + 1, since)
     shown = rows[: query.limit]
-    following = _cursor(shown[-1].position(query.sort), query.sort) if len(rows) > query.limit else None
+    following = cursor_of(query.sort, shown[-1].position(query.sort)) if len(rows) > query.limit else None
     metric: Metric = "pp" if query.sort == "pp" else "tg"
     return Board(query=query, rows=[_row(row, query.depth, metric) for row in shown], next=following)
 
@@ -205,26 +203,3 @@ def _share(one: Summed, n_params: int | None = None) -> Share:
         bpw=one.bpw or None,
         size_gib=size,
     )
-
-
-_READ: dict[Sort, Callable[[Any], float | datetime]] = {
-    "tg": float,
-    "pp": float,
-    "bits": float,
-    "newest": lambda text: instant_in(str(text)),
-}
-
-
-def _cursor(position: Position, order: Sort) -> str:
-    key, result_id = position
-    return cursor_of((order, instant_text(key) if isinstance(key, datetime) else key, result_id))
-
-
-def _position(cursor: str, order: Sort) -> Position:
-    of, key, result_id = position_in(cursor, tuple[str, float | str, str]) or ("", "", "")
-    try:
-        if of == order and is_id(result_id):
-            return _READ[order](key), result_id
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")

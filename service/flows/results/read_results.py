@@ -14,7 +14,7 @@ from service.engine.run_flags import to_flags
 from service.errors import ResultNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context, Records
-from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
+from service.flows.paging import cursor_of, day_of, position_in
 from service.store.ids import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult
@@ -26,6 +26,7 @@ from service.wire.results.dumps import LICENCE
 from service.wire.results.results import FiledModel, FiledRig, Result, ResultPage, ResultQuery, outcome
 
 _MOST_NAME = 120
+_RECEIVED = "received"  # the order of a list of results
 
 
 def read_result(context: Records, result_id: str, caller: Caller | None = None) -> Result:
@@ -55,13 +56,13 @@ def read_log(context: Context, result_id: str, caller: Caller | None = None) -> 
 def list_results(context: Context, query: ResultQuery) -> ResultPage:
     """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
     since, before = _day(query.since, "since"), _day(query.until, "until", timedelta(days=1))
-    after = _position(query.cursor) if query.cursor else None
+    after = position_in(query.cursor, _RECEIVED, is_time=True) if query.cursor else None
     found = listed_results.page(context.engine, query, after, query.limit + 1, since, before)
-    shown = found[: query.limit]
-    return ResultPage(
-        results=[as_result(one) for one in shown],
-        next=_cursor(shown[-1].result) if len(found) > query.limit else None,
-    )
+    shown, following = found[: query.limit], None
+    if len(found) > query.limit:
+        last = shown[-1].result
+        following = cursor_of(_RECEIVED, (last.created_at, last.id))
+    return ResultPage(results=[as_result(one) for one in shown], next=following)
 
 
 def as_result(found: ListedResult) -> Result:
@@ -133,20 +134,6 @@ def _day(text: str | None, field: str, later: timedelta = timedelta()) -> dateti
         return day_of(text, field) + later if text else None
     except OverflowError as error:
         raise InvalidInput(f"{text} is not a valid date", field=field) from error
-
-
-def _cursor(last: StoredResult) -> str:
-    return cursor_of((instant_text(last.created_at), last.id))
-
-
-def _position(cursor: str) -> tuple[datetime, str]:
-    received, result_id = position_in(cursor, tuple[str, str]) or ("", "")
-    try:
-        if is_id(result_id):
-            return instant_in(received), result_id
-    except ValueError:
-        pass
-    raise InvalidInput("this is not a cursor that a page of results gave", field="cursor")
 
 
 def outcome_of(result: StoredResult) -> RunOutcome:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, select
 
 from service.engine.measured.classes import platform_of, ram_class, speeds_by_depth, vram_class
-from service.flows.paging import instant_in
+from service.flows.paging import day_of
 from service.store.results import board, leaderboard, results
 from service.store.results.board_tables import board as board_table
 from service.store.results.board_tables import result_speed
@@ -30,7 +30,7 @@ def day_before(days: int) -> str:
 
 
 def since_of(asked: BoardQuery) -> datetime | None:
-    return instant_in(asked.since) if asked.since else None
+    return day_of(asked.since, "since") if asked.since else None
 
 
 ANY = BoardQuery(trust="self-reported")

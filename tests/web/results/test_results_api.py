@@ -122,8 +122,11 @@ def test_the_board_can_be_asked(api: httpx.Client, kept: list[StoredResult], que
         ("/v1/results?tier=best", "tier"),
         ("/v1/results?until=yesterday", "until"),
         ("/v1/results?until=9999-12-31", "until"),
-        ("/v1/results?cursor=" + cursor("2026-01-01T00:00:00", "a\0"), "cursor"),
+        ("/v1/results?cursor=" + cursor("received", "2026-01-01T00:00:00Z", "a\0"), "cursor"),
+        ("/v1/results?cursor=" + cursor("received", "0001-01-01T00:00:00+14:00", "x" * 22), "cursor"),
+        ("/v1/results?cursor=" + cursor("received", 1.0, "x" * 22), "cursor"),
         ("/v1/leaderboard?cursor=" + cursor("tg", 1.0, "a\0"), "cursor"),
+        ("/v1/leaderboard?sort=newest&cursor=" + cursor("newest", 1.0, "x" * 22), "cursor"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_is_wrong(api: httpx.Client, path: str, field: str) -> None:
