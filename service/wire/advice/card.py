@@ -64,11 +64,12 @@ def _engine(config: AdvisedConfig) -> Step:
     """A package where one has the engine for these cards, else the lines that build it."""
     oldest = config.commands.oldest_build
     (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in SHELLS)
+    only_posix = {package.shell for package in config.commands.packages} == {"posix"}  # Apple's GPUs know no Windows
     return Step(
         title=f"Get {config.engine}{f' of {oldest.date} or newer' if oldest else ''}",
         posix=posix,
         powershell=powershell,
-        note=how if how == other or not other else f"{how}; Windows: {other}",
+        note=how if other in (how, "") or only_posix else f"{how}; Windows: {other}",
     )
 
 

@@ -41,8 +41,11 @@ def _without_raising(
     if not first or not ranked[0].raises_limit:
         return list(first)
     fits = [c for c, contender in zip(configs, ranked, strict=True) if not contender.raises_limit]
-    best = min(fits, key=lambda c: c.loss_percent or (0.0, 0.0, 0.0), default=None)
-    text = f"without that, #{best.rank} ({best.variant}) fits" if best else "without that, nothing listed here fits"
+    best = min(fits, key=lambda c: (c.strategy == "CPU only", c.loss_percent or (0.0, 0.0, 0.0)), default=None)
+    where = " on the CPU" if best and best.strategy == "CPU only" else ""
+    text = (
+        f"without that, #{best.rank} ({best.variant}) fits{where}" if best else "without that, nothing listed here fits"
+    )
     return [replace(first[0], notes=[*first[0].notes[:1], text, *first[0].notes[1:]])]
 
 

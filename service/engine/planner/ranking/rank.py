@@ -186,8 +186,8 @@ class Choice(NamedTuple):
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:
-    """Return whether the expected speeds reach the goal's minima; `speed` is that at its depth."""
-    return speed.tg.expected >= (goal.min_tg or 0) and speed.pp.expected >= (goal.min_pp or 0)
+    """Return whether the expected speeds, as they are shown, reach the goal's minima; `speed` is that at its depth."""
+    return round(speed.tg.expected, 1) >= (goal.min_tg or 0) and round(speed.pp.expected, 1) >= (goal.min_pp or 0)
 
 
 class Ranked(NamedTuple):
