@@ -95,15 +95,7 @@ def advise(
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
     current = _in_use(parsed, variants, rig_of_command(hardware, parsed, calibration), wanted) if parsed else None
-    outcomes = search(
-        [
-            SearchCase(engine, index, variants[index].model, one, wanted, constraints, variants[index].name)
-            for one in (*makes, rig)
-            for index in _chosen(variants, constraints)
-            for engine in constraints.engine_names
-        ],
-        report=report,
-    )
+    outcomes = search(_cases((*makes, rig), variants, wanted, constraints), report=report)
     if is_one_machine((*makes, rig)):
         rig, outcomes = _of_one_build(outcomes, rig, wanted, backend_named(parsed) if parsed else None)
     contenders = [c for outcome in outcomes for c in outcome.contenders]
@@ -150,6 +142,17 @@ def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: s
     rigs = [usual, *{id(o.case.rig): o.case.rig for o in outcomes if o.case.rig is not usual}.values()]
     best = min(rigs, key=cost)
     return best, [o for o in outcomes if o.case.rig is best]
+
+
+def _cases(
+    rigs: Sequence[Rig], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints
+) -> list[SearchCase]:  # fmt: skip
+    return [
+        SearchCase(engine, index, variants[index].model, rig, goal, constraints, variants[index].name)
+        for rig in rigs
+        for index in _chosen(variants, constraints)
+        for engine in constraints.engine_names
+    ]
 
 
 def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:
