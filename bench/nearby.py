@@ -23,9 +23,9 @@ from bench.conformal import guess
 from bench.runs import Setup, author_of
 from bench.stamp import stamp
 from service.engine.calibration import shipped
+from service.engine.estimate import Z80
 from service.engine.measured.agreement import PHASES, Phase
 from service.engine.measured.nearby import SPREADS, Nearness, Observation, correction
-from service.engine.speed.interval import Z80
 
 _CHOICES = 4  # of anchors, for each run
 

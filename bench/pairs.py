@@ -17,7 +17,8 @@ import msgspec
 from bench.conformal import Guess
 from bench.corrections import NO_PAIRS
 from service.engine.calibration import Comparison, Part
-from service.engine.speed.interval import CALLED, Z80, comparison_of, spread_of_ratio
+from service.engine.estimate import Z80
+from service.engine.speed.interval import CALLED, comparison_of, spread_of_ratio
 
 _NEAR = 2_048  # tokens of depth that two rows may lie apart
 _EQUAL = 1e-6

@@ -25,10 +25,10 @@ from bench.fit import Row, rows_of_tests
 from bench.runs import kind_of
 from bench.stamp import stamp
 from service.engine.calibration import shipped
+from service.engine.estimate import Z80
 from service.engine.measured.agreement import PHASES, Phase
 from service.engine.measured.residuals import CUT, UNMOVED, Residual, shared
 from service.engine.speed.fitting import Fit, Values
-from service.engine.speed.interval import Z80
 from service.engine.speed.machine import cpu_class
 
 _UNMOVED = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)

@@ -26,7 +26,7 @@ from bench.runs import is_held_out, kind_of, setups, tests_of
 from bench.stamp import stamp
 from service.engine.calibration import Comparison
 from service.engine.calibration import shipped as shipped_calibration
-from service.engine.speed.interval import Z80
+from service.engine.estimate import Z80
 
 SHALLOW, DEEP = 1_024, 8_192
 CLASSES = ("CPU only", "one GPU", "one GPU + CPU", "several GPUs", "several GPUs + CPU", "all")

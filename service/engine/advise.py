@@ -261,13 +261,9 @@ def _rounded(loss: Estimate) -> tuple[float, float, float]:
 
 
 def _config(
-    number: int,
-    contender: Contender,
-    variant: VariantModel,
-    goal: Goal,
-    constraints: Constraints,
+    number: int, contender: Contender, variant: VariantModel, goal: Goal, constraints: Constraints,
     current: CurrentCommand | None,
-) -> AdvisedConfig:
+) -> AdvisedConfig:  # fmt: skip
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
     problem, rig = contender.problem, contender.problem.rig
     devices, limits = problem.devices, problem.limits

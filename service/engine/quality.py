@@ -19,12 +19,11 @@ import msgspec
 
 from service.engine.architectures import architecture
 from service.engine.errors import InvalidHeader
-from service.engine.estimate import Estimate
+from service.engine.estimate import Z80, Estimate
 from service.engine.ggml_types import type_named
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
 
-_Z80 = 1.2816
 _OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # interleaved, and other quants than the types of that name
 _SIXTEEN_BITS = frozenset({"f32", "f16", "bf16"})
 _NOISE = 0.002  # of ln perplexity: sampling error of the published figures
@@ -104,8 +103,8 @@ def quality_loss(model: Model) -> Estimate:
     if all(tensor.type.lower() in _SIXTEEN_BITS for tensor in model.tensors if len(tensor.dims) > 1):
         return Estimate(0.0, 0.0, 0.0, basis)
     increase, spread = _increase(model)
-    low = increase * math.exp(-_Z80 * spread) - _NOISE
-    high = increase * math.exp(_Z80 * spread) + _NOISE
+    low = increase * math.exp(-Z80 * spread) - _NOISE
+    high = increase * math.exp(Z80 * spread) + _NOISE
     percent = [100 * math.expm1(max(0.0, value)) for value in (low, increase, high)]
     return Estimate(percent[0], percent[1], percent[2], basis)
 

@@ -5,7 +5,7 @@ What changed when is in `history.json` and `builds.json`: options that came and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from service.engine.advice import OldestBuild
 from service.engine.builds import Build, date_of_today, months_between, resolve_build, rule_since
@@ -31,7 +31,7 @@ def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, 
             _refuse_unknown(build, program, word)
             kept.append(word)
             continue
-        kept += _OLDER[word](value, build)
+        kept += _older(word, value, build)
         skip = word in _TAKE_VALUES
     return kept + engine_spec(engine).commands.older_defaults(flags, build.rules, kept)
 
@@ -49,36 +49,23 @@ def _refuse_unknown(build: Build, program: str, word: str) -> None:
         raise InvalidFlags(f"a build {build.label} has no {word}: it came on {came}", field="build")
 
 
-def _load_mode(value: str, build: Build) -> list[str]:
-    """`-lm` was `--no-mmap` and `--mlock` (llama.cpp pulls 20834 and 28334)."""
-    locks = ["--mlock"] if "mlock" in value else []
-    return locks + ([] if "mmap" in value else ["--no-mmap"])
+def _older(word: str, value: str, build: Build) -> list[str]:
+    """Return what an older build is told instead: nothing where it does that anyway.
 
-
-def _flash_attn(value: str, build: Build) -> list[str]:
-    """Without a value `-fa` switches it on; where it is gone, `-no-fa` switches it off."""
-    if build.rules.flash_attn_value == "gone":
+    Without a value `-fa` switches it on; where it is gone, `-no-fa` switches it off. `-lm` was `--no-mmap` and
+    `--mlock` (llama.cpp pulls 20834 and 28334).
+    """
+    if word == "-fa" and build.rules.flash_attn_value == "gone":
         return ["-no-fa"] if value == "off" else []
-    return [] if value == "off" else ["-fa"]
+    if word == "-fa":
+        return [] if value == "off" else ["-fa"]
+    if word == "-lm":
+        return (["--mlock"] if "mlock" in value else []) + ([] if "mmap" in value else ["--no-mmap"])
+    return ["-ot", "exps=CPU"] if word == "-cmoe" else []
 
 
-def _nothing(value: str, build: Build) -> list[str]:
-    return []
-
-
-def _expert_layers(value: str, build: Build) -> list[str]:
-    return ["-ot", "exps=CPU"]
-
-
-_OLDER: dict[str, Callable[[str, Build], list[str]]] = {
-    "-fa": _flash_attn,
-    "-lm": _load_mode,
-    "-fit": _nothing,
-    "-no-fmoe": _nothing,
-    "-no-ooae": _nothing,
-    "-cmoe": _expert_layers,
-}
-_TAKE_VALUES = frozenset({"-fa", "-lm", "-fit"})
+_OLDER = ("-fa", "-lm", "-fit", "-no-fmoe", "-no-ooae", "-cmoe")
+_TAKE_VALUES = _OLDER[:3]
 
 
 def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBuild | None:

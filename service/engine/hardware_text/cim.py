@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, whole
 
 _PAIR = re.compile(r"^([A-Za-z]\w{1,50})\s*: ?(.{0,300})$")
 _DASHES = re.compile(r"^-{2,}(?:\s+-{2,})*\s*$")
@@ -139,7 +139,7 @@ def _cpu(records: Sequence[Mapping[str, str]]) -> Cpu:
 
 
 def _ram(modules: Sequence[Mapping[str, str]]) -> Ram:
-    speeds = [_number(m.get("ConfiguredClockSpeed")) or _number(m.get("Speed")) for m in modules]
+    speeds = [whole(m.get("ConfiguredClockSpeed")) or whole(m.get("Speed")) for m in modules]
     known = [speed for speed in speeds if speed]
     places = [_CHANNEL.search(" ".join(m.get(key, "") for key in _PLACES)) for m in modules]
     channels = {(p[1] or p[2]).upper() for p in places if p}
@@ -149,7 +149,3 @@ def _ram(modules: Sequence[Mapping[str, str]]) -> Ram:
         channels=len(channels) if all(places) else None,
         mts=min(known) if known else None,
     )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 6 else None

@@ -75,6 +75,11 @@ def unreadable(piece: str, right: str) -> InvalidHardware:
     return InvalidHardware(f"`{short}` cannot be read: {right}", field="hardware")
 
 
+def whole(text: str | None) -> int | None:
+    """Return a count that a tool printed, None for what is none."""
+    return int(text) if text and text.isdecimal() and len(text) < 6 else None
+
+
 def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     """Return one description of all that was found; what an earlier piece says holds against a later one.
 

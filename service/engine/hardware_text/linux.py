@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.engine.hardware import Cpu, Ram
-from service.engine.hardware_text.found import Claim, Found
+from service.engine.hardware_text.found import Claim, Found, whole
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
@@ -35,7 +35,7 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
     if len(values) < 2 or "Model name" not in values:
         return None
-    sockets, cores = _whole(values.get("Socket(s)")), _whole(values.get("Core(s) per socket"))
+    sockets, cores = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
     cpu = Cpu(model=values["Model name"], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
     block = range(min(known), max(known) + 1)
     taken = set(block) | _run_on(lines, max(known))
@@ -50,10 +50,6 @@ def _run_on(lines: Sequence[str], start: int) -> set[int]:
     return set(range(start, end + 1))
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 6 else None
-
-
 def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
     """Return model, sockets and cores of /proc/cpuinfo."""
     taken = [i for i, line in enumerate(lines) if _CPUINFO_KEY.match(line) or _CPUINFO_FLAGS.match(line)]
@@ -62,7 +58,7 @@ def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
     if not models:
         return None
     sockets = len({value for key, value in fields if key == "physical id"}) or None
-    cores = next((_whole(value) for key, value in fields if key == "cpu cores"), None)
+    cores = next((whole(value) for key, value in fields if key == "cpu cores"), None)
     cpu = Cpu(model=models[0], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
     return Claim(Found(tool="/proc/cpuinfo", cpu=cpu), frozenset(taken))
 

@@ -59,7 +59,8 @@ def read_table(lines: Sequence[str]) -> Claim | None:
         if row is not None and not is_mig:
             seen.append(row)
         elif seen and seen[-1].total_mib is None and (m := _MEMORY.search(lines[i])):
-            seen[-1] = _with_memory(seen[-1], float(m[1]), float(m[2]))
+            used, total = float(m[1]), float(m[2])
+            seen[-1] = msgspec.structs.replace(seen[-1], total_mib=total, free_mib=max(total - used, 0.0))
     return Claim(Found(tool=TOOL, seen=tuple(seen)), taken)
 
 
@@ -72,12 +73,6 @@ def _table_row(line: str) -> SeenGpu | None:
         return None
     name = _MODE.sub("", head[2]).strip()
     return SeenGpu(name=name, index=int(head[1]), display=True if bus[1] == "On" else None)
-
-
-def _with_memory(gpu: SeenGpu, used: float, total: float) -> SeenGpu:
-    return SeenGpu(
-        name=gpu.name, index=gpu.index, display=gpu.display, total_mib=total, free_mib=max(total - used, 0.0)
-    )
 
 
 def read_list(lines: Sequence[str]) -> Claim | None:

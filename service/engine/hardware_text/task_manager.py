@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, whole
 from service.engine.hardware_text.lexicon import SIZE, TYPE
 
 _PAGE = re.compile(r"[\s#]*(CPU|Memory|[GN]PU(?: \d{1,2})?|Disk \d{1,2}(?: \([A-Z: ]{1,40}\))?|Ethernet|Wi-?Fi)\s*")
@@ -36,7 +36,7 @@ def read_task_manager(lines: Sequence[str]) -> Claim | None:
     cards, cpu, ram = [], None, None
     for kind, name, items, _ in pages:
         if kind == "CPU":
-            cpu = Cpu(model=name, sockets=_whole(items.get("sockets")), physical_cores=_whole(items.get("cores")))
+            cpu = Cpu(model=name, sockets=whole(items.get("sockets")), physical_cores=whole(items.get("cores")))
         elif kind == "Memory":
             ram = _ram(name, items)
         elif kind.startswith("GPU") and not is_integrated(name):
@@ -66,10 +66,6 @@ def _ram(name: str, items: dict[str, str]) -> Ram | None:
     if size is None:
         return None
     return Ram(total_gb=float(size[1]), type=kind[1].upper() if kind else None, mts=int(speed[0]) if speed else None)
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 5 else None
 
 
 def _gib(text: str) -> float:

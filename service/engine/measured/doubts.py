@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
 from service.engine.advice import SpeedPoint
+from service.engine.estimate import Z80
 from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import measured_speed, speed_at, spread
 
@@ -22,7 +23,7 @@ STEEPEST = 4.0
 """How many times faster a test may be than the one before it in depth, beyond what is predicted: the largest published
 rise is 2.4 (a noisy machine), of prompts 1.6 (a cold first one)."""
 
-_INTERVAL, _IMPLAUSIBLE = 1.2816, 3.0  # standard deviations: of the interval that is predicted, and beyond belief
+_IMPLAUSIBLE = 3.0  # standard deviations: beyond belief
 _LEAST_SIDE = 0.05  # what was corrected by many results has narrow intervals, and runs lie some percent apart
 
 _THROUGH_AN_ADDRESS = re.compile(
@@ -47,7 +48,7 @@ def is_plausible(tps: float, low: float, high: float) -> bool:
     if low <= 0 or high <= 0 or tps <= 0:
         return True
     middle, side = (math.log(high) + math.log(low)) / 2, (math.log(high) - math.log(low)) / 2
-    return abs(math.log(tps) - middle) <= max(side, _LEAST_SIDE) * _IMPLAUSIBLE / _INTERVAL
+    return abs(math.log(tps) - middle) <= max(side, _LEAST_SIDE) * _IMPLAUSIBLE / Z80
 
 
 def elsewhere(command: str, devices: Sequence[str]) -> str | None:

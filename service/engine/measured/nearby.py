@@ -17,9 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.advice import SpeedPoint
+from service.engine.estimate import Z80
 from service.engine.measured.agreement import Phase
-
-_Z80 = 1.2816  # half of an 80 % interval of a normal distribution
 
 
 class Nearness(NamedTuple):
@@ -119,10 +118,10 @@ def _moved(
 ) -> tuple[float, float, float] | None:
     if low <= 0 or high <= low:
         return None
-    prior = math.log(high / low) / (2 * _Z80)
+    prior = math.log(high / low) / (2 * Z80)
     found = learn(prior, phase)
     if found == Correction(0.0, prior):
         return None
     middle = expected * math.exp(found.shift)
-    factor = math.exp(_Z80 * found.spread)
+    factor = math.exp(Z80 * found.spread)
     return round(middle / factor, 2), round(middle, 2), round(middle * factor, 2)

@@ -12,6 +12,7 @@ import msgspec
 
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
+from service.engine.estimate import Z80
 from service.engine.goal import Goal
 from service.engine.logs.read import MAX_LOG, LogBuffers, read_log
 from service.engine.measured.rows import MeasuredRow, merged
@@ -21,7 +22,6 @@ SPREAD_AIM = 0.035
 UNKNOWN_SPREAD = 0.023
 """What one measurement is taken to be off by: four of five published llama-bench tests that print a deviation have
 less (102 tests in tests/data/perf.jsonl: median 0.9 %, 80 % below 2.3 %, 95 % below 6.4 %)."""
-_Z80 = 1.2816  # half of an 80 % interval of a normal distribution
 _FIGURES = ("pp_tps", "pp_low", "pp_high", "tg_tps", "tg_low", "tg_high")
 
 
@@ -92,7 +92,7 @@ def _interval(speeds: Sequence[float]) -> tuple[float, float, float]:
     """Return (median, low, high) of one phase's repeats."""
     middle = statistics.median(speeds)
     apart = sum((tps / middle - 1) ** 2 for tps in speeds)
-    half = _Z80 * math.sqrt((UNKNOWN_SPREAD**2 + apart) / len(speeds))
+    half = Z80 * math.sqrt((UNKNOWN_SPREAD**2 + apart) / len(speeds))
     return round(middle, 2), round(middle * max(1 - half, 0.0), 2), round(middle * (1 + half), 2)
 
 

@@ -17,7 +17,6 @@ from service.engine.speed.work import Work
 
 Phase: TypeAlias = Literal["tg", "pp"]
 FORMULA = "formula"
-Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
 # Deviations from which on an order is said. A normal distribution would be right three times of four from 0.67 on, but
 # few pairs are as far off as the fifth that sets the interval: published ones between the two were as often right.
 CALLED = 0.3
@@ -36,14 +35,9 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 def trust(
-    work: Work,
-    rig: Rig,
-    devices: Sequence[Device],
-    parts: Seconds,
-    phase: Phase,
-    n_kv: int,
+    work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase, n_kv: int,
     intervals: Mapping[str, float] | None = None,
-) -> Trust:
+) -> Trust:  # fmt: skip
     """Return how far to trust a time made of `parts`. `intervals`: those of the calibration, or others to try."""
     known = rig.calibration.intervals if intervals is None else intervals
     measured = _measured(work, rig, devices, parts, known, phase)

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from service.engine.advice import SpeedPoint
 from service.engine.calibration import Calibration, Coefficients
 from service.engine.config import Device, Flags
-from service.engine.estimate import Estimate
+from service.engine.estimate import Z80, Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.run.binding import Binding, binding_of, prefix_of
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.binding import bound_machine, bound_rig, widened
 from service.engine.speed.generation import Token, token_seconds
-from service.engine.speed.interval import CALLED, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
+from service.engine.speed.interval import CALLED, Phase, Trust, comparison_of, spread_of_ratio, trust
 from service.engine.speed.machine import Machine
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import MicroBatch, batch_seconds

@@ -76,18 +76,19 @@ def attended(
     q = g.apply("SCALE", q) if scaled else q if q_scale is None else g.mul(q, q_scale)
     stored = g.optional(layer, "attn_sinks.weight") if sinks else None
     out = g.attend(layer, cache, q, k, v, sinks=stored, project=not gated)
-    return g.product(layer, "attn_output", _gated_heads(g, layer, out, y)) if gated else out
+    return g.product(layer, "attn_output", gated_heads(g, layer, out, y)) if gated else out
 
 
-def _gated_heads(g: LlamaGraph, layer: int, x: Node, y: Node) -> Node:
-    weight, facts = g.optional(layer, "attn_gate.weight"), g.layer(layer)
+def gated_heads(g: LlamaGraph, layer: int, x: Node, y: Node) -> Node:
+    """Return what was attended to, times gates made of `y` where the layer has them: one a head or an element."""
+    weight, n_head = g.optional(layer, "attn_gate.weight"), g.layer(layer).n_head
     if weight is None:
         return x
     gate = g.apply("UNARY", g.mul_mat(weight, y))
     if gate.ne[0] == x.ne[0]:
         return g.mul(x, gate)
-    heads = g.reshape(x, facts.head_dim_v, facts.n_head, g.n_tokens)
-    return g.reshape(g.mul(heads, g.reshape(gate, 1, facts.n_head, g.n_tokens)), *x.ne[:2])
+    heads = g.reshape(x, x.ne[0] // n_head, n_head, g.n_tokens)
+    return g.reshape(g.mul(heads, g.reshape(gate, 1, n_head, g.n_tokens)), *x.ne[:2])
 
 
 def mistral3(g: LlamaGraph) -> None:

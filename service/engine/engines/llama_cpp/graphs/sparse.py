@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.engines.llama_cpp.graphs.compressed import chosen_mask
-from service.engine.engines.llama_cpp.graphs.gqa import after_attention
+from service.engine.engines.llama_cpp.graphs.gqa import after_attention, gated_heads
 from service.engine.engines.llama_cpp.graphs.hyper import (
     joined_streams,
     last_streams,
@@ -61,11 +61,8 @@ def dots3(g: LlamaGraph) -> None:
         y = g.normed(i, "attn_norm", x)
         windowed = g.layer(i).n_swa > 0
         q, chosen = _query(g, i, y, None if windowed else indexer, None)
-        out = _attend(g, i, y, q, window if windowed else full, chosen, project=False)
-        gate = g.apply("UNARY", g.mul_mat(g.weight(i, "attn_gate.weight"), y))
-        n_head, n = g.layer(i).n_head, g.n_tokens
-        heads = g.mul(g.reshape(out, out.ne[0] // n_head, n_head, n), g.reshape(gate, 1, n_head, n))
-        y = g.mul_mat(g.weight(i, "attn_output.weight"), g.reshape(heads, *out.ne[:2]))
+        out = gated_heads(g, i, _attend(g, i, y, q, window if windowed else full, chosen, project=False), y)
+        y = g.mul_mat(g.weight(i, "attn_output.weight"), out)
         x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
@@ -82,8 +79,8 @@ def hy_v4(g: LlamaGraph) -> None:
         y, post = read_equal_streams(g, i, "attn", x)
         y = g.normed(i, "attn_norm", y)
         q, chosen = _query(g, i, y, indexer, chosen)
-        out = _attend(g, i, y, q, cache, chosen, project=False, sinks=g.weight(i, "attn_sinks.weight"))
-        out = g.mul(out, g.apply("UNARY", g.mul_mat(g.weight(i, "attn_gate.weight"), y)))
+        sinks = g.weight(i, "attn_sinks.weight")
+        out = gated_heads(g, i, _attend(g, i, y, q, cache, chosen, project=False, sinks=sinks), y)
         x = write_equal_streams(g, g.mul_mat(g.weight(i, "attn_output.weight"), out), x, post)
         y, post = read_equal_streams(g, i, "ffn", x)
         y = g.normed(i, "ffn_norm", y)
