@@ -21,6 +21,7 @@ from service.engine.architectures import architecture
 from service.engine.errors import InvalidHeader
 from service.engine.estimate import Z80, Estimate
 from service.engine.ggml_types import type_named
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
 
@@ -114,16 +115,10 @@ def ranking_loss(model: Model) -> float:
     return 100 * math.expm1(_increase(model)[0])
 
 
+@kept
 def _increase(model: Model) -> tuple[float, float]:
-    """The expected ln increase, and the spread of its logarithm. Kept with the model."""
-    known: tuple[float, float] | None = model.__dict__.get("_increase")
-    if known is None:
-        known = model.__dict__["_increase"] = _increase_by(model, fitted())
-    return known
-
-
-def _increase_by(model: Model, known: QualityModel) -> tuple[float, float]:
-    is_mixture = bool(model.moe_layers)
+    """The expected ln increase, and the spread of its logarithm."""
+    known, is_mixture = fitted(), bool(model.moe_layers)
     scale, spread = _scale(model, known, is_mixture=is_mixture)
     increase = scale * mean_error(_types_by_group(model, is_mixture=is_mixture), known, is_mixture=is_mixture)
     if not has_imatrix(model):

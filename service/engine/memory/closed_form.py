@@ -9,6 +9,7 @@ from __future__ import annotations
 from service.engine.config import Placement
 from service.engine.engines import engine_spec
 from service.engine.gguf.header import Tensor
+from service.engine.kept import kept
 from service.engine.layers import Layer
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -32,18 +33,14 @@ def rough_compute(model: Model, spec: GraphSpec, placement: Placement) -> tuple[
     return tuple(buffers)
 
 
+@kept
 def _alike(model: Model) -> list[int]:
-    """For each layer that runs the first one of the same heads and feed-forward. Kept with the model."""
-    known: list[int] | None = model.__dict__.get("_alike")
-    if known is None:
-        first: dict[object, int] = {}
-        known = model.__dict__["_alike"] = [
-            first.setdefault(
-                (layer.n_head, layer.head_dim_k, layer.head_dim_v, _widest(model, 1)[i], _widest(model, 3)[i]), i
-            )
-            for i, layer in enumerate(model.layers[: model.n_layer - model.n_layer_nextn])
-        ]
-    return known
+    """For each layer that runs the first one of the same heads and feed-forward."""
+    first: dict[object, int] = {}
+    return [
+        first.setdefault((a.n_head, a.head_dim_k, a.head_dim_v, _widest(model, 1)[i], _widest(model, 3)[i]), i)
+        for i, a in enumerate(model.layers[: model.n_layer - model.n_layer_nextn])
+    ]
 
 
 def _attention(model: Model, spec: GraphSpec, layer: Layer) -> int:
@@ -84,10 +81,7 @@ def _staged(model: Model, spec: GraphSpec, placement: Placement) -> int:
     )
 
 
+@kept
 def _largest_ffn(model: Model) -> list[tuple[int, str]]:
-    """Bytes and name of each feed-forward tensor, the largest first. Kept with the model."""
-    known: list[tuple[int, str]] | None = model.__dict__.get("_largest_ffn")
-    if known is None:
-        known = sorted(((t.nbytes, t.name) for t in model.tensors if ".ffn_" in t.name), reverse=True)
-        model.__dict__["_largest_ffn"] = known
-    return known
+    """Bytes and name of each feed-forward tensor, the largest first."""
+    return sorted(((t.nbytes, t.name) for t in model.tensors if ".ffn_" in t.name), reverse=True)

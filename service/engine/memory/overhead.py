@@ -12,6 +12,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
+from service.engine.kept import kept
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -45,16 +46,14 @@ def expert_cache(model: Model, flags: Flags, placement: Placement, device: int) 
     return int(asked) * MIB * on_cards.count(device) // len(on_cards)
 
 
+@kept
 def _matrix_shapes(model: Model) -> dict[tuple[str, tuple[int, ...], bool], list[str]]:
     """Names of the matrices by type, shape and whether they are routed experts."""
-    known: dict[tuple[str, tuple[int, ...], bool], list[str]] | None = model.__dict__.get("_matrix_shapes")
-    if known is None:
-        known = {}
-        for t in model.tensors:
-            if len(t.dims) > 1 and t.type != "f32" and role_of(t.name) not in ("token_embd", "nextn"):
-                known.setdefault((t.type, t.dims, role_of(t.name) == "expert"), []).append(t.name)
-        model.__dict__["_matrix_shapes"] = known
-    return known
+    found: dict[tuple[str, tuple[int, ...], bool], list[str]] = {}
+    for t in model.tensors:
+        if len(t.dims) > 1 and t.type != "f32" and role_of(t.name) not in ("token_embd", "nextn"):
+            found.setdefault((t.type, t.dims, role_of(t.name) == "expert"), []).append(t.name)
+    return found
 
 
 def _matrix_buffers(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
@@ -87,13 +86,9 @@ def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Pl
     return 2 * 4 * spec.n_tokens * model.n_expert_used * model.by_name[up].dims[1]
 
 
+@kept
 def _expert_names(model: Model) -> list[str]:
-    known: list[str] | None = model.__dict__.get("_expert_names")
-    if known is None:
-        known = model.__dict__["_expert_names"] = [
-            t.name for t in model.tensors if t.name.endswith(("ffn_up_exps.weight", "ffn_gate_up_exps.weight"))
-        ]
-    return known
+    return [t.name for t in model.tensors if t.name.endswith(("ffn_up_exps.weight", "ffn_gate_up_exps.weight"))]
 
 
 def _cache_copies(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:

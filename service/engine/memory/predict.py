@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
+from service.engine.kept import kept
 from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
@@ -27,16 +28,14 @@ from service.engine.run.resolved import ResolvedRun
 Found = TypeVar("Found")
 
 
+@kept
 def predict_memory(run: ResolvedRun) -> Memory:
-    """Return the memory of every device, once for a run. Figures of an older build are never better than source only.
+    """Return the memory of every device. Figures of an older build are never better than source only.
 
     Raises InvalidFlags for cache types and split modes that the engine refuses.
     """
-    known: Memory | None = run.__dict__.get("_memory")
-    if known is None:
-        split = engine_spec(run.engine).memory.predict_split(run)
-        known = run.__dict__["_memory"] = MemoryPrediction(run).memory() if split is None else split
-    return known
+    split = engine_spec(run.engine).memory.predict_split(run)
+    return MemoryPrediction(run).memory() if split is None else split
 
 
 def as_started(run: ResolvedRun) -> ResolvedRun:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
+from service.engine.kept import kept
 from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding
 from service.engine.model import Model
 from service.engine.units import pad
 
 
+@kept
 def plain_bytes(model: Model) -> dict[str, int]:
     """Return the bytes of each tensor by its name in a placement: a tied head is `output.weight`."""
-    known: dict[str, int] | None = model.__dict__.get("_plain_bytes")
-    if known is None:
-        known = _with_head(model, {t.name: t.nbytes for t in model.tensors})
-        model.__dict__["_plain_bytes"] = known
-    return known
+    return _with_head(model, {t.name: t.nbytes for t in model.tensors})
 
 
+@kept
 def reserved_bytes(model: Model) -> dict[str, int]:
     """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
-    known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
-    if known is None:
-        sizes = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
-        known = model.__dict__["_reserved_bytes"] = _with_head(model, sizes)
-    return known
+    sizes = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
+    return _with_head(model, sizes)
 
 
 def _with_head(model: Model, sizes: dict[str, int]) -> dict[str, int]:

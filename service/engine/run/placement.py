@@ -8,6 +8,7 @@ from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.run.overrides import overridden
 from service.engine.run.settings import loads_next_tokens
@@ -88,13 +89,10 @@ def _is_input(model: Model, name: str) -> bool:
     return name.startswith(_INPUTS) or (name == _INPUT_NORM and _OUTPUT_NORM in model.by_name)
 
 
+@kept
 def _known_of_names(model: Model) -> list[tuple[str, int | None, bool]]:
     """Of each tensor its name, its layer, and whether it belongs to the input: what no flag changes."""
-    known: list[tuple[str, int | None, bool]] | None = model.__dict__.get("_known_of_names")
-    if known is None:
-        known = [(t.name, layer_of(t.name), _is_input(model, t.name)) for t in model.tensors]
-        model.__dict__["_known_of_names"] = known
-    return known
+    return [(t.name, layer_of(t.name), _is_input(model, t.name)) for t in model.tensors]
 
 
 def rope_devices(engine: Engine, model: Model, flags: Flags, placement: Placement) -> tuple[int, ...]:

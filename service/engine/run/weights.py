@@ -20,6 +20,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType, type_named
 from service.engine.gguf.header import Tensor
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.run.copies import FUSED_UP_GATE, MOE_FUSED_UP_GATE, MUL_MAT, MUL_MAT_ID, NEVER, Copies
 from service.engine.tensor_names import layer_of, role_of
@@ -225,18 +226,9 @@ class Same(Generic[T]):
         return isinstance(other, Same) and self.value is other.value
 
 
+@kept
 def rows_of(model: Model) -> dict[str, Row]:
-    """Return the tensors of a model by name; those that cost no time (embedding, norms) are left out.
-
-    Worked out once, and kept with the model.
-    """
-    known: dict[str, Row] | None = model.__dict__.get("_rows")
-    if known is None:
-        known = model.__dict__["_rows"] = _rows_of(model)
-    return known
-
-
-def _rows_of(model: Model) -> dict[str, Row]:
+    """Return the tensors of a model by name; those that cost no time (embedding, norms) are left out."""
     names = {tensor.name for tensor in model.tensors}
     rows: dict[str, Row] = {}
     for tensor in model.tensors:

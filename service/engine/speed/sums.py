@@ -13,6 +13,7 @@ import msgspec
 from service.engine.config import Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import type_named
+from service.engine.kept import kept
 from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
@@ -117,22 +118,19 @@ def _of_layers(run: ResolvedRun) -> dict[int, _OfLayer]:
     return found
 
 
+@kept
 def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
-    """The tensors of each layer that cost time, and a number, the same for layers of the same tensors. Kept with the
-    model."""
-    known: dict[int, tuple[int, list[str]]] | None = model.__dict__.get("_kinds_by_layer")
-    if known is None:
-        rows: dict[int, list[Row]] = {}
-        for row in rows_of(model).values():
-            rows.setdefault(row.layer, []).append(row)
-        if model.tied and -1 in rows:  # the head is placed behind all layers
-            rows[-1] = rows.pop(-1)
-        kinds: dict[object, int] = {}
-        known = model.__dict__["_kinds_by_layer"] = {
-            layer: (kinds.setdefault(tuple(map(_of_its_layer, of)), len(kinds)), [row.name for row in of])
-            for layer, of in rows.items()
-        }
-    return known
+    """The tensors of each layer that cost time, and a number, the same for layers of the same tensors."""
+    rows: dict[int, list[Row]] = {}
+    for row in rows_of(model).values():
+        rows.setdefault(row.layer, []).append(row)
+    if model.tied and -1 in rows:  # the head is placed behind all layers
+        rows[-1] = rows.pop(-1)
+    kinds: dict[object, int] = {}
+    return {
+        layer: (kinds.setdefault(tuple(map(_of_its_layer, of)), len(kinds)), [row.name for row in of])
+        for layer, of in rows.items()
+    }
 
 
 def _of_its_layer(row: Row) -> Row:

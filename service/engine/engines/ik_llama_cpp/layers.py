@@ -14,6 +14,7 @@ import msgspec
 from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.caches import keys_values
+from service.engine.kept import kept
 from service.engine.memory.cache import cache_bytes, cache_owner, indexer_cache
 from service.engine.memory.device_shares import f32, split_shares
 from service.engine.memory.graph import row_size
@@ -152,11 +153,14 @@ def _head_bytes(model: Model) -> int:
     return (sum(t.nbytes for t in names) or model.by_name["token_embd.weight"].nbytes) + inputs
 
 
+@kept
+def _all_weights(model: Model) -> list[_LayerWeights]:
+    return [_weights_of(model, i) for i in range(model.n_layer)]
+
+
 def _layer_weights(model: Model, spec: GraphSpec) -> list[_LayerWeights]:
-    """The facts of each block that no flag changes, computed once a model. Next-token layers count once loaded."""
-    known: list[_LayerWeights] | None = model.__dict__.get("_ik_layer_weights")
-    if known is None:
-        known = model.__dict__["_ik_layer_weights"] = [_weights_of(model, i) for i in range(model.n_layer)]
+    """The facts of each block that no flag changes. Next-token layers count once loaded."""
+    known = _all_weights(model)
     if spec.next_tokens or not model.n_layer_nextn:
         return known
     return known[: -model.n_layer_nextn] + [_LayerWeights(0, 0, 0, 0, False)] * model.n_layer_nextn

@@ -15,6 +15,7 @@ from service.engine.config import Flags, Placement
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.layers import usable
 from service.engine.gguf.header import Tensor
+from service.engine.kept import kept
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import f32, split_shares
@@ -151,13 +152,10 @@ def _slice_bytes(kind: str, dims: tuple[int, ...], axis: int, n: int) -> tuple[i
     return _cut_row(kind, own[0]) * math.prod(own[1:]), _padding(kind, own[0])
 
 
+@kept
 def shares_of(run: ResolvedRun) -> Shares:
-    """Return the shares of a run's model by today's build, worked out once for a run."""
-    known: Shares | None = run.__dict__.get("_shares")
-    if known is None:
-        shares = Shares(run.model, run.placement, card_shares(run.flags, run.free))
-        known = run.__dict__["_shares"] = shares
-    return known
+    """Return the shares of a run's model by today's build."""
+    return Shares(run.model, run.placement, card_shares(run.flags, run.free))
 
 
 class Shares:

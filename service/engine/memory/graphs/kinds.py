@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from service.engine.architectures import architecture
 from service.engine.ggml_types import type_named
+from service.engine.kept import kept
 from service.engine.memory.cache import cache_owner, full_indexer
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -88,6 +89,7 @@ def _shortest(last: list[int], pending: list[int], kinds: Sequence[int]) -> list
     return pending[same[-1] + 1 :] if same else pending
 
 
+@kept
 def shape_of(model: Model) -> bytes:
     """Return a digest of everything in a model that its graphs depend on, the bytes of weights aside.
 
@@ -95,15 +97,11 @@ def shape_of(model: Model) -> bytes:
     weights and of views of them, and whether ik fuses a layer's up and gate; nothing else in a graph. The allocator
     looks the first up in the model, the second is part of the shape.
     """
-    known: bytes | None = model.__dict__.get("_graph_shape")
-    if known is None:
-        facts = {k: v for k, v in model.metadata.items() if k.startswith(f"{model.architecture}.")}
-        tensors = sorted((t.name, t.dims) for t in model.tensors)
-        of_model = (model.architecture, model.n_layer, model.n_layer_nextn, model.n_embd, model.n_vocab, model.n_expert)
-        parts = (of_model, model.n_expert_used, model.layers, model.mla, model.recurrent, sorted(facts.items()))
-        text = repr((parts, tensors, _fused_layers(model)))
-        known = model.__dict__["_graph_shape"] = sha256(text.encode()).digest()
-    return known
+    facts = {k: v for k, v in model.metadata.items() if k.startswith(f"{model.architecture}.")}
+    tensors = sorted((t.name, t.dims) for t in model.tensors)
+    of_model = (model.architecture, model.n_layer, model.n_layer_nextn, model.n_embd, model.n_vocab, model.n_expert)
+    parts = (of_model, model.n_expert_used, model.layers, model.mla, model.recurrent, sorted(facts.items()))
+    return sha256(repr((parts, tensors, _fused_layers(model))).encode()).digest()
 
 
 def _fused_layers(model: Model) -> list[str]:
