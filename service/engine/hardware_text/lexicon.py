@@ -106,7 +106,7 @@ MODULES = re.compile(
     _I,
 )
 TYPE = re.compile(
-    r"(lpddr\d(?:[xl](?!\d{1,2}\b))?|ddr\d(?:[xl](?!\s?\d{1,2}\b))?)(?:[ \t-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w|\s?gb?\/s))?(?:\s?(?:mhz|mt/?s))?",
+    r"(lpddr\d(?:[xl](?!\d{1,2}\b))?|ddr\d(?:[xl](?!\s?\d{1,2}\b))?)(?:[\t\x20-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w|\s?gb?\/s))?(?:\s?(?:mhz|mt/?s))?",
     _I,
 )
 SPEED_AND_TYPE = re.compile(
