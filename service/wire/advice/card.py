@@ -18,6 +18,7 @@ from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
 _MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # of the RAM that a model may take
 _FACTS = 2
+_DDR4_FROM, _DDR5_FROM = 2133, 4000  # MT/s that a platform is taken to run
 # After a build: its programs are found before others of that name, and the next step starts where this one did.
 _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
@@ -201,12 +202,13 @@ def speed_words(point: SpeedPoint, where: str) -> str:
     )
 
 
-# By the last part of the path: the name, the unit of the value, and what states it; {card} is the GPU's name.
+# By the last part of the path: the name, the unit of the value, and what states it; {card} is the GPU's name,
+# {ddr} the kind of RAM that has such a speed.
 _NAMES = {
     "total_gb": ("RAM", " GB", "128GB"),
     "free_gb": ("RAM in WSL", " GB", ""),
-    "mts": ("RAM speed", " MT/s", "DDR5-5600"),
-    "channels": ("RAM channels", "", "DDR5-5600 x2"),
+    "mts": ("RAM speed", " MT/s", "{ddr}-{value}"),
+    "channels": ("RAM channels", "", "{value} channels"),
     "cpu": ("CPU", "", "Ryzen 9 7950X"),
     "ghz": ("CPU clock", " GHz", ""),
     "gpus": ("GPUs", "", "2x RTX 3090"),
@@ -230,8 +232,14 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
     card = short_name(gpus[index].name) if index < len(gpus) else f"GPU {index + 1}" if index else "GPU"
     if "{card}" in say and index >= len(gpus):
         say = ""  # an example has a real name
-    value = f"{one.value}{unit}" if re.fullmatch(r"[\d.,]+", one.value) else one.value
-    return Fact(name=name.format(card=card), value=value, why=one.why, changes=one.matters, say=say.format(card=card))
+    number_alone = re.fullmatch(r"[\d.,]+", one.value) is not None
+    value = f"{one.value}{unit}" if number_alone else one.value
+    if "{value}" in say and not number_alone:
+        say = ""
+    rate = int(one.value) if one.value.isdecimal() else 0
+    ddr = "DDR3" if rate < _DDR4_FROM else "DDR4" if rate < _DDR5_FROM else "DDR5"
+    say = say.format(card=card, value=one.value, ddr=ddr)
+    return Fact(name=name.format(card=card), value=value, why=one.why, changes=one.matters, say=say)
 
 
 def fact_words(fact: Fact) -> str:
