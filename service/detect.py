@@ -43,38 +43,11 @@ _OF_MODULE = re.compile(
 )
 
 _NEEDLESS = (
-    *(
-        "Array Handle",
-        "Error Information",
-        "Total Width",
-        "Data Width",
-        "Form Factor",
-        "Set:",
-        "Type Detail",
-        "Manufacturer",
-    ),
-    *(
-        "Serial Number",
-        "Asset Tag",
-        "Part Number",
-        "Rank",
-        "Minimum",
-        "Maximum",
-        "Configured Voltage",
-        "Memory Technology",
-    ),
-    *(
-        "Memory Operating",
-        "Firmware",
-        "Module ",
-        "Memory Subsystem",
-        "Non-Volatile",
-        "Volatile",
-        "Cache Size",
-        "Logical",
-    ),
-    *("Flags:", "Vulnerabilit", "PMIC", "RCD"),
-)
+    "Array Handle", "Error Information", "Total Width", "Data Width", "Form Factor", "Set:", "Type Detail",
+    "Manufacturer", "Serial Number", "Asset Tag", "Part Number", "Rank", "Minimum", "Maximum", "Configured Voltage",
+    "Memory Technology", "Memory Operating", "Firmware", "Module ", "Memory Subsystem", "Non-Volatile", "Volatile",
+    "Cache Size", "Logical", "Flags:", "Vulnerabilit", "PMIC", "RCD",
+)  # fmt: skip
 
 Run = Callable[[Sequence[str]], str]
 

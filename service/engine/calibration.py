@@ -11,14 +11,9 @@ import msgspec
 
 Coefficients: TypeAlias = Mapping[str, float]
 Part: TypeAlias = Literal[
-    "weights on GPU",
-    "experts in RAM",
-    "other weights in RAM",
-    "attention",
-    "copies over PCIe",
-    "launch overhead",
+    "weights on GPU", "experts in RAM", "other weights in RAM", "attention", "copies over PCIe", "launch overhead",
     "synchronisation",
-]
+]  # fmt: skip
 
 
 class Parameter(msgspec.Struct, frozen=True):

@@ -103,28 +103,14 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return resolve_build(engine, stated)
 
 
-_LONG_CONTEXT = 131_072
-_PRESETS: dict[str, dict[str, int | float | None]] = {
-    "chat": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": 8.0},
-    "agent": {
-        "prompt": 4_000,
-        "output": 600,
-        "depth": 24_000,
-        "context": 65_536,
-        "parallel": 1,
-        "min_tg": 12.0,
-    },
-    "long": {
-        "prompt": 32_000,
-        "output": 800,
-        "depth": 32_000,
-        "context": _LONG_CONTEXT,
-        "parallel": 1,
-        "min_tg": 5.0,
-    },
-    "batch": {"prompt": 2_000, "output": 200, "depth": 0, "context": 32_768, "parallel": 4, "min_tg": None},
-    "fastest": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": None},
-    "quality": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": 5.0},
+_NUMBERS = ("prompt", "output", "depth", "context", "parallel", "min_tg")
+_PRESETS: dict[str, tuple[int | float | None, ...]] = {
+    "chat": (1_000, 400, 4_000, 16_384, 1, 8.0),
+    "agent": (4_000, 600, 24_000, 65_536, 1, 12.0),
+    "long": (32_000, 800, 32_000, 131_072, 1, 5.0),
+    "batch": (2_000, 200, 0, 32_768, 4, None),
+    "fastest": (1_000, 400, 4_000, 16_384, 1, None),
+    "quality": (1_000, 400, 4_000, 16_384, 1, 5.0),
 }
 
 
@@ -135,7 +121,7 @@ def resolve_goal(request: GoalRequest, n_ctx_train: int) -> Goal:
     trained for; one that the user states is kept, and shared. Raises InvalidInput when depth, prompt and output
     together do not fit what each request has of it.
     """
-    numbers = dict(_PRESETS[request.preset])
+    numbers = dict(zip(_NUMBERS, _PRESETS[request.preset], strict=True))
     each = int(numbers["context"] or 0) // int(numbers["parallel"] or 1)
     numbers["context"] = min(each, max(n_ctx_train, 256)) * (request.parallel or int(numbers["parallel"] or 1))
     stated = {name: getattr(request, name) for name in (*numbers, "min_pp") if getattr(request, name, None) is not None}
