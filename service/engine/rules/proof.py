@@ -44,39 +44,35 @@ def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Find
     """
     pairs = list(rule.findings(case))
     for finding, found in pairs:
-        tried, best = list[Proof | str | None](), None
+        proofs, advice, best = list[Proof](), list[str](), None
         for offered in _offered(finding, found):
-            now = [_tried(case, change, finding, rule, len(pairs), rules) for change in offered]
-            helping = [one for one in now if isinstance(one, Proof) and one.helps]
-            best = min(helping, key=lambda one: one.seconds, default=None)
-            tried += now
+            tried = [_tried(case, change, finding, rule, len(pairs), rules) for change in offered]
+            advice += [one for one in tried if isinstance(one, str)]
+            now = [one for one in tried if isinstance(one, Proof)]
+            best = min((one for one in now if one.helps), key=lambda one: one.seconds, default=None)
+            proofs += now
             if best is not None:
                 break
+        worth = [one for one in proofs if max(one.pp, one.tg) >= WORTH_SAYING]
         if best is not None:
             kept = found._replace(pp=max(best.pp, 1.0), tg=max(best.tg, 1.0))
             yield msgspec.structs.replace(finding, fix=best.change, gain=best.gain), kept
-        elif rule.about != "speed" or any(
-            isinstance(one, Proof) and max(one.pp, one.tg) >= WORTH_SAYING for one in tried
-        ):
-            advice = ", or ".join(one for one in tried if isinstance(one, str))
-            said = finding.message + _rejected(tried)
-            severity = "info" if _is_a_choice(case, rule, tried) else finding.severity
-            yield msgspec.structs.replace(finding, severity=severity, message=said, fix=advice or None), found
+        elif rule.about != "speed" or worth:
+            is_a_choice = rule.about == "speed" and not advice and _loses_elsewhere(case, proofs)
+            severity = "info" if is_a_choice else finding.severity
+            said, fix = finding.message + _rejected(worth), ", or ".join(advice) or None
+            yield msgspec.structs.replace(finding, severity=severity, message=said, fix=fix), found
 
 
-def _is_a_choice(case: Case, rule: Rule, tried: Sequence[Proof | str | None]) -> bool:
-    """Whether all that a finding about speed offers is slower elsewhere, and a usual request no faster with it."""
-    proofs = [one for one in tried if isinstance(one, Proof)]
-    if rule.about != "speed" or len(proofs) < sum(one is not None for one in tried):
-        return False
+def _loses_elsewhere(case: Case, proofs: Sequence[Proof]) -> bool:
+    """Whether a usual request is no faster with any of the changes."""
     now = _seconds(case)
     return all(one.seconds > now * _LOST for one in proofs)
 
 
-def _rejected(tried: Sequence[Proof | str | None]) -> str:
+def _rejected(worth: Sequence[Proof]) -> str:
     """Say what the best of the changes would cost that are no fixes because they lose elsewhere."""
-    lost = [one for one in tried if isinstance(one, Proof) and max(one.pp, one.tg) >= WORTH_SAYING]
-    best = min(lost, key=lambda one: one.seconds, default=None)
+    best = min(worth, key=lambda one: one.seconds, default=None)
     return "" if best is None else f"; not proposed, for it loses too: {best.change} ({best.gain})"
 
 
