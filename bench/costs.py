@@ -28,7 +28,7 @@ from service.settings import as_environment
 from service.store.advice import advices
 from service.store.operations import health
 from tests.demo import R1
-from tests.flows.measuring.test_validate import advised, measured_like, probe_of
+from tests.flows.measuring.asking import advised, measured_like, probe_of
 from tests.hosts import Signer, a_host, bearer
 
 READS, ADVICES, RUNS, PROGRESS = 200, 8, 20, 10

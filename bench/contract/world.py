@@ -22,7 +22,7 @@ from tests.bots.discord_payloads import PUBLIC_KEY
 from tests.bots.platforms import APPLICATION
 from tests.bots.slack_payloads import SECRET
 from tests.end_to_end.stack import FILE, REPO, Program, free_port, tiny_hub
-from tests.flows.measuring.test_validate import BENCH, SWEEP
+from tests.flows.measuring.asking import BENCH, SWEEP
 from tests.flows.results.submitted import sweep
 from tests.hosts import RIG, Signer, bearer
 from tests.waiting import wait_for
