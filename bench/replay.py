@@ -83,7 +83,7 @@ def shares(row: LabRow) -> list[Share]:
     printed = [row.measured.get(f"CUDA{i}", {}).get("compute") for i in range(len(row.free_mib))]
     found: list[Share] = []
     for device, (least, mib) in enumerate(
-        zip(row.least(), [*printed, row.measured["CPU"].get("compute")], strict=True)
+        zip(row.least().devices, [*printed, row.measured["CPU"].get("compute")], strict=True)
     ):
         kind = "CPU" if device == len(printed) else "GPU"
         found.append((row.engine, kind, least.compute / MIB, mib or 0.0))

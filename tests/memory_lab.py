@@ -14,7 +14,7 @@ from service.engine.commands.parse import parse
 from service.engine.config import Allocator, Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory.figures import Memory
-from service.engine.memory.least import LeastBytes, least_memory
+from service.engine.memory.least import least_memory
 from service.engine.rules.case import Case, case_of
 from service.engine.units import MIB
 from tests.models import build
@@ -64,7 +64,7 @@ class LabRow:
         """The flags of its command."""
         return self._case().flags
 
-    def least(self) -> tuple[LeastBytes, ...]:
+    def least(self) -> Memory:
         """Return what the same placement takes at least."""
         return least_memory(self._case().run)
 

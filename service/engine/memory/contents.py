@@ -9,7 +9,9 @@ import msgspec
 
 from service.engine.architectures import architecture
 from service.engine.engines import engine_spec
+from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_bytes
+from service.engine.memory.overhead import expert_cache, gpu_overhead
 from service.engine.memory.spec import GraphSpec
 from service.engine.memory.stored import derived_by_layer, plain_bytes, reserved_bytes
 from service.engine.run.placement import ROPE_FACTORS, rope_devices
@@ -104,3 +106,13 @@ class Contents:
             if device is not None:
                 total[device] += plain[layer] if device == self.cpu else reserved[layer]
         return total
+
+    # -- what is not printed -------------------------------------------------------------------------------------
+
+    def overhead(self, device: int, growth: int = 0) -> Estimate:
+        """Return what no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
+        if device == self.cpu or not self.cuda:
+            return Estimate(growth, growth, growth)
+        found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
+        growth += expert_cache(self.model, self.flags, self.placement, device)
+        return Estimate(found.low + growth, found.expected + growth, found.high + growth)

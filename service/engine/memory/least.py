@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
+from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Slot
 from service.engine.memory.offload import stays_in_ram
 from service.engine.model import Model
@@ -21,29 +23,19 @@ _COMMON_HEADS = frozenset({64, 80, 96, 112, 128, 256})  # every engine's flash a
 _COMMON_TYPES = frozenset({"f16", "q8_0", "q4_0"})
 
 
-class LeastBytes(NamedTuple):
-    """Bytes on one device: what is stored is exact, `compute` a bound that the replay's is never below."""
-
-    weights: int
-    kv: int
-    derived: int
-    compute: int
-
-    @property
-    def total(self) -> int:
-        """The bytes together."""
-        return sum(self)
-
-
-def least_memory(run: ResolvedRun) -> tuple[LeastBytes, ...]:
-    """Return what every device takes at least, the CPU last.
+def least_memory(run: ResolvedRun) -> Memory:
+    """Return what every device takes at least: nothing of it is above what `predict_memory` finds.
 
     Takes about a millisecond. Where a split mode shares layers out (ik's `graph`, llama.cpp's `tensor`), what is stored
     is counted by whole layers, and compute is 0. Raises InvalidFlags.
     """
     contents = Contents(run)
-    stored = contents.weights(), contents.caches(), contents.derived()
-    return tuple(map(LeastBytes, *stored, least_compute(contents)))
+    rough = rough_compute(contents.model, contents.spec, contents.placement)  # what stands for a graph that is unknown
+    compute = map(min, least_compute(contents), rough)
+    outputs, over = [0] * (contents.cpu + 1), map(contents.overhead, range(contents.cpu + 1))
+    stored = contents.weights(), contents.caches()
+    devices = tuple(map(DeviceBytes, *stored, compute, outputs, contents.derived(), over))
+    return Memory(devices, run.placement, 0, 0, "exact")
 
 
 class _Product(NamedTuple):

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from service.engine.engines import engine_spec
-from service.engine.estimate import Estimate
 from service.engine.kept import kept
 from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
@@ -19,7 +18,7 @@ from service.engine.memory.graphs import graphs_of
 from service.engine.memory.graphs.owners import NotRepeating
 from service.engine.memory.graphs.segments import slots_of
 from service.engine.memory.offload import stays_in_ram
-from service.engine.memory.overhead import expert_cache, gpu_overhead
+from service.engine.memory.overhead import expert_cache
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions
 from service.engine.memory.spec import GraphSpec, one_token_each
@@ -81,19 +80,11 @@ class MemoryPrediction(Contents):
             found = self._compute(self.spec, as_loaded=True)
             compute = found.buffers
         over = [
-            self._overhead(d, max(0, after - now)) for d, (now, after) in enumerate(zip(compute, later, strict=True))
+            self.overhead(d, max(0, after - now)) for d, (now, after) in enumerate(zip(compute, later, strict=True))
         ]
         outputs = [0] * self.cpu + [4 * self.model.n_vocab * max(1, self.flags.n_parallel)]
         devices = tuple(map(DeviceBytes, weights, kv, compute, outputs, derived, over))
         return Memory(devices, self.run.placement, found.n_splits, found.n_nodes, self.basis(found.known))
-
-    def _overhead(self, device: int, growth: int) -> Estimate:
-        """What no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
-        if device == self.cpu or not self.cuda:
-            return Estimate(growth, growth, growth)
-        found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
-        growth += expert_cache(self.model, self.flags, self.placement, device)
-        return Estimate(found.low + growth, found.expected + growth, found.high + growth)
 
     def basis(self, known: bool) -> str:
         """Return how sure the figures are. `known`: the graph is the architecture's own."""

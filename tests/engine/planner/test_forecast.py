@@ -60,5 +60,5 @@ def test_a_forecast_counts_the_weights_that_are_loaded_and_no_next_token_layers(
     goal = resolve_goal(GoalRequest(), built.n_ctx_train)
     flags = base_flags(engine, built, rig, goal, "all on GPU", 512, "f16")
     made = Forecaster(engine, built, rig, goal, flags)
-    on_card = least_memory(run_on(engine, built, flags, [2**40]))[0].weights
+    on_card = least_memory(run_on(engine, built, flags, [2**40])).devices[0].weights
     assert 0.98 * on_card <= made.fixed_bytes + made.piece_bytes <= on_card * 1.001

@@ -103,12 +103,12 @@ class _SharedOut(MemoryPrediction):
         exact = known and self.in_parts and self.cuda and not beyond_the_graphs(self)
         return "measured" if exact and reduce_type(self.model, self.flags) != "bf16" else "approximate"
 
-    def _overhead(self, device: int, growth: int) -> Estimate:
+    def overhead(self, device: int, growth: int = 0) -> Estimate:
         """With what cards take at the first batch to exchange their parts."""
         if device < self.cpu and self.in_parts and self.cuda:
             arrivals = [n for card, n in self.arrivals if card == device]
             growth += exchange_buffer(arrivals, exchange_limit(self.flags))
-        return super()._overhead(device, growth)
+        return super().overhead(device, growth)
 
     def weights(self) -> list[int]:
         total = [a + b for a, b in zip(super().weights(), (*self.shares.weights, 0), strict=True)]

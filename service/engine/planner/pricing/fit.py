@@ -5,6 +5,7 @@ Every decision is checked by the same replay that `check` uses; nothing is assum
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.memory.figures import Memory
+from service.engine.memory.least import least_memory
 from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
@@ -107,8 +109,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     def tried(self, flags: Flags) -> Fitted:
         """Return the run of flags with its memory, whether that fits or not. Raises InvalidFlags."""
-        run = self.run(flags)
-        return Fitted(run, _larger(run))
+        return fitted(self.run(flags))
 
     def starts(self, run: ResolvedRun) -> bool:
         """Return whether the engine builds its graph with a run that fits."""
@@ -136,6 +137,11 @@ class Problem(msgspec.Struct, frozen=True):
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
         return goal_seconds(fitted.run, self.goal)
+
+
+def fitted(run: ResolvedRun) -> Fitted:
+    """Return the run with its memory, whether that fits or not."""
+    return Fitted(run, _larger(run))
 
 
 def _larger(run: ResolvedRun) -> Memory:
@@ -176,9 +182,25 @@ def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     """
     found = problem.tried(flags)
     left = slack(problem, found.memory)
-    if min(left) >= 0:
-        return found if problem.starts(found.run) else Shortfall("RAM", problem.model.n_bytes)
-    return shortfall_of(problem, left)
+    if min(left) < 0:
+        return shortfall_of(problem, left)
+    return found if problem.starts(found.run) else Shortfall("RAM", problem.model.n_bytes)
+
+
+def fitting(problem: Problem, flags: Flags) -> Fitted | None:
+    """Return what `check` does where `flags` fit, else None: what is short of its least memory is not replayed."""
+    run = problem.run(flags)
+    if min(most_left(problem, run)) < 0:
+        return None
+    found = fitted(run)
+    return found if min(slack(problem, found.memory)) >= 0 and problem.starts(run) else None
+
+
+def most_left(problem: Problem, run: ResolvedRun) -> list[int]:
+    """Return bytes that `slack` finds no more than, without a replay; where layers are shared out, without a bound."""
+    if run.flags.split_mode != "layer":
+        return [sys.maxsize] * (len(problem.devices) + 1)
+    return slack(problem, least_memory(run))
 
 
 def shortfall_of(problem: Problem, left: list[int]) -> Shortfall:
@@ -187,24 +209,24 @@ def shortfall_of(problem: Problem, left: list[int]) -> Shortfall:
     return Shortfall(problem.devices[worst].name if worst < len(problem.devices) else "RAM", -left[worst])
 
 
-def max_context(problem: Problem, fitted: Fitted, n_ctx_train: int) -> int:
+def max_context(problem: Problem, now: Fitted, n_ctx_train: int) -> int:
     """Return the largest of a grid of contexts, up to the trained one, that fits with the same placement.
 
     The grid doubles in halves (… 16,384, 24,576, 32,768, 49,152 …): nobody asks for 37,376 tokens. Memory is nearly
     linear in the context, so a line through two replays says where to look, and a third one confirms it.
     """
-    n_ctx = fitted.flags.n_ctx
+    n_ctx = now.flags.n_ctx
     grid = [n_ctx, *(n for n in _context_grid(n_ctx_train) if n > n_ctx)]
     if len(grid) == 1:
         return n_ctx
-    top = problem.tried(msgspec.structs.replace(fitted.flags, n_ctx=grid[-1])).memory
-    start, end = slack(problem, fitted.memory), slack(problem, top)
+    top = problem.tried(msgspec.structs.replace(now.flags, n_ctx=grid[-1])).memory
+    start, end = slack(problem, now.memory), slack(problem, top)
     if min(end) >= 0:
         return grid[-1]
     reach = min(a / (a - b) for a, b in zip(start, end, strict=True) if b < 0)
     likely = [n for n in grid if n <= n_ctx + reach * (grid[-1] - n_ctx)]
     while len(likely) > 1:
-        if isinstance(check(problem, msgspec.structs.replace(fitted.flags, n_ctx=likely[-1])), Fitted):
+        if fitting(problem, msgspec.structs.replace(now.flags, n_ctx=likely[-1])) is not None:
             break
         likely.pop()
     return likely[-1]

@@ -11,7 +11,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
-from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
 MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
@@ -61,17 +61,14 @@ def _written(problem: Problem, flags: Flags) -> Fitted | None:
     if flags.layers_in_ram:
         return None
     try:
-        found = check(problem, flags)
+        found = fitting(problem, flags)
     except InvalidFlags:
         return None
-    if not isinstance(found, Fitted):
-        return None
-    if len(problem.devices) < 2 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE:
+    if found is None or len(problem.devices) < 2 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE:
         return found
     placement, n_cards = found.placement, len(problem.devices)
     if n_cards in placement.layers:
         return None
     free = [device.free for device in problem.devices]
     shared = tensor_split_for(problem.engine, problem.model, flags, free, starts_of(placement, n_cards))
-    fitted = check(problem, shared) if shared else None
-    return fitted if isinstance(fitted, Fitted) else None
+    return fitting(problem, shared) if shared else None

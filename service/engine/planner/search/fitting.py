@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
 from service.engine.planner.pricing.candidate import Candidate, Strategy, strategy_of, with_strategy
-from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check, shortfall_of, slack
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check, fitting, shortfall_of, slack
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.search.placement import best_placement
 from service.engine.planner.search.whole_layers import layers_in_ram
@@ -67,8 +67,8 @@ def as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> 
         return replace(candidate, strategy=strategy), fitted
     placed = replace(candidate, flags=fitted.flags)
     on_gpu = with_strategy(problem.rig, problem.engine, problem.model, placed, "all on GPU")
-    checked = check(problem, on_gpu.flags)
-    return (on_gpu, checked) if isinstance(checked, Fitted) else (candidate, fitted)
+    checked = fitting(problem, on_gpu.flags)
+    return (candidate, fitted) if checked is None else (on_gpu, checked)
 
 
 def _is_placed(candidate: Candidate) -> bool:
@@ -114,7 +114,7 @@ def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -
     alone = replace(fitted.flags, op_offload=False)
     if _prompt_speed(problem.tried(alone)) < _prompt_speed(fitted) * _WORTH_NO_COPIES:
         return None
-    options = (check(problem, alone), how(problem, replace(flags, op_offload=False)))
+    options = (fitting(problem, alone), how(problem, replace(flags, op_offload=False)))
     found = [one for one in options if isinstance(one, Fitted)]
     best = min(found, key=lambda one: problem.seconds(one).expected, default=None)
     limit = problem.seconds(fitted).expected * _FOR_LONGER_PROMPTS

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
-from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting
 from service.engine.planner.ranking.rank import Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
@@ -44,8 +44,8 @@ def simplified(contender: Contender) -> Contender:
     for form in _forms(problem, fitted):
         flags = form.flags if isinstance(form, Fitted) else form
         if contender.n_words_with(flags) < contender.n_words:
-            found = form if isinstance(form, Fitted) else check(problem, form)
-            one = _worth_it(contender, found) if isinstance(found, Fitted) else None
+            found = form if isinstance(form, Fitted) else fitting(problem, form)
+            one = None if found is None else _worth_it(contender, found)
             if one is not None:
                 return one
     return contender

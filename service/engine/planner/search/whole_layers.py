@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags, Override
 from service.engine.planner.pricing.blocks import Block, blocks_of
-from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, shortfall_of, slack
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, most_left, shortfall_of, slack
 from service.engine.planner.search.layout_flags import rules_of
 
 _STEPS = 6  # numbers of layers tried between the two ends
@@ -59,11 +59,17 @@ class _Search:
         while low < high:
             middle = (low + high + 1) // 2
             flags = self._flags(middle, set(self.blocks) if all_ffn_in_ram else set())
-            if min(self._slack(flags)[:-1]) >= 0:
+            if self._fits_cards(flags):
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def _fits_cards(self, flags: Flags) -> bool:
+        """Whether the cards have room; what they lack room for at least is not replayed."""
+        if flags not in self._known and min(most_left(self.problem, self.problem.run(flags))[:-1]) < 0:
+            return False
+        return min(self._slack(flags)[:-1]) >= 0
 
     def try_layers(self, ngl: int) -> None:
         """Keep the best of what this number of layers allows: no more FFN in RAM than the cards have no room for."""
