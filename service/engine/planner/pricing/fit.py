@@ -84,7 +84,7 @@ class Placed(NamedTuple):
     seconds: float
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Problem(msgspec.Struct, frozen=True, dict=True):
     """One engine, model and set of devices of a rig to fit flags for, and the goal that they are to serve."""
 
     engine: Engine
@@ -116,16 +116,24 @@ class Problem(msgspec.Struct, frozen=True):
         return engine_spec(self.engine).memory.stops_at_graph(run) is None
 
     def placed_by_engine(self, flags: Flags) -> Flags | None:
-        """Return what the engine's own placement makes of `flags` without theirs; None where it has none, or fails."""
-        fit, free = engine_spec(self.engine).fit, [device.free for device in self.devices]
-        if fit is None or not free:
-            return None
+        """Return what the engine's own placement makes of `flags` without theirs; None where it has none, or fails.
+
+        Found once for a problem: it measures dozens of placements.
+        """
         plain = msgspec.structs.replace(
             flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=(), cpu_moe=False, n_cpu_moe=0
         )
-        streams = max(flags.n_parallel, 1)
+        known: dict[Flags, Flags | None] = self.__dict__.setdefault("_placed_by_engine", {})
+        if plain not in known:
+            known[plain] = self._fit(plain)
+        return known[plain]
+
+    def _fit(self, flags: Flags) -> Flags | None:
+        fit, free = engine_spec(self.engine).fit, [device.free for device in self.devices]
+        if fit is None or not free:
+            return None
         asked = FitAsked(
-            model=self.model, flags=plain, n_ctx=flags.n_ctx, free=free, placed=False, streams=streams,
+            model=self.model, flags=flags, n_ctx=flags.n_ctx, free=free, placed=False, streams=max(flags.n_parallel, 1),
             used=cache(self._used),
         )  # fmt: skip
         return fit(asked)
