@@ -23,6 +23,7 @@ from service.engine.model import Model
 from service.engine.run.settings import numbers_of
 from service.engine.units import MIB
 
+_MAX_KEPT = 64
 _MARGIN_MIB = 1024  # --fit-margin's default, ik common.h
 _EXPERTS = re.compile(r"ffn_(gate_up|gate|up|down)_exps\.weight")
 _SHARED = re.compile(r"ffn_(gate|up|down)_shexp\.weight")
@@ -68,6 +69,15 @@ def slot_sizes(model: Model, flags: Flags, rules: MemoryRules = TODAY) -> tuple[
     n_ctx = flags.n_ctx or model.n_ctx_train  # not padded yet (common.cpp:4273)
     least = {name: min(getattr(spec, name), n_ctx) for name in ("n_tokens", "n_outputs")}
     spec = msgspec.structs.replace(spec, n_kv=n_ctx, **least)
+    known: dict[GraphSpec, tuple[list[float], float]] = model.__dict__.setdefault("_slot_sizes", {})
+    if spec not in known:
+        if len(known) >= _MAX_KEPT:
+            known.clear()
+        known[spec] = _slot_sizes(model, spec)
+    return known[spec]
+
+
+def _slot_sizes(model: Model, spec: GraphSpec) -> tuple[list[float], float]:
     estimates = _compute_estimates(model, spec)
     largest = max(estimates)
     caches = _counted_caches(model, spec)
