@@ -101,7 +101,8 @@ _Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 class Program:
     """What a segment does to the arenas: its steps, the bytes of its tensors, and how often each is used.
 
-    `pipeline`: bytes and device of each copy that is there from the start, where there are pipeline copies.
+    `pipeline`: bytes and device of each copy that is there from the start, where there are pipeline copies. `scripts`:
+    what it came to, by the way in which it was met.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Program:
         self.root = self.segment.roots
         self.steps: list[_Step] = []
         self.pipeline: list[tuple[int, int]] = []
+        self.scripts: dict[Way, Script] = {}
         keep = self._kept_alive()
         for n, piece in enumerate(pieces.pieces):
             more = ahead[n] if n < len(ahead) else ()
@@ -246,32 +248,49 @@ def marks_of(arenas: Sequence[Arena]) -> tuple[int, ...]:
     return tuple(arena.mark for arena in arenas)
 
 
-class SegmentReplay:
-    """One segment replayed from a state. `asks` of the next one; `ending`: shared tensors that nobody uses later."""
+class Way(NamedTuple):
+    """How a segment is met: `asks` of the next one, `ending`: shared tensors that nobody uses later, what is never
+    freed, and what is in the arenas, whatever the offsets: code, arena, bytes and views of each tensor, roots of views.
+    """
 
-    def __init__(self, program: Program, before: Arenas, asks: Asks, ending: frozenset[int], permanent: frozenset[int]):
-        self.program, self.asks = program, asks
-        self.arenas = new_arenas(program.options.cpu)
-        for arena, free in zip(self.arenas, before.free, strict=True):
-            arena.free = [list(block) for block in free]
+    asks: Asks
+    ending: frozenset[int]
+    permanent: frozenset[int]
+    held: tuple[tuple[int, int, int, int], ...]
+    roots: Counts
+
+
+class Script:
+    """What a segment that is met in one way takes from the arenas and gives back, in order: no offset decides that.
+
+    A place is numbered when it is taken; what is held from before comes first. Raises NotRepeating.
+    """
+
+    def __init__(self, program: Program, way: Way) -> None:
+        self.program, self.way, self._n_devices = program, way, program.options.cpu
         self.children, self.views = dict(program.uses), dict(program.views)
-        for t in program.shared - ending:
+        for t in program.shared - way.ending:
             self.children[t] += 1
-        for t, count in asks.uses:
+        for t, count in way.asks.uses:
             self.children[t] = self.children.get(t, 0) + count
-        for t, count in asks.views:
+        for t, count in way.asks.views:
             self.views[t] = self.views.get(t, 0) + count
-        self.held: dict[int, tuple[int, int]] = {}
+        self.held: dict[int, tuple[int, int]] = {}  # arena and place
         self.size = dict(program.size)
-        for h in before.held:
-            self.held[h.code] = (h.arena, h.offset)
-            self.size[h.code] = h.size
-            if h.views:
-                self.views[h.code] = self.views.get(h.code, 0) + h.views
-        self.root = dict(before.roots) | program.segment.external_roots | program.root
-        self.permanent = permanent
+        for place, (code, arena, size, views) in enumerate(way.held):
+            self.held[code] = arena, place
+            self.size[code] = size
+            if views:
+                self.views[code] = self.views.get(code, 0) + views
+        self.root = dict(way.roots) | program.segment.external_roots | program.root
+        self._n_places = len(way.held)
+        self._steps: list[int] = []  # in threes: the arena (its complement: given back to it), place, bytes
+        self._write()
+        self._end()
+        self.steps = tuple(self._steps)
+        del self._steps, self.program, self.way, self.children, self.views, self.held, self.size, self.root
 
-    def replay(self) -> None:
+    def _write(self) -> None:
         """Allocate and release step by step, as ggml-alloc does; changes `held`, `children` and `views`."""
         children, views, held, root = self.children, self.views, self.held, self.root
         for code, device, sources, overwrites in self.program.steps:
@@ -292,30 +311,47 @@ class SegmentReplay:
     def _place(self, t: int, device: int, overwrites: tuple[int, ...]) -> None:
         for source in overwrites:
             free_to_use = source in self.held and self.children[source] == 1 and not self.views.get(source)
-            if free_to_use and source not in self.root and source not in self.permanent:
+            if free_to_use and source not in self.root and source not in self.way.permanent:
                 self.held[t] = self.held.pop(source)
                 return
-        self.held[t] = device, self.arenas[device].take(self.size[t])
+        self.held[t] = device, self._n_places
+        self._steps += (device, self._n_places, self.size[t])
+        self._n_places += 1
 
     def _release(self, t: int) -> None:
-        if t not in self.permanent:
-            arena, offset = self.held.pop(t)
-            self.arenas[arena].give(offset, self.size[t])
+        if t not in self.way.permanent:
+            arena, place = self.held.pop(t)
+            self._steps += (~arena, place, self.size[t])
 
-    def result(self) -> tuple[Arenas, tuple[int, ...]]:
-        """Return the arenas behind the segment, and the highest byte used in each meanwhile."""
-        wanted = {t for t, _ in self.asks.uses}
+    def _end(self) -> None:
+        """What is behind the segment: the tensors in the order of their codes, each with its place."""
+        asks, views = self.way.asks, self.views
+        wanted = {t for t, _ in asks.uses}
         roots = [(t, r) for t, r in self.root.items() if t in wanted]
         if any(PREVIOUS <= r % COPY < SHARED and r in self.held for _, r in roots):
             raise NotRepeating
-        wanted |= {r for _, r in roots} | {t for t, _ in self.asks.views}
-        asked_views, views, size = dict(self.asks.views), self.views, self.size
-        held = [
-            Held(code := _behind(t), arena, offset, size[t], views.get(t, 0) - asked_views.get(code - PREVIOUS, 0))
-            for t, (arena, offset) in self.held.items() if t in wanted or t % COPY >= SHARED
-        ]  # fmt: skip
-        kept = tuple((_behind(t), _behind(r)) for t, r in roots if r in self.held)
-        return Arenas(free_blocks(self.arenas), tuple(sorted(held)), tuple(sorted(kept))), marks_of(self.arenas)
+        wanted |= {r for _, r in roots} | {t for t, _ in asks.views}
+        asked_views = dict(asks.views)
+        self.behind = sorted(
+            (code := _behind(t), arena, place, self.size[t], views.get(t, 0) - asked_views.get(code - PREVIOUS, 0))
+            for t, (arena, place) in self.held.items() if t in wanted or t % COPY >= SHARED
+        )  # fmt: skip
+        self.roots = tuple(sorted((_behind(t), _behind(r)) for t, r in roots if r in self.held))
+
+    def run(self, before: Arenas) -> tuple[Arenas, tuple[int, ...]]:
+        """Return the arenas behind the segment, and the highest byte used in each meanwhile."""
+        arenas = new_arenas(self._n_devices)
+        for arena, free in zip(arenas, before.free, strict=True):
+            arena.free = [list(block) for block in free]
+        places = [h.offset for h in before.held] + [0] * (self._n_places - len(before.held))
+        step = iter(self.steps)
+        for device, place, size in zip(step, step, step, strict=True):
+            if device >= 0:
+                places[place] = arenas[device].take(size)
+            else:
+                arenas[~device].give(places[place], size)
+        held = tuple([Held(code, arena, places[place], size, views) for code, arena, place, size, views in self.behind])
+        return Arenas(free_blocks(arenas), held, self.roots), marks_of(arenas)
 
 
 def _behind(code: int) -> int:

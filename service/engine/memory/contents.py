@@ -110,7 +110,7 @@ class Contents:
     # -- what is not printed -------------------------------------------------------------------------------------
 
     def overhead(self, device: int, growth: int = 0) -> Estimate:
-        """Return what no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
+        """Return what no engine prints; `growth`: what compute takes more once the command's policy holds."""
         if device == self.cpu or not self.cuda:
             return Estimate(growth, growth, growth)
         found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device)

@@ -16,7 +16,8 @@ from service.engine.memory.allocator import (
     Early,
     Held,
     Program,
-    SegmentReplay,
+    Script,
+    Way,
     free_blocks,
     marks_of,
     new_arenas,
@@ -35,6 +36,8 @@ from service.engine.memory.scheduler import (
 )
 from service.engine.units import pad
 
+# of a program, a script and between segments: how many take as much memory as a tensor of a graph
+_STEPS_OF_A_TENSOR, _NUMBERS_OF_A_TENSOR, _HELD_OF_A_TENSOR = 3, 60, 4
 _TRANSFER_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
 Marks = tuple[int, ...]
 
@@ -141,7 +144,7 @@ class Replay:
             ropes = {ROPES + device: self.graph.rope_bytes for device in range(self.options.cpu + 1)}
             shared = self.graph.segments[0].n_bytes | self.graph.leaf_bytes | ropes
             program = pieces.programs[key] = Program(pieces, types, self.options, ahead, shared)
-            self.graph.n_kept += len(program.steps)
+            self.graph.n_kept += len(program.steps) // _STEPS_OF_A_TENSOR
         return program
 
     def _start(self, programs: list[Program]) -> _Start:
@@ -198,15 +201,22 @@ class Replay:
             found = state.after.get(key)
             if found is None:
                 arenas = state.arenas._replace(held=(*state.arenas.held, *leafs))
-                run = SegmentReplay(program, arenas, asks, ending, always | before | own)
-                run.replay()
-                after, marks = run.result()
+                held = tuple([(h.code, h.arena, h.size, h.views) for h in arenas.held])
+                script = self._script(program, Way(asks, ending, always | before | own, held, arenas.roots))
+                after, marks = script.run(arenas)
                 found = state.after[key] = self._state(after), marks
-                self.graph.n_kept += len(after.held)
+                self.graph.n_kept += len(after.held) // _HELD_OF_A_TENSOR
             state, marks = found
             seen.add(marks)
             before = frozenset(t + PREVIOUS for t in own if t < PREVIOUS)
         return tuple(map(max, zip(*seen, strict=True)))
+
+    def _script(self, program: Program, way: Way) -> Script:
+        script = program.scripts.get(way)
+        if script is None:
+            script = program.scripts[way] = Script(program, way)
+            self.graph.n_kept += len(script.steps) // _NUMBERS_OF_A_TENSOR
+        return script
 
 
 def _ahead(pieces: list[Pieces]) -> list[list[Early]]:

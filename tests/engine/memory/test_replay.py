@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import replay
-from service.engine.memory.allocator import SegmentReplay
+from service.engine.memory.allocator import Arenas, Script
 from service.engine.memory.figures import Memory
 from service.engine.memory.graphs import GraphCache, graphs_of
 from service.engine.memory.graphs.kinds import layers_of_each_kind, with_neighbours
@@ -96,13 +94,14 @@ def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build("Qwen3-235B-A22B", "ffn_down_exps=iq4_ks,exps=iq4_kss,*=q8_0")
-    replayed: list[SegmentReplay] = []
+    replayed: list[Script] = []
+    run = Script.run
 
-    def counted(*given: Any) -> SegmentReplay:
-        replayed.append(SegmentReplay(*given))
-        return replayed[-1]
+    def counted(script: Script, before: Arenas) -> tuple[Arenas, tuple[int, ...]]:
+        replayed.append(script)
+        return run(script, before)
 
-    monkeypatch.setattr(replay, "SegmentReplay", counted)
+    monkeypatch.setattr(Script, "run", counted)
 
     def n_replayed(pattern: str) -> tuple[int, Memory]:
         """The segments replayed for one prediction that had not been met before."""
