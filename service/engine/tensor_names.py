@@ -15,10 +15,10 @@ _EXPERT = re.compile(r"\.ffn_(up|gate|down|gate_up)_(ch)?exps\.")
 _SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")
 _DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
 _LAYER = re.compile(r"(?:(?:enc|dec)\.)?blk\.(\d+)\.")
-_NAMES_KEPT = 8192  # the variants of a repo have the same names, some 2,000 at most
+NAMES_KEPT = 8192  # the variants of a repo have the same names, some 2,000 at most
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
+@lru_cache(maxsize=NAMES_KEPT)
 def layer_of(name: str) -> int | None:
     """Return the block a tensor name belongs to, or None for tensors outside the blocks."""
     match = _LAYER.match(name)
@@ -30,7 +30,7 @@ def is_expert(name: str) -> bool:
     return _EXPERT.search(name) is not None
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
+@lru_cache(maxsize=NAMES_KEPT)
 def role_of(name: str) -> Role:
     """Return what a tensor is for, by the GGUF naming conventions (llama.cpp gguf-py/gguf/constants.py)."""
     if name.startswith(("token_embd", "per_layer_token_embd", "position_embd", "token_types")):

@@ -11,7 +11,8 @@ to 1.6 t/s with two such layers).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, Literal, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from service.engine.gguf.header import Tensor
 from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.run.copies import FUSED_UP_GATE, MOE_FUSED_UP_GATE, MUL_MAT, MUL_MAT_ID, NEVER, Copies
-from service.engine.tensor_names import layer_of, role_of
+from service.engine.tensor_names import NAMES_KEPT, layer_of, role_of
 
 T = TypeVar("T")
 Use: TypeAlias = Literal["dense", "expert", "head"]
@@ -229,41 +230,59 @@ class Same(Generic[T]):
 @kept
 def rows_of(model: Model) -> dict[str, Row]:
     """Return the tensors of a model by name; those that cost no time (embedding, norms) are left out."""
-    names = {tensor.name for tensor in model.tensors}
     rows: dict[str, Row] = {}
     for tensor in model.tensors:
-        role = role_of(tensor.name)
-        if role == "nextn" or (role == "token_embd" and not (model.tied and tensor.name == "token_embd.weight")):
+        of = _of_name(tensor.name, model.tied)
+        if of is None:
             continue
-        name = "output.weight" if role == "token_embd" else tensor.name
-        use: Use = "expert" if role == "expert" else "head" if name.startswith("output") else "dense"
-        layer = layer_of(tensor.name)
-        chain = next((i for i, part in enumerate(CHAIN) if f"{part}weight" in tensor.name), -1)
-        up, gate = _pair(tensor.name, names)
-        rows[name] = Row(
-            name=name,
-            layer=-1 if layer is None else layer,
-            use=use,
+        rows[of.name] = Row(
+            name=of.name,
+            layer=of.layer,
+            use=of.use,
             type=type_named(tensor.type),
             n_bytes=tensor.nbytes,
             n_elements=tensor.n_elements,
             rows=tensor.dims[1] if len(tensor.dims) > 1 else 0,
-            chain=chain,
-            counts=role != "norm" and "_norm." not in name,
-            up=up,
-            gate=gate,
+            chain=of.chain,
+            counts=of.counts,
+            up=of.up if of.up in model.by_name else "",
+            gate=of.gate if of.gate in model.by_name else "",
         )
     return rows
 
 
-def _pair(name: str, names: set[str]) -> tuple[str, str]:
-    """Return (up, gate): for a gate the name of its up, for an up that of its gate, where there is one."""
+class _OfName(NamedTuple):
+    """What a tensor's name says; the fields are those of its row."""
+
+    name: str
+    layer: int
+    use: Use
+    chain: int
+    counts: bool
+    up: str
+    gate: str
+
+
+@lru_cache(maxsize=NAMES_KEPT)
+def _of_name(name: str, tied: bool) -> _OfName | None:
+    """Return what a name says, the same in all variants of a repo; None for what costs no time."""
+    role, layer = role_of(name), layer_of(name)
+    if role == "nextn" or (role == "token_embd" and not (tied and name == "token_embd.weight")):
+        return None
+    chain = next((i for i, part in enumerate(CHAIN) if f"{part}weight" in name), -1)
+    up, gate = _pair(name)
+    counts = role != "norm" and "_norm." not in name
+    name = "output.weight" if role == "token_embd" else name
+    use: Use = "expert" if role == "expert" else "head" if name.startswith("output") else "dense"
+    return _OfName(name, -1 if layer is None else layer, use, chain, counts, up, gate)
+
+
+def _pair(name: str) -> tuple[str, str]:
+    """Return (up, gate): for a gate the name of its up, for an up that of its gate."""
     for suffix in ("_exps", "_shexp", ""):
         up, gate = f".ffn_up{suffix}.weight", f".ffn_gate{suffix}.weight"
         if name.endswith(gate):
-            other = name.removesuffix(gate) + up
-            return (other, "") if other in names else ("", "")
+            return name.removesuffix(gate) + up, ""
         if name.endswith(up):
-            other = name.removesuffix(up) + gate
-            return ("", other) if other in names else ("", "")
+            return "", name.removesuffix(up) + gate
     return "", ""

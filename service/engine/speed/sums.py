@@ -133,10 +133,9 @@ def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
     }
 
 
-def _of_its_layer(row: Row) -> Row:
-    """The row without the number of its layer."""
-    name, up, gate = (name.split(".", 2)[-1] for name in (row.name, row.up, row.gate))
-    return msgspec.structs.replace(row, layer=min(row.layer, 0), name=name, up=up, gate=gate)
+def _of_its_layer(row: Row) -> tuple[object, ...]:
+    """What a row is but for the number of its layer: its name's end says the rest."""
+    return row.name.split(".", 2)[-1], row.type.name, row.n_bytes, row.n_elements, row.rows
 
 
 def _of_layer(used: Sequence[UsedWeight], rules: WeightRules) -> _OfLayer:

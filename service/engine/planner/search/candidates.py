@@ -12,6 +12,7 @@ from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Card, Rig
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
 from service.engine.planner.pricing.support import runs_on_gpu
@@ -68,11 +69,13 @@ def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: Cac
 
 def dense_part_runs_on_gpu(engine: Engine, model: Model) -> bool:
     """Return whether everything but experts, dense FFN and embeddings has types with GPU kernels."""
-    return all(
-        runs_on_gpu(engine, t.type)
-        for t in model.tensors
-        if role_of(t.name) not in ("expert", "dense_ffn", "token_embd")
-    )
+    return all(runs_on_gpu(engine, kind) for kind in _dense_types(model))
+
+
+@kept
+def _dense_types(model: Model) -> frozenset[str]:
+    movable = ("expert", "dense_ffn", "token_embd")
+    return frozenset(t.type for t in model.tensors if role_of(t.name) not in movable)
 
 
 def stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
