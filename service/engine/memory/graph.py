@@ -154,9 +154,15 @@ def _n_bytes(kind: str, ne: Shape, nb: Shape) -> int:
 
 
 @lru_cache(maxsize=4096)
+def _without_gaps(kind: str, ne: Shape) -> tuple[Shape, int]:
+    """Return strides and bytes of a tensor without gaps."""
+    nb = _strides(kind, ne)
+    return nb, _n_bytes(kind, ne, nb)
+
+
 def contiguous_bytes(kind: str, ne: Shape) -> int:
     """Return the bytes of a tensor without gaps (ggml_nbytes)."""
-    return _n_bytes(kind, ne, _strides(kind, ne))
+    return _without_gaps(kind, ne)[1]
 
 
 class GraphTooLarge(Exception):
@@ -188,13 +194,15 @@ class GraphBuilder:
         """Return a tensor of type `kind` and shape `ne` (filled up with ones); contiguous unless `nb` is given."""
         shape: Shape = (*ne, 1, 1, 1)[:4]  # type: ignore[assignment]
         if nb is None:
-            nb = _strides(kind, shape)
+            nb, n_bytes = _without_gaps(kind, shape)
+        else:
+            n_bytes = _n_bytes(kind, shape, nb)
         sources = [s for s in src if s is not None]
         if root is not None and root.root is not None:
             root = root.root
         if len(self.all) >= _MAX_TENSORS:
             raise GraphTooLarge
-        node = Node(len(self.all), op, kind, shape, nb, _n_bytes(kind, shape, nb), sources, root)
+        node = Node(len(self.all), op, kind, shape, nb, n_bytes, sources, root)
         self.all.append(node)
         return node
 

@@ -21,7 +21,7 @@ from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, cache_tensors
 from service.engine.memory.device_shares import f32
 from service.engine.memory.figures import DeviceBytes, Memory
-from service.engine.memory.graph import CUDA_ALIGNMENT, contiguous_bytes, cuda_row_padding, geometry
+from service.engine.memory.graph import CUDA_ALIGNMENT, Shape, contiguous_bytes, cuda_row_padding, geometry
 from service.engine.memory.predict import MemoryPrediction
 from service.engine.memory.scheduler import SchedulerOptions
 from service.engine.model import Model, Recurrent
@@ -220,7 +220,7 @@ class Slices:
 
 
 def _buffer_bytes(kind: str, dims: tuple[int, ...]) -> int:
-    shape = (*dims, 1, 1, 1)[:4]
+    shape: Shape = (*dims, 1, 1, 1)[:4]  # type: ignore[assignment]
     n_bytes = contiguous_bytes(kind, shape) if prod(shape) else 0
     return pad(n_bytes + cuda_row_padding(kind, shape[0]), CUDA_ALIGNMENT)
 
