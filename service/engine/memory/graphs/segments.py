@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -168,6 +169,13 @@ class SegmentedGraph:
         a, b = vars(self.segments[one]), vars(self.segments[other])
         return self.slots[one - 1] == self.slots[other - 1] and all(a[k] == b[k] for k in a if k != "slots")
 
+    @cached_property
+    def slots_in_order(self) -> list[tuple[Slot, ...]]:
+        """The slots of all segments in the model's own order: before the layers, each layer, behind them."""
+        of_layers = (tuple([_slot_in(place, i) for place in self.slots[n - 1]]) for i, n in self.running)
+        ends = [tuple(self.segments[n].slots) for n in dict.fromkeys((self.order[0], self.order[-1]))]
+        return [ends[0], *of_layers, *ends[1:]]
+
     @property
     def lacks_kernels(self) -> bool:
         """Whether there is an operation that no card computes."""
@@ -206,16 +214,13 @@ class LayerSlots(NamedTuple):
 
 
 def slots_of(graph: SegmentedGraph, model: Model) -> list[LayerSlots]:
-    """Return the slots of all segments in the model's own order: before the layers, each layer, behind them."""
+    """Return the slots of all segments in the model's own order, with the types that its weights have."""
     known: WeakKeyDictionary[SegmentedGraph, list[LayerSlots]]
     known = model.__dict__.setdefault("_slots", WeakKeyDictionary())
     found = known.get(graph)
     if found is None:
-        of_layers = ([_slot_in(p, i) for p in graph.slots[n - 1]] for i, n in graph.running)
-        ends = [graph.segments[n].slots for n in dict.fromkeys((graph.order[0], graph.order[-1]))]
-        lists = [ends[0], *of_layers, *ends[1:]]
         found = known[graph] = [
-            LayerSlots(tuple(slots), tuple([weight_type(model, slot) for slot in slots])) for slots in lists
+            LayerSlots(slots, tuple([weight_type(model, slot) for slot in slots])) for slots in graph.slots_in_order
         ]
     return found
 
