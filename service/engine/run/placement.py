@@ -8,7 +8,6 @@ from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
-from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.run.overrides import overridden
 from service.engine.run.settings import loads_next_tokens
@@ -57,20 +56,11 @@ def _assemble(
     engine: Engine, model: Model, flags: Flags, layers: list[int], rules: dict[str, int], n_devices: int
 ) -> Placement:
     memory, next_tokens = engine_spec(engine).memory, loads_next_tokens(flags)
-    anyway = memory.loaded_anyway.get(model.architecture)
-    loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
-    first = memory.on_first_layer | ROPE_FACTORS
-    if _OUTPUT_NORM not in model.by_name:
-        first -= {_INPUT_NORM}
-    tensors: dict[str, int] = {}
-    for name, layer, is_input in _known_of_names(model):
-        if layer is not None and layer >= loaded and not (anyway and anyway.search(name)):
-            continue
-        default = n_devices if is_input else layers[layer if layer is not None else -1]
-        if name in first:
-            default = layers[0]
-        fixed = memory.inputs_stay_in_ram and is_input
-        tensors[name] = default if fixed else rules.get(name, default)
+    where = [*layers, n_devices]
+    tensors = {name: where[place] for name, place in _places(engine, model, next_tokens).items()}
+    for name in rules.keys() & tensors.keys():
+        if not (memory.inputs_stay_in_ram and _is_input(model, name)):
+            tensors[name] = rules[name]
     if model.tied:
         tensors["output.weight"] = rules.get("token_embd.weight", layers[-1])
     caches = tuple(
@@ -89,10 +79,26 @@ def _is_input(model: Model, name: str) -> bool:
     return name.startswith(_INPUTS) or (name == _INPUT_NORM and _OUTPUT_NORM in model.by_name)
 
 
-@kept
-def _known_of_names(model: Model) -> list[tuple[str, int | None, bool]]:
-    """Of each tensor its name, its layer, and whether it belongs to the input: what no flag changes."""
-    return [(t.name, layer_of(t.name), _is_input(model, t.name)) for t in model.tensors]
+def _places(engine: Engine, model: Model, next_tokens: bool) -> dict[str, int]:
+    """Of each tensor that is loaded the layer by whose device it goes: the one behind all for the head, and behind that
+    the CPU. Kept with the model: no flag but drafting changes it."""
+    known: dict[tuple[Engine, bool], dict[str, int]] = model.__dict__.setdefault("_places", {})
+    found = known.get((engine, next_tokens))
+    if found is None:
+        memory, found = engine_spec(engine).memory, {}
+        anyway = memory.loaded_anyway.get(model.architecture)
+        loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
+        first = memory.on_first_layer | ROPE_FACTORS
+        if _OUTPUT_NORM not in model.by_name:
+            first -= {_INPUT_NORM}
+        for tensor in model.tensors:
+            name, layer = tensor.name, layer_of(tensor.name)
+            if layer is not None and layer >= loaded and not (anyway and anyway.search(name)):
+                continue
+            place = model.n_layer + 1 if _is_input(model, name) else model.n_layer if layer is None else layer
+            found[name] = 0 if name in first else place
+        known[engine, next_tokens] = found
+    return found
 
 
 def rope_devices(engine: Engine, model: Model, flags: Flags, placement: Placement) -> tuple[int, ...]:
