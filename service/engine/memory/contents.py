@@ -47,8 +47,9 @@ class Contents:
         total, cpu = [0] * (self.cpu + 1), self.cpu
         in_ram = plain_bytes(self.model)
         on_card = reserved_bytes(self.model) if self.cuda else in_ram
+        n_bytes = [*[on_card] * cpu, in_ram]
         for name, device in self.placement.tensors.items():
-            total[device] += (in_ram if device == cpu else on_card)[name]
+            total[device] += n_bytes[device][name]
         for name in ROPE_FACTORS & self.placement.tensors.keys():  # every layer or device has its own
             device = self.placement.tensors[name]
             total[device] -= (in_ram if device == cpu else on_card)[name]

@@ -116,7 +116,7 @@ class MemoryPrediction(Contents):
                 break
             slots = slots_of(graph, self.model)
             with suppress(NotRepeating):
-                return use(Replay(graph, slots, self._device_of, self._stays_in_ram, options))
+                return use(Replay(graph, slots, self._devices_of, self._stays_in_ram, options))
         return None
 
     def _flash_attention_runs(self) -> bool:
@@ -152,6 +152,12 @@ class MemoryPrediction(Contents):
     def _reserves_before_the_policy(self) -> bool:
         """Buffers are there when the policy is read; a batch may only make them larger."""
         return self.allocates.reserves_before_policy and not self.flags.op_offload
+
+    def _devices_of(self, slots: Sequence[Slot]) -> tuple[int, ...]:
+        tensors = self.placement.tensors
+        return tuple([
+            tensors[slot.name] if slot.kind == "weight" and slot.card < 0 else self._device_of(slot) for slot in slots
+        ])  # fmt: skip
 
     def _device_of(self, slot: Slot) -> int:
         if slot.kind == "cache":

@@ -54,13 +54,14 @@ class Replay:
     """One placement of a model on `options.cpu` GPUs. Raises NotRepeating where the graph has to be in one piece."""
 
     def __init__(
-        self, graph: SegmentedGraph, slots: Sequence[LayerSlots], device_of: Callable[[Slot], int],
+        self, graph: SegmentedGraph, slots: Sequence[LayerSlots],
+        devices_of: Callable[[Sequence[Slot]], tuple[int, ...]],
         in_ram: Callable[[Sequence[Slot]], frozenset[int]], options: SchedulerOptions,
     ) -> None:  # fmt: skip
         self.graph, self.slots, self.options = graph, slots, options
         some = in_ram([slot for part in slots for slot in part.slots])
         self._placed = [
-            self._place(n, tuple(map(device_of, part.slots)), in_ram(part.slots) if some else frozenset())
+            self._place(n, devices_of(part.slots), in_ram(part.slots) if some else frozenset())
             for n, part in zip(graph.order, slots, strict=True)
         ]
         self.resolved = self._resolve()

@@ -15,6 +15,7 @@ from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.llama_cpp.placement import place_layers, split_refused
 from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
+from service.engine.kept import kept
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import split_layers
@@ -139,12 +140,17 @@ def _hyper_connections_apart(contents: Contents) -> bool:
     llama_context::resolve_fused_ops. DeepSeek V4's do where `-ot` moved a weight of theirs; GLM 5.3's results are not
     pinned to a device, and miss it behind layers in RAM.
     """
-    placement, layers = contents.placement, contents.placement.layers
-    return contents.model.architecture == "glm5-next" or any(
-        layers[int(name.split(".")[1])] != device
-        for name, device in placement.tensors.items()
-        if name.startswith("blk.") and ".hc_" in name
+    placement, model = contents.placement, contents.model
+    return model.architecture == "glm5-next" or any(
+        placement.layers[int(name.split(".")[1])] != placement.tensors[name]
+        for name in _hyper_connections(model)
+        if name in placement.tensors
     )
+
+
+@kept
+def _hyper_connections(model: Model) -> list[str]:
+    return [t.name for t in model.tensors if t.name.startswith("blk.") and ".hc_" in t.name]
 
 
 def _unified_cache(flags: Flags) -> bool:
