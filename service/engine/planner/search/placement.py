@@ -45,7 +45,7 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
         return found
     apart, first = PlacementSearch(problem, flags, whole=False), search.first_starts()
     enough = fits or search.left_in_all >= 0
-    other = apart.with_ram_empty(first, widely=fits) if enough else apart.on_fewest_cards() or found
+    other = apart.with_ram_empty(first, widely=True) if enough else apart.on_fewest_cards() or found
     if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
@@ -56,7 +56,7 @@ class PlacementSearch:
     """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits.
 
     `left_in_all`: of layouts that do not fit, the bytes that all cards together have left at most. `buffers`: what all
-    cards but the first take to compute, of which pieces alone need little.
+    cards take to compute: pieces alone need little, and without copies of a pipeline all need less.
     """
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
@@ -156,7 +156,7 @@ class PlacementSearch:
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
                 self.left_in_all = max(self.left_in_all, sum(left[:-1]))
-                self.buffers = sum(device.compute for device in fitted.memory.devices[1:-1])
+                self.buffers = sum(device.compute for device in fitted.memory.devices[:-1])
                 if left[-1] < 0:
                     self.ram_rate = max(_RAM_IS_SHORT, self.ram_rate * _SHORTER)
             rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
