@@ -40,7 +40,8 @@ _TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative e
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
+NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time, and a tenth of what longer prompts gain
+_OF_LONGER_PROMPTS = 0.1
 
 
 class Squeeze(NamedTuple):
@@ -332,10 +333,14 @@ def _by_batch(contenders: Sequence[Contender], goal: Goal) -> list[list[Contende
 def _largest_batch(group: Sequence[Contender], goal: Goal) -> Contender:
     """Of what differs by the micro-batch alone: the fastest at long prompts that costs hardly more than the best."""
     best = group[0]
-    cost, seconds = best.cost(goal) + math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
-    alike = (c for c in group if c.candidate.strategy == best.candidate.strategy)
-    near = (c for c in alike if c.cost(goal) <= cost and c.seconds.expected <= seconds)
-    return max(near, key=lambda c: c.speed.pp.expected)
+    limit, seconds = math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
+
+    def is_near(c: Contender) -> bool:
+        gain = math.log(c.speed.pp.expected / best.speed.pp.expected)
+        costs_little = c.cost(goal) - best.cost(goal) <= min(limit, _OF_LONGER_PROMPTS * gain)
+        return c.candidate.strategy == best.candidate.strategy and costs_little and c.seconds.expected <= seconds
+
+    return max((best, *filter(is_near, group)), key=lambda c: c.speed.pp.expected)
 
 
 def _distinct(contenders: Sequence[Contender], goal: Goal) -> list[Contender]:
