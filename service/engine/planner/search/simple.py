@@ -56,12 +56,12 @@ def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
     if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
     seconds = goal_seconds(found.run, problem.goal)
+    typical = typical_seconds(found.run, problem.goal)
     gain = seconds.expected / contender.seconds.expected
-    if gain > _COSTS_NOTHING:
+    if max(gain, typical / contender.typical) > _COSTS_NOTHING:
         return None
     squeeze = Squeeze(contender.fitted.flags, gain) if gain > _WORTH_TELLING else None
     speed = predict_speed(found.run, problem.goal.depth)
-    typical = typical_seconds(found.run, problem.goal)
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
 
 
