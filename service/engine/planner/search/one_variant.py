@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -37,10 +38,11 @@ from service.engine.planner.search.fitting import as_it_turned_out, fit_candidat
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
+from service.engine.planner.search.respanned import respanned
 from service.engine.quality import ranking_loss
 
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
-_FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get their turn
+_FAILURES_ALIKE = 2  # of the same cards in the same order, or of one micro-batch, before others get their turn
 _ON_GPU = 3  # candidates that are placed for the chance that nothing is in RAM, where only others fitted
 _FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
@@ -83,6 +85,7 @@ class VariantSearch:
         self.shortfalls: list[Shortfall] = []
         self.considered = self.n_placed = self.n_together = 0
         self.forecast_errors: list[tuple[Contender, float]] = []  # placed as forecast; ratio of their seconds
+        self._failures = Counter[int]()  # by micro-batch
         self._problems: dict[Cards, Problem] = {}
         queue = [] if self.refusal else self._forecasts()
         self.queue = sorted(queue, key=self._priority)
@@ -143,7 +146,9 @@ class VariantSearch:
             one = self._next(self._likeliest() if fitting else self._hopeful(failed))
             fits = self._place(one)
             fitting, n_failed = fitting + fits, n_failed + (not fits)
-            failed += [] if fits or one.candidate.strategy == "all on GPU" else [one.candidate.cards]
+            if not fits and one.candidate.strategy != "all on GPU":
+                failed.append(one.candidate.cards)
+                self._failures[one.candidate.flags.n_ubatch] += 1
             self._reject_by_known_buffers()
             if n_failed == _FAILURES:
                 break
@@ -155,12 +160,14 @@ class VariantSearch:
         self._place_small_batch()
 
     def _hopeful(self, failed: list[Cards]) -> _Queued:
-        """The best candidate; where its cards failed some times, that of others, if there are others."""
+        """The best candidate; where its cards or its micro-batch failed some times, another, if there is one."""
         best = self.queue[0]
-        if failed.count(best.candidate.cards) < _FAILURES_OF_CARDS:
-            return best
-        others = (t for t in self.queue if t.candidate.cards and failed.count(t.candidate.cards) < _FAILURES_OF_CARDS)
-        return next(others, best)
+        others = (one for one in self.queue if one.candidate.cards or one is best)
+        hopeful = (one for one in others if failed.count(one.candidate.cards) < _FAILURES_ALIKE)
+        return next((one for one in hopeful if not self._failed(one.candidate.flags)), best)
+
+    def _failed(self, flags: Flags) -> bool:
+        return self._failures[flags.n_ubatch] >= _FAILURES_ALIKE
 
     def _place_on_gpu(self) -> None:
         """Where weights are in RAM: what leaves none there by its forecast, until something turns out so."""
@@ -218,8 +225,19 @@ class VariantSearch:
             tried = []
             if self._cheapest() is best:
                 break
+        if not self.build.date:
+            self._respan(self._cheapest())
         if not self._cheapest().candidate.user_fields and not self.build.date:
             self._keep_baselines(self._cheapest())
+
+    def _respan(self, best: Contender) -> None:
+        """Put in the place of the best one what is found from other spans of cards, where that costs less."""
+        others = sorted(self.contenders, key=lambda c: c.cost(self.case.goal))
+        if found := respanned(best, others):
+            candidate, fitted = as_it_turned_out(best.problem, best.candidate, found.fitted)
+            contender = contender_of(self.case, candidate, best.problem, fitted, self.loss)
+            if contender.cost(self.case.goal) < best.cost(self.case.goal):
+                self.contenders = [contender if c is best else c for c in self.contenders]
 
     def _cheapest(self) -> Contender:
         return min(self.contenders, key=lambda c: c.cost(self.case.goal))
@@ -264,7 +282,7 @@ class VariantSearch:
         """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
         limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
         alike = [t for t in self.queue if same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
-        alike = [t for t in alike if t.candidate.strategy == strategy]
+        alike = [t for t in alike if t.candidate.strategy == strategy and not self._failed(t.candidate.flags)]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
         self.queue.remove(chosen)
         return chosen

@@ -121,14 +121,21 @@ class PlacementSearch:
         return 0 < in_ram <= sum(slack(self.problem, memory)[:-1]) + buffers
 
     def search_from(
-        self, starts: Starts, *, ram_empty: bool = False, widely: bool = False, fixed: bool = False
+        self,
+        starts: Starts,
+        *,
+        ram_empty: bool = False,
+        widely: bool | None = None,
+        fixed: bool = False,
+        limit: float = math.inf,
     ) -> Placed | Shortfall:
         """Return the fastest placement that replays confirm.
 
-        `ram_empty`: all pieces are kept out of RAM. `widely`: not from `starts` alone, as at first with pieces in RAM.
-        `fixed`: the spans stay as they are, only the pieces are packed.
+        `ram_empty`: all pieces are kept out of RAM. `widely`: not from `starts` alone; None: where pieces are in RAM.
+        `fixed`: the spans stay as they are, only the pieces are packed. `limit`: seconds beyond which a layout is not
+        corrected any more.
         """
-        widely = widely or not (self.whole or ram_empty)
+        widely = not (self.whole or ram_empty) if widely is None else widely
         away, piece_bytes = self._before_search(starts, ram_empty)
         memory = self.tried(layout_flags(self.problem, self.flags, starts, away)).memory
         self.heads, self.ram_rate = self._with_logits(memory), _ANY_CARD if ram_empty else 0.0
@@ -159,6 +166,8 @@ class PlacementSearch:
                 self.buffers = sum(device.compute for device in fitted.memory.devices[:-1])
                 if left[-1] < 0:
                     self.ram_rate = max(_RAM_IS_SHORT, self.ram_rate * _SHORTER)
+            if seconds > limit:
+                break
             rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
