@@ -34,8 +34,8 @@ SPARE, SPARE_WORTH = 0.2, 0.06  # of the memory of all cards; of cost, some 6 % 
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
-_COSTS_LITTLE = 0.15  # of cost: some 15 % of the time
-_FEWER_WORDS = 0.6
+COSTS_LITTLE = 0.15  # of cost: some 15 % of the time
+FEWER_WORDS = 0.6
 _TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative either
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
@@ -235,9 +235,9 @@ def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = No
     fast = min(by_time, key=lambda c: c.cost(goal, "fast"))
     if fast.seconds.expected * _MUCH_FASTER < first.seconds.expected:
         found["fast"] = fast
-    limit = first.cost(goal) + _COSTS_LITTLE
+    limit = first.cost(goal) + COSTS_LITTLE
     plain = min((c for c in by_time if c.cost(goal) <= limit), key=lambda c: (c.n_words, c.cost(goal)))
-    if plain.n_words < first.n_words and plain.n_words <= first.n_words * _FEWER_WORDS:
+    if plain.n_words < first.n_words and plain.n_words <= first.n_words * FEWER_WORDS:
         found["simple"] = plain
     return found
 

@@ -12,7 +12,7 @@ from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, fitting
-from service.engine.planner.ranking.rank import Contender, Ranked, Squeeze
+from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.planner.search.knapsack import OPTIONS, Option
@@ -20,19 +20,28 @@ from service.engine.planner.search.layout_flags import MovedPieces, rules_of
 from service.engine.planner.search.options import build_refusal
 from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
 
-_COSTS_NOTHING = 1.03  # times the goal's time
+_COSTS_NOTHING = 0.03  # of the goal's time
 _MORE = (0, 1, 2)  # layers more in RAM than the longer command has, where layers are of several sizes
 _WORTH_TELLING = 1.002
 
 
 def shortest(ranked: Ranked) -> Ranked:
-    """Return the ranked contenders with the shortest commands that cost next to nothing."""
+    """Return the ranked contenders with the shortest commands that cost next to nothing.
+
+    Where none was picked as simple, the first one's own placement in a far shorter command is, if that costs little.
+    """
     short = {id(contender): simplified(contender) for contender in ranked.order}
-    return Ranked([short[id(c)] for c in ranked.order], {name: short[id(c)] for name, c in ranked.picks.items()})
+    order, picks = [short[id(c)] for c in ranked.order], {name: short[id(c)] for name, c in ranked.picks.items()}
+    if order and "simple" not in picks:
+        plain = simplified(order[0], COSTS_LITTLE)
+        if plain.n_words <= order[0].n_words * FEWER_WORDS and plain is not order[0]:
+            order.insert(len({id(c) for c in picks.values()}), plain)
+            picks["simple"] = plain
+    return Ranked(order[:MAX_CONFIGS], picks)
 
 
-def simplified(contender: Contender) -> Contender:
-    """Return the contender with the shortest command whose request takes at most 3 % longer, itself where none is.
+def simplified(contender: Contender, costing: float = _COSTS_NOTHING) -> Contender:
+    """Return the contender with the shortest command that costs so much more at most, itself where none is.
 
     `squeeze` then says what the longer command was, and how much faster.
     """
@@ -45,20 +54,20 @@ def simplified(contender: Contender) -> Contender:
         flags = form.flags if isinstance(form, Fitted) else form
         if contender.n_words_with(flags) < contender.n_words:
             found = form if isinstance(form, Fitted) else fitting(problem, form)
-            one = None if found is None else _worth_it(contender, found)
+            one = None if found is None else _worth_it(contender, found, costing)
             if one is not None:
                 return one
     return contender
 
 
-def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
+def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender | None:
     problem = contender.problem
     if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
     seconds = goal_seconds(found.run, problem.goal)
     typical = typical_seconds(found.run, problem.goal)
     gain = seconds.expected / contender.seconds.expected
-    if max(gain, typical / contender.typical) > _COSTS_NOTHING:
+    if max(gain, typical / contender.typical) > 1 + costing:
         return None
     squeeze = Squeeze(contender.fitted.flags, gain) if gain > _WORTH_TELLING else None
     speed = predict_speed(found.run, problem.goal.depth)

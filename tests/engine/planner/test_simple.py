@@ -1,0 +1,22 @@
+"""The pick *Simple*: a far shorter command for the first config's own placement, where that costs little."""
+
+from __future__ import annotations
+
+from bench.judgment import words_of
+from service.engine.advise import VariantModel, advise
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware_text import parse_hardware
+from service.engine.planner.explaining.commands import Files
+from tests.models import build
+
+
+def test_a_first_config_with_rules_has_a_simple_one_beside_it() -> None:
+    variant = VariantModel("IQ4_XS", Files("a/b", "0" * 40, ("a.gguf",)), build("GLM-4.5-Air", "iq4_xs"))
+    hardware = parse_hardware("RTX 3090, Ryzen 9 5900X, 64GB DDR4-3600, Windows 11")
+    first, *others = advise([variant], hardware, GoalRequest(), Constraints()).configs
+    assert "-ot" in first.commands.server
+    simple = next(c for c in others if c.pick and c.pick.name == "simple")
+    assert words_of(simple.commands.server) < words_of(first.commands.server)
+    assert (simple.engine, simple.variant, simple.strategy) == (first.engine, first.variant, first.strategy)
+    assert simple.goal_seconds[1] <= 1.15 * first.goal_seconds[1]
+    assert all(device.fits for device in simple.devices)
