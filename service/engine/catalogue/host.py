@@ -26,10 +26,18 @@ _MODULE_GB = 16
 # NVIDIA's data sheets of DGX Spark and the Jetson modules; Valve's of the Steam Deck.
 _ONLY_SIZE_GB = {
     "NVIDIA GB10": 128, "Jetson AGX Thor": 128, "Jetson AGX Orin 64GB": 64, "Jetson Orin NX 16GB": 16,
-    "Jetson Orin Nano 8GB": 8, "AMD Custom GPU 0405": 16,
+    "Jetson AGX Orin 32GB": 32, "Jetson Orin Nano 8GB": 8, "Jetson Orin Nano Super 8GB": 8, "AMD Custom GPU 0405": 16,
 }  # fmt: skip
-# The processor of a GPU that is part of one (AMD's product pages: the first and largest with it).
-_CPU_OF = {"AMD Radeon 8060S": "AMD Ryzen AI Max+ 395", "AMD Custom GPU 0405": "AMD Custom APU 0405"}
+# The processor of a GPU that is part of one (product pages of AMD and NVIDIA: the first and largest with it).
+_CPU_OF = {
+    "AMD Radeon 8060S": "AMD Ryzen AI Max+ 395",
+    "AMD Custom GPU 0405": "AMD Custom APU 0405",
+    "Jetson AGX Orin 64GB": "NVIDIA Tegra 12x Cortex-A78AE at 2.2 GHz",
+    "Jetson AGX Orin 32GB": "NVIDIA Tegra 8x Cortex-A78AE at 2.2 GHz",
+    "Jetson Orin NX 16GB": "NVIDIA Tegra 8x Cortex-A78AE at 2.0 GHz",
+    "Jetson Orin Nano 8GB": "NVIDIA Tegra 6x Cortex-A78AE at 1.5 GHz",
+    "Jetson Orin Nano Super 8GB": "NVIDIA Tegra 6x Cortex-A78AE at 1.7 GHz",
+}
 _DESKTOP_LANES = 16
 
 # What a platform has when the catalogue does not say: (MT/s, PCIe generation), by CPU generation.
