@@ -31,7 +31,7 @@ def offer(
     Raises InvalidInput, naming the first thing that is missing, ServiceRefused, Unreachable.
     """
     for preview in previews:
-        print(as_text(preview_lines(preview)))
+        print(as_text(preview_lines(preview)), end="")
         if preview.missing:
             raise InvalidInput(preview.missing[0].text, field=preview.missing[0].field)
     what = "this" if len(several) == 1 else f"these {len(several)} results"

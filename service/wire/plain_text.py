@@ -29,9 +29,9 @@ def block(lines: list[str], language: str = "") -> str:
 
 
 def as_text(lines: Iterable[str]) -> str:
-    """Return lines as plain text; the first, which is a sentence, is wrapped."""
-    head, *rest = lines
-    return "\n".join(clean(line) for line in (*wrapped(head), *rest)) + "\n"
+    """Return lines as plain text; the first, which is a sentence, is wrapped. No lines: no text."""
+    found = list(lines)
+    return "".join(f"{clean(line)}\n" for line in (*(wrapped(found[0]) if found else ()), *found[1:]))
 
 
 def as_markdown(lines: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from service.engine.advice import Package, Weighed
 from service.engine.engines import engine_spec
 from service.wire.advice.card import card_of, step_lines, step_words
 from service.wire.advice.text import render_markdown, render_text
-from service.wire.plain_text import quoted
+from service.wire.plain_text import as_text, quoted
 from tests.wire.test_text import advice
 
 
@@ -138,3 +138,8 @@ def test_the_two_facts_that_matter_most_come_first(strategy: str) -> None:
 
 def test_an_answer_without_a_config_has_no_card() -> None:
     assert card_of(replace(advice(), configs=[])) is None
+
+
+def test_no_lines_are_no_text() -> None:
+    assert as_text([]) == ""
+    assert as_text(["It fits.", "a  row"]) == "It fits.\na  row\n"
