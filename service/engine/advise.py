@@ -146,7 +146,7 @@ def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: s
 
 def _cases(
     rigs: Sequence[Rig], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints
-) -> list[SearchCase]:  # fmt: skip
+) -> list[SearchCase]:
     return [
         SearchCase(engine, index, variants[index].model, rig, goal, constraints, variants[index].name)
         for rig in rigs

@@ -31,7 +31,8 @@ def block(lines: list[str], language: str = "") -> str:
 def as_text(lines: Iterable[str]) -> str:
     """Return lines as plain text; the first, which is a sentence, is wrapped. No lines: no text."""
     found = list(lines)
-    return "".join(f"{clean(line)}\n" for line in (*(wrapped(found[0]) if found else ()), *found[1:]))
+    shown = [*wrapped(found[0]), *found[1:]] if found else []
+    return "".join(f"{clean(line)}\n" for line in shown)
 
 
 def as_markdown(lines: Iterable[str]) -> str:

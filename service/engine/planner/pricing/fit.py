@@ -188,11 +188,7 @@ def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
 
     Flags with which the engine stops are short of everything.
     """
-    found = problem.tried(flags)
-    left = slack(problem, found.memory)
-    if min(left) < 0:
-        return shortfall_of(problem, left)
-    return found if problem.starts(found.run) else Shortfall("RAM", problem.model.n_bytes)
+    return _checked(problem, problem.run(flags))
 
 
 def fitting(problem: Problem, flags: Flags) -> Fitted | None:
@@ -200,8 +196,16 @@ def fitting(problem: Problem, flags: Flags) -> Fitted | None:
     run = problem.run(flags)
     if min(most_left(problem, run)) < 0:
         return None
+    found = _checked(problem, run)
+    return found if isinstance(found, Fitted) else None
+
+
+def _checked(problem: Problem, run: ResolvedRun) -> Fitted | Shortfall:
     found = fitted(run)
-    return found if min(slack(problem, found.memory)) >= 0 and problem.starts(run) else None
+    left = slack(problem, found.memory)
+    if min(left) < 0:
+        return shortfall_of(problem, left)
+    return found if problem.starts(run) else Shortfall("RAM", problem.model.n_bytes)
 
 
 def most_left(problem: Problem, run: ResolvedRun) -> list[int]:
