@@ -86,6 +86,10 @@ class Judged(msgspec.Struct, frozen=True):
         """Whether it is too close to call."""
         return self.verdict == 0
 
+    def is_direction_right(self) -> bool:
+        """Whether the faster one is predicted to be faster, too close to call or not."""
+        return self.pair.predicted * self.pair.measured > 0
+
     def is_inside(self) -> bool:
         """Whether the interval of the ratio holds the measured one."""
         return abs(self.pair.predicted - self.pair.measured) <= Z80 * self.spread
@@ -189,27 +193,30 @@ def order(judged: Sequence[Judged]) -> Iterator[str]:
 
     Every comparison that somebody published counts once, however many pairs it has.
     """
-    yield "| differ by > 5 % on one rig | pairs in comparisons | right | too close | called: right | in its interval |"
-    yield "|---|---|---|---|---|---|"
+    heads = "differ by > 5 % on one rig", "pairs in comparisons", "direction", "right", "too close", "called: right"
+    yield "| " + " | ".join((*heads, "in its interval")) + " |"
+    yield "|---|---|---|---|---|---|---|"
+    apart = [j for j in judged if abs(j.pair.measured) > _DIFFER]
     for phase in ("TG", "PP"):
         for kind in (*CLASSES[:-1], "all"):
-            chosen = [
-                j
-                for j in judged
-                if j.pair.phase == phase
-                and abs(j.pair.measured) > _DIFFER
-                and kind in (kind_of(j.pair.ours.row.test.placement), "all")
-            ]
+            chosen = [j for j in apart if j.pair.phase == phase and kind in (_kind(j), "all")]
             if chosen:
                 weights = [j.pair.weight for j in chosen]
                 shares = [
                     statistics.fmean((float(holds(j)) for j in chosen), weights)
-                    for holds in (right, Judged.is_close, Judged.is_inside)
+                    for holds in (Judged.is_direction_right, right, Judged.is_close, Judged.is_inside)
                 ]
-                shares.insert(2, _right_of_called(chosen))
+                shares.insert(3, _right_of_called(chosen))
                 count = f"{len(chosen)} in {len({j.pair.group for j in chosen})}"
                 yield f"| {phase}, {kind} | {count} | " + " | ".join(f"{x * 100:.0f} %" for x in shares) + " |"
+    several = [j.is_direction_right() for j in apart if _kind(j).startswith("several")]
     yield ""
+    yield f"Of {len(several)} such pairs on several GPUs the faster one is predicted to be faster in {sum(several)}."
+    yield ""
+
+
+def _kind(judged: Judged) -> str:
+    return kind_of(judged.pair.ours.row.test.placement)
 
 
 def _right_of_called(judged: Sequence[Judged]) -> float:
