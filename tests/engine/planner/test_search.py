@@ -231,6 +231,13 @@ def test_smaller_caches_wait_until_nothing_else_fits() -> None:
     assert cache_pairs("llama.cpp", model, Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
 
 
+def test_v_stays_unquantised_where_the_engine_forces_flash_attention_off() -> None:
+    model = build("Grok-2", "q4_k_m")
+    for engine in ("ik_llama.cpp", "llama.cpp"):
+        assert cache_pairs(engine, model, Constraints()) == [[("f16", "f16"), ("q8_0", "f16")]]
+        assert cache_pairs(engine, model, Constraints(kv_types=["q4_0"])) == [[("q4_0", "f16")]]
+
+
 def test_cards_that_share_a_layer_get_shares_by_speed_up_to_their_room() -> None:
     assert even_shares([24.0, 24.0], [2.0, 1.0], 12.0) == [8.0, 4.0]
     assert even_shares([6.0, 24.0], [2.0, 1.0], 12.0) == [6.0, 6.0]

@@ -97,15 +97,19 @@ def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[
 
     A later group is for what does not fit with the groups before it: what fewer bits cost in quality is not known here.
     Unlike types of K and V are for ik_llama.cpp: llama.cpp's builds have kernels for them only with
-    GGML_CUDA_FA_ALL_QUANTS (ggml/CMakeLists.txt). ik_llama.cpp keeps one latent cache and ignores `-ctv`.
+    GGML_CUDA_FA_ALL_QUANTS (ggml/CMakeLists.txt). ik_llama.cpp keeps one latent cache and ignores `-ctv`. Without flash
+    attention both engines refuse a quantised V (llama_init_from_model).
     """
     spec = engine_spec(engine)
     latent = spec.memory.latent_ignores_v and model.mla is not None
+    without_flash = model.architecture in spec.memory.without_flash_attention
     if stated := stated_kv_types(engine, constraints):
-        return [[CachePair(kind, "f16" if latent else kind) for kind in stated]]
+        return [[CachePair(kind, "f16" if latent or without_flash else kind) for kind in stated]]
     plain = CachePair("f16", "f16")
     if not all(layer.head_dim_k % 32 == 0 and layer.head_dim_v % 32 == 0 for layer in model.layers):
         return [[plain]]
+    if without_flash:
+        return [[plain, CachePair("q8_0", "f16")]]
     if latent:
         return [[plain, CachePair("q8_0", "f16")], [CachePair("q6_0", "f16")]]
     return [[plain, CachePair("q8_0", "q8_0")], *([CachePair(*pair)] for pair in spec.commands.smaller_caches)]
