@@ -14,6 +14,7 @@ import msgspec
 
 from service.engine.errors import InvalidHeader
 
+ROW_TABLE = "i32"  # not multiplied but read by rows, which GPUs can as well (supports_op, GET_ROWS)
 _LARGEST_ID = 1023  # the largest of ik_llama.cpp is 399
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from service.engine.config import Engine, Placement
 from service.engine.engines import engine_spec
-from service.engine.ggml_types import type_named
+from service.engine.ggml_types import ROW_TABLE, type_named
 from service.engine.memory.graph import Slot
 from service.engine.model import Model
 
@@ -31,7 +31,7 @@ def stays_in_ram(
 
 def lacks_kernels(engine: Engine, model: Model, placement: Placement) -> bool:
     """Return whether a weight on a card is of a type that the engine's CUDA build cannot multiply by."""
-    multiplied = model.types.keys() - {"i32"}  # a table of numbers
+    multiplied = model.types.keys() - {ROW_TABLE}
     without = {name for name in multiplied if not engine_spec(engine).types.gpu_kernels(type_named(name))}
     if not without:
         return False

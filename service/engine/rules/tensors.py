@@ -52,8 +52,7 @@ def cannot_load(case: Case) -> Iterator[Found]:
 def type_without_gpu_kernel(case: Case) -> Iterator[Found]:
     """Row-interleaved and other CPU-only types on a GPU: the weights cross to the CPU for every token."""
     on_cards = (w for w in case.run.weights if w.stored != case.cpu and w.row.counts and w.row.n_elements > TINY)
-    multiplied = (w for w in on_cards if w.type.name != "i32")  # a table that is read by rows, which GPUs can
-    wrong = {w.row.name: w.type.name for w in multiplied if not case.run.treatment.has_gpu_kernel(w.type)}
+    wrong = {w.row.name: w.type.name for w in on_cards if not case.run.treatment.has_gpu_kernel(w.type)}
     if wrong:
         types = ", ".join(f"{n} of {kind.upper()}" for kind, n in Counter(wrong.values()).most_common())
         yield Found(

@@ -19,7 +19,7 @@ import msgspec
 from service.engine.builds import MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
-from service.engine.ggml_types import GgmlType, type_named
+from service.engine.ggml_types import ROW_TABLE, GgmlType, type_named
 from service.engine.gguf.header import Tensor
 from service.engine.kept import kept
 from service.engine.model import Model
@@ -229,11 +229,11 @@ class Same(Generic[T]):
 
 @kept
 def rows_of(model: Model) -> dict[str, Row]:
-    """Return the tensors of a model by name; those that cost no time (embedding, norms) are left out."""
+    """Return the tensors of a model by name; those that cost no time (embedding, row tables) are left out."""
     rows: dict[str, Row] = {}
     for tensor in model.tensors:
         of = _of_name(tensor.name, model.tied)
-        if of is None:
+        if of is None or tensor.type == ROW_TABLE:
             continue
         rows[of.name] = Row(
             name=of.name,

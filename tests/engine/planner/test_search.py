@@ -24,6 +24,7 @@ from service.engine.planner.search.candidates import (
     cache_pairs,
     candidates,
     card_sets,
+    dense_part_runs_on_gpu,
     orders,
 )
 from service.engine.planner.search.known_buffers import KnownBuffers
@@ -31,7 +32,7 @@ from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.placement import PlacementSearch
 from tests import rigs
-from tests.models import build
+from tests.models import build, model_names
 
 TWO_UNLIKE = Hardware(
     gpus=[Gpu(name="RTX 4090", pcie="4.0 x4"), Gpu(name="RTX 3060", pcie="4.0 x16")],
@@ -229,6 +230,13 @@ def test_smaller_caches_wait_until_nothing_else_fits() -> None:
     assert first == [("f16", "f16"), ("q8_0", "q8_0")]
     assert ("q8_0", "q6_0") in [pair for group in later for pair in group]
     assert cache_pairs("llama.cpp", model, Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
+
+
+def test_every_architecture_may_have_its_dense_part_on_a_gpu() -> None:
+    """DeepSeek-V4's table of experts by token is of whole numbers, which no GPU multiplies by, and none has to."""
+    for name in model_names():
+        model = build(name, "q4_k_m")
+        assert all(dense_part_runs_on_gpu(engine, model) for engine in ("ik_llama.cpp", "llama.cpp")), name
 
 
 def test_v_stays_unquantised_where_the_engine_forces_flash_attention_off() -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
+from service.engine.ggml_types import ROW_TABLE
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Card, Rig
 from service.engine.kept import kept
@@ -75,7 +76,7 @@ def dense_part_runs_on_gpu(engine: Engine, model: Model) -> bool:
 @kept
 def _dense_types(model: Model) -> frozenset[str]:
     movable = ("expert", "dense_ffn", "token_embd")
-    return frozenset(t.type for t in model.tensors if role_of(t.name) not in movable)
+    return frozenset(t.type for t in model.tensors if role_of(t.name) not in movable) - {ROW_TABLE}
 
 
 def stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
