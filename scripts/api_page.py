@@ -23,7 +23,8 @@ programs there is `/openapi.json`, OpenAPI 3.1.
   server-sent events.
 - Answers that may be asked again have an `ETag`; with `If-None-Match` the answer is 304 while nothing has changed.
 - Requests are counted for each address, or account: 429 with `Retry-After` where there are too many.
-- Errors are [problems](problems.md), `application/problem+json`, with a type for programs and a sentence for people.
+- Errors are [problems](problems.md), `application/problem+json`, with a type for programs and a sentence for people;
+  only the sentences where text or Markdown is asked for.
 - A token goes into `Authorization: Bearer …`; [accounts.md](accounts.md) says who needs one, with which scope.
 - Within `/v1` fields are added, never renamed or removed: a client leaves alone what it does not know.
 

@@ -30,7 +30,7 @@ from service.web.http.compression import compressed
 from service.web.http.intake import bounded
 from service.web.http.limits import MAX_BODY_BYTES, RateLimits
 from service.web.http.methods import head_as_get, methods_of, with_allow
-from service.web.http.problems import HANDLERS
+from service.web.http.problems import HANDLERS, as_asked
 from service.web.http.query import require_understood
 from service.web.http.security import security_headers
 from service.web.http.types import Connection, HttpRequest
@@ -115,13 +115,13 @@ Handler = Callable[[HttpRequest, Any], Response[Problem]]
 
 
 def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
-    """Return `handler`, whose answers are pages where a browser asks for one outside of `/v1`."""
+    """Return `handler`, whose answers are pages where a browser asks for one outside of `/v1`, else as asked for."""
 
     def answer(request: HttpRequest, error: Any) -> Response[Any]:
         response = handler(request, error)
         accepts = request.headers.get("accept", "")[:1000].lower()
         if "text/html" not in accepts or request.url.path.startswith("/v1/"):
-            return response
+            return as_asked(request, response)
         found = response.content
         shown = page(request, request.app.state.services, "problem.html", status=found.status, problem=found)
         shown.headers |= {name: value for name, value in response.headers.items() if name != "content-type"}

@@ -20,7 +20,7 @@ from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
 from service.web.http.formats import AsFormat, Format, media_type_of, wanted_format
-from service.web.http.problems import BODY_PROBLEMS, HUB_PROBLEMS, problem_response, problem_responses
+from service.web.http.problems import BODY_PROBLEMS, HUB_PROBLEMS, as_asked, problem_response, problem_responses
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
 from service.wire.advice.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
@@ -99,7 +99,8 @@ async def _requested(
         await wait_until_final(services, advice.id, wait)
         advice = await services.run(advise.read_advice, advice.id)
     if advice.problem:
-        return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
+        failed = msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}")
+        return as_asked(request, problem_response(failed))
     created = _created(services.addressed(request, PATH, advice), asked.delete_key)
     response = conditional(request, _rendered(created, form, detail), media_type_of(form))
     if advice.state not in FINAL:

@@ -44,6 +44,15 @@ def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
     return MEDIA_TYPES[best]
 
 
+def asked_format(request: HttpRequest) -> Format:
+    """Return the format that a request for which there is no answer asks for; JSON where it asks for none."""
+    named = request.query_params.get("format")
+    try:
+        return wanted_format(request, next((form for form in MEDIA_TYPES.values() if form == named), None))
+    except (InvalidInput, HTTPException):
+        return "json"
+
+
 def _weight(part: str, kind: str) -> float:
     """Return the quality that one element of an Accept header gives `kind`, specific ones counting a little more."""
     name, *parameters = (piece.strip().lower() for piece in part.split(";"))

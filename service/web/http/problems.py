@@ -15,6 +15,7 @@ from litestar.openapi.spec import Example
 from service import metrics
 from service.engine.errors import AdvisorError
 from service.logs import Log
+from service.web.http.formats import asked_format, media_type_of, rendered
 from service.web.http.limits import MAX_BODY_BYTES
 from service.web.http.query import parameters_of
 from service.web.http.types import HttpRequest
@@ -59,6 +60,24 @@ def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Re
     if body.status == HTTPStatus.UNAUTHORIZED:
         found["WWW-Authenticate"] = "Bearer"
     return Response(body, status_code=body.status, media_type=MEDIA_TYPE, headers=found)
+
+
+def as_asked(request: HttpRequest, response: Response[Problem]) -> Response[Any]:
+    """Return a problem as it is, or as sentences where the request names plain text or Markdown."""
+    form, body = asked_format(request), response.content
+    if form == "json":
+        return response
+    lines = [
+        f"{body.title}: {body.detail}",
+        *([f"in: {body.field}"] if body.field else []),
+        *([f"did you mean: {', '.join(body.choices)}"] if body.choices else []),
+        *([f"again in {body.retry_after} seconds"] if body.retry_after else []),
+        f"{body.status}, what to do: {request.app.state.services.address(request, body.type)}",
+    ]
+    headers = {**response.headers, "Vary": "Accept"}
+    return Response(
+        rendered(form, body, lines), status_code=body.status, media_type=media_type_of(form), headers=headers
+    )
 
 
 def on_advisor_error(request: HttpRequest, error: AdvisorError) -> Response[Problem]:

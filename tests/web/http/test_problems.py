@@ -206,3 +206,21 @@ def test_a_hostile_id_is_simply_not_found(client: httpx.Client, path: str) -> No
 
 def test_a_format_that_does_not_exist_is_named_as_it_was_written(client: httpx.Client) -> None:
     assert assert_problem(client.get("/v1/advice/one?format=html"), 422, "invalid-request")["field"] == "format"
+
+
+@pytest.mark.parametrize(("form", "kind"), [("text", "text/plain"), ("markdown", "text/markdown")])
+def test_whoever_asks_for_text_is_told_in_sentences(client: httpx.Client, form: str, kind: str) -> None:
+    for reply in (
+        client.post("/v1/advice", json={**ASK, "hardware": "RTX 3090x9z"}, headers={"Accept": kind}),
+        client.post(f"/v1/advice?format={form}", json={**ASK, "hardware": "RTX 3090x9z"}),
+    ):
+        assert (reply.status_code, reply.headers["content-type"].partition(";")[0]) == (422, kind)
+        assert "Unknown GPU or CPU: no GPU `RTX 3090x9z`" in reply.text.replace("'", "`").replace("**", "")
+        assert "did you mean: NVIDIA GeForce RTX 3090" in reply.text
+        assert f"{client.base_url}/docs/problems#unknown-hardware" in reply.text
+
+
+def test_programs_browsers_and_curl_by_itself_are_answered_in_json(client: httpx.Client) -> None:
+    for accept in ("*/*", "application/json", "text/html,*/*;q=0.8"):
+        assert_problem(client.get("/v1/advice/none", headers={"Accept": accept}), 404, "advice-not-found")
+    assert_problem(client.get("/v1/advice/none", headers={"Accept": "image/png"}), 406, "not-acceptable")
