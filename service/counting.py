@@ -1,4 +1,4 @@
-"""What is counted of the Hub's traffic, for anyone who listens: a server's metrics do, the command line does not."""
+"""Events of the traffic with the Hub, for whoever listens: a server's metrics do, the command line does not."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _listeners: list[tuple[Events, Replies]] = []
 
 
 def listen(events: Events, replies: Replies) -> None:
-    """Have `events` called with what happens and how much, `replies` with each reply: kind, status, requests left."""
+    """Register callbacks: `events` gets an event and an amount; `replies` each reply's kind, status, requests left."""
     _listeners.append((events, replies))
 
 
 def count(event: Event, amount: int = 1) -> None:
-    """Tell the listeners: a header found in the cache or not, bytes received, a request made again."""
+    """Report an event: a header found in the cache or not, bytes received, a request made again."""
     for events, _ in _listeners:
         events(event, amount)
 
 
 def count_answer(kind: str, status: int | None, left: Mapping[str, int]) -> None:
-    """Tell the listeners of a reply (`status` None: there was none). `left`: requests left, by window."""
+    """Report a reply (`status` None: there was none). `left`: requests left, by window."""
     for _, replies in _listeners:
         replies(kind, status, left)

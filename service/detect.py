@@ -1,4 +1,4 @@
-"""This machine's hardware: the tools that it has are run, and their output is read like anybody's paste."""
+"""Detects this machine's hardware: runs the tools it has, and parses their output like anybody's paste."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "Windows": (_NVIDIA, (*_POWERSHELL, _CIM)),
 }
 _FILES = {"Linux": (Path("/proc/meminfo"),)}
-# What systemd-udevd wrote down of the modules at boot (rules.d/70-memory.rules, since systemd 248) is everybody's to
-# read; dmidecode needs root for the same.
+# Everybody may read what systemd-udevd recorded of the memory modules at boot (rules.d/70-memory.rules, since systemd
+# 248); dmidecode needs root for the same.
 _UDEV = Path("/run/udev/data/+dmi:id")
 _OF_MODULE = re.compile(
     r"^E:MEMORY_DEVICE_(\d{1,4})_(SIZE|TYPE|SPEED_MTS|CONFIGURED_SPEED_MTS|LOCATOR|BANK_LOCATOR)=([^\n]{1,100})$", re.M
@@ -53,10 +53,10 @@ Run = Callable[[Sequence[str]], str]
 
 
 def detect(system: str | None = None, run: Run | None = None, read: Callable[[Path], str] | None = None) -> Hardware:
-    """Return this machine as its own tools describe it; what they leave open stays None, and no list of GPUs is no GPU.
+    """Return this machine as its own tools describe it; what they do not tell is None, and no GPU listed means none.
 
     `run` returns a command's output (empty when there is no such program), `read` a file's text. Raises InvalidHardware
-    when a tool's output cannot be read.
+    if a tool's output cannot be parsed.
     """
     system = system or platform.system()
     outputs = [(run or _run)(command) for command in _COMMANDS.get(system, ())]
@@ -70,7 +70,7 @@ def detect(system: str | None = None, run: Run | None = None, read: Callable[[Pa
 
 
 def _modules(properties: str) -> str:
-    """Return what udev knows of the modules in dmidecode's form, which is read already; sizes are bytes here."""
+    """Return udev's record of the modules in dmidecode's format, which we can already parse; its sizes are in bytes."""
     modules: dict[str, dict[str, str]] = {}
     for number, name, value in _OF_MODULE.findall(properties):
         modules.setdefault(number, {})[name] = value
@@ -87,7 +87,7 @@ def _module(fields: Mapping[str, str]) -> str:
 
 
 def _shorter(output: str) -> str:
-    """Leave out lines that say nothing we use: 48 modules fill 64 KiB with serial numbers and voltages."""
+    """Drop lines that we do not use: with 48 modules, serial numbers and voltages alone fill 64 KiB."""
     return "\n".join(line for line in output.splitlines() if not line.strip().startswith(_NEEDLESS))
 
 

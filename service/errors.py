@@ -1,6 +1,6 @@
-"""What the service refuses beyond the engine's own errors.
+"""The service's errors beyond the engine's own.
 
-When each happens is said once, in service/wire/problem_types.py by its `problem`. Nothing here knows HTTP.
+service/wire/problem_types.py says when each happens, by its `problem`. Nothing here knows about HTTP.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class AdviceFailed(AdvisorError):
 
 
 def describe(error: AdvisorError) -> dict[str, Any]:
-    """Return the parts of a problem that are `error`'s own: type and detail; field, choices, retry_after if it has any.
+    """Return the parts of a problem that come from the error: type, detail, and any field, choices and retry_after.
 
-    What its type means, and its HTTP status, is `service.wire.problem`'s to say when the parts are read again.
+    `service.wire.problem` adds the title and HTTP status of the type when the parts are read again.
     """
     parts: dict[str, Any] = {
         "type": error.problem,

@@ -1,7 +1,7 @@
-"""Logs: one JSON line an event on standard error; readable lines for a person at a terminal.
+"""Logs: one JSON line per event on standard error, or readable lines at a terminal.
 
-The names of events are a closed list; docs/logs.md has what they and their fields mean. Tracebacks never show the
-values of variables: these hold bodies and tokens. Standard library and msgspec only, for agents log in the same way.
+Event names are a closed list; docs/logs.md explains them and their fields. Tracebacks never show the values of
+variables, which hold bodies and tokens. Only the standard library and msgspec, because agents use this module too.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Log:
-    """Writes events. The fields that `bound` and `note` made known are added to each."""
+    """Writes events, adding the fields that `bound` and `note` set."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the part that speaks; the logger is `advisor.NAME`."""
+        """`name`: the part of the program; the logger is `advisor.NAME`."""
         self._logger = logging.getLogger(f"advisor.{name}")
 
     def debug(self, event: EventName, **fields: object) -> None:
-        """Write what only somebody who looks for a fault wants to see."""
+        """Write an event that matters only when looking for a fault."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: EventName, **fields: object) -> None:
-        """Write what happened as it should."""
+        """Write an expected event."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: EventName, **fields: object) -> None:
@@ -57,7 +57,7 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: EventName, exc: BaseException | None = None, **fields: object) -> None:
-        """Write what somebody should look at, with the traceback of `exc`."""
+        """Write an event that somebody should look at, with the traceback of `exc`."""
         self._write(logging.ERROR, event, fields, exc)
 
     def _write(self, level: int, event: EventName, fields: dict[str, object], exc: BaseException | None = None) -> None:
@@ -79,21 +79,21 @@ class _Record(logging.LogRecord):
 
 
 def known() -> dict[str, object]:
-    """Return the fields that are known of what is done at this moment."""
+    """Return the fields set for the work at hand."""
     return _known.get() or {}
 
 
 def request_id() -> str | None:
-    """Return the id of the request that is being worked on."""
+    """Return the id of the request being handled."""
     found = known().get("request_id")
     return found if isinstance(found, str) else None
 
 
 @contextmanager
 def bound(**fields: object) -> Iterator[dict[str, object]]:
-    """Add fields to every line of a block, in the threads too that it hands work to; None ones are left out.
+    """Add fields to every line of the block, also in threads that it starts; None values are left out.
 
-    The value is all that is known, as it grows by `note`.
+    Yields all fields, including those that `note` adds later.
     """
     inside = {**known(), **{name: value for name, value in fields.items() if value is not None}}
     token = _known.set(inside)
@@ -104,14 +104,14 @@ def bound(**fields: object) -> Iterator[dict[str, object]]:
 
 
 def note(**fields: object) -> None:
-    """Make fields known for the rest of the block of `bound` around this, also to those outside this function."""
+    """Add fields for the rest of the enclosing `bound` block, beyond the calling function too."""
     inside = _known.get()
     if inside is not None:
         inside.update(fields)
 
 
 def configure(role: Role, level: Level = "info") -> None:
-    """Have this process write its events, and what libraries say, to standard error. May be called again."""
+    """Make this process write its events, and libraries' messages, to standard error. May be called again."""
     own = level.upper()
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _StandardError)]:
@@ -130,7 +130,7 @@ def _number(level: str) -> int:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Standard error as it is when a line is written."""
+    """Writes to whatever is standard error at the moment."""
 
     def __init__(self, role: Role) -> None:
         logging.Handler.__init__(self)
@@ -143,7 +143,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 
 class JsonLines(logging.Formatter):
-    """Makes one JSON object of a record."""
+    """Formats a record as one JSON object."""
 
     def __init__(self, role: Role) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class JsonLines(logging.Formatter):
 
 
 class Readable(logging.Formatter):
-    """Makes a line of text of a record, and shows control characters instead of obeying them."""
+    """Formats a record as a line of text, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it."""

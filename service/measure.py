@@ -1,4 +1,4 @@
-"""What people cannot state of their machine, measured: how fast RAM is read, and how fast it is copied to each GPU.
+"""Measures what people do not know of their machine: how fast RAM is read, and how fast it is copied to each GPU.
 
 Both take some seconds and need nothing but the C library and the GPU's own driver. RAM is read by `memchr`, which
 looks for a byte that is not there: a plain stream of loads in every C library. Copies are `cuMemcpyHtoD` of the CUDA
@@ -30,9 +30,9 @@ _DRIVERS = {"win32": "nvcuda.dll"}
 
 
 def measure(hardware: Hardware, say: Callable[[str], None] = lambda step: None) -> Hardware:
-    """Return `hardware` of this machine with its RAM and links measured. `say` is called before each step.
+    """Return `hardware`, this machine's, with its RAM and links measured. `say` is called before each step.
 
-    What cannot be measured here (no CUDA driver, a card that it does not list) stays as it was.
+    What cannot be measured here (no CUDA driver, a card that it does not list) stays unchanged.
     """
     ram = hardware.ram or Ram()
     say("reading RAM")
@@ -43,7 +43,7 @@ def measure(hardware: Hardware, say: Callable[[str], None] = lambda step: None) 
 
 
 def ram_read_gbs(n_threads: int | None, free_gb: float | None) -> float:
-    """Return GB/s that `n_threads` (None: all CPUs) read together, each from memory that it touched first."""
+    """Return the GB/s that `n_threads` (None: one per CPU) read together, each from memory that it touched first."""
     n = min(n_threads or os.cpu_count() or 1, 256)
     total = min(_MOST_BYTES, int((free_gb or 4) * (1 << 30) / 10))
     size = max(total // n, _LEAST_BYTES // n)
@@ -117,7 +117,7 @@ def _copy_to(driver: Any, index: int) -> tuple[str, float]:
 
 
 def _copy_rate(driver: Any) -> float:
-    """Bytes a second of the median of some copies; the first one wakes the link up and is not counted."""
+    """Return bytes per second of the median copy; the first one, which wakes the link up, is not counted."""
     host, target = ctypes.c_void_p(), ctypes.c_uint64()
     _call(driver.cuMemAllocHost_v2, ctypes.byref(host), ctypes.c_size_t(_COPY_BYTES))
     try:
@@ -138,7 +138,7 @@ def _seconds_of_copy(driver: Any, host: ctypes.c_void_p, target: ctypes.c_uint64
 
 
 def _with_copy_rates(gpus: list[Gpu], rates: dict[str, float]) -> list[Gpu]:
-    """Cards of one entry share a figure: that of the slowest, for a batch waits for the slowest link."""
+    """Return the GPUs with their rates; cards of one entry get the slowest one's, since a batch waits for it."""
     filled = []
     for gpu in gpus:
         own = [rates[uuid] for uuid in gpu.uuids or [] if uuid in rates]

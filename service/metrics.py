@@ -1,8 +1,8 @@
-"""What is counted and timed, as Prometheus metrics. docs/metrics.md is written from the list here.
+"""The Prometheus metrics. docs/metrics.md is generated from the list here.
 
-`own`: of one process of the API, read from it. `shared`: counted in whatever process does the work, added up in Redis
-(service/queue/counters.py), and the same in every process that is asked. `asked`: what the database and Redis hold at
-the moment of the question, likewise the same everywhere. Every label has a closed list of values.
+`own`: of one API process, read from it. `shared`: counted in whatever process does the work, summed in Redis
+(service/queue/counters.py), and so the same in every process that is asked. `asked`: read from the database and Redis
+at scrape time, likewise the same everywhere. Every label has a closed list of values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REGISTRIES: dict[Scope, CollectorRegistry] = {
 ProcessCollector(registry=REGISTRIES["own"])
 PlatformCollector(registry=REGISTRIES["own"])
 
-ROUTES = ("(every route of the service)",)  # the values of `route`: templates, which are as many as there are handlers
+ROUTES = ("(every route of the service)",)  # stands for all values of `route`: one template per handler
 OTHER = "other"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER)
 _STATUS = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
@@ -37,7 +37,7 @@ _RATIOS = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0)
 
 
 class Metric(Generic[Kind]):
-    """One metric. A value of a label that is not in its list counts as `other`."""
+    """One metric. A label value outside its list counts as `other`."""
 
     def __init__(
         self, kind: type[Kind], name: str, text: str, scope: Scope,
@@ -49,24 +49,24 @@ class Metric(Generic[Kind]):
         self.made: Kind = kind(name, text, tuple(labels), registry=REGISTRIES[scope], **options)
         self._series: dict[tuple[str, ...], Kind] = {}
         METRICS.append(self)
-        # A count that begins at 0 can be seen to grow. A gauge that nobody set says nothing.
+        # A counter must start at 0 for its growth to be seen; a gauge that was never set must say nothing.
         if labels and ROUTES not in labels.values() and kind is not Gauge:
             for values in product(*labels.values()):
                 self.made.labels(*values)
 
     @property
     def only(self) -> Kind:
-        """The one series of a metric without labels."""
+        """The only series of a metric without labels."""
         return self.made
 
     def of(self, *values: str) -> Kind:
-        """Return the series of these labels' values."""
+        """Return the series with these label values."""
         found = self._series.get(values)
         if found is None:
             pairs = zip(values, self.labels.values(), strict=True)
             known = tuple(value if value in all_ or all_ is ROUTES else OTHER for value, all_ in pairs)
             found = self.made.labels(*known)
-            if known == values:  # what strangers make up is not kept
+            if known == values:  # values that strangers make up are not remembered
                 self._series[values] = found
         return found
 

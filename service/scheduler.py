@@ -1,4 +1,4 @@
-"""Runs the scheduled jobs of service.flows.operations.schedule in a process of the API, shared with its replicas."""
+"""Runs the jobs of service.flows.operations.schedule in an API process, sharing them with its replicas."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from service.store.operations import jobs
 log = Log("scheduler")
 
 JOB_MODULE = "workers.job"
-_LOOK_SECONDS, _LEASE = 5.0, timedelta(seconds=20)  # what is not renewed for so long counts as lost
+_LOOK_SECONDS, _LEASE = 5.0, timedelta(seconds=20)  # a lease that is not renewed for so long counts as lost
 
 
 class Scheduler:
-    """Looks every few seconds which jobs are due, and runs those that no other process has taken."""
+    """Checks every few seconds which jobs are due, and runs those that no other process has claimed."""
 
     def __init__(self, context: Context, run_module: Callable[..., Awaitable[int]]) -> None:
         """`run_module(*words)`: runs `python -m words` as a child process and returns its exit code."""
@@ -35,7 +35,7 @@ class Scheduler:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> NoReturn:
-        """Work until cancelled. A database that does not answer is asked again at the next look."""
+        """Run until cancelled. If the database does not answer, it is asked again at the next look."""
         prepared = False
         try:
             while True:
@@ -60,7 +60,7 @@ class Scheduler:
         return True
 
     async def _look(self) -> None:
-        """Begin what is due here, and renew the lease of what runs."""
+        """Start the jobs that are due, and renew the leases of running ones."""
         for name in await to_thread.run_sync(self._claimed):
             self._running[name] = asyncio.create_task(self._do(self._jobs[name]))
 
@@ -88,7 +88,7 @@ class Scheduler:
         try:
             finish = partial(jobs.finish, self._context.engine, job.name, self._holder, claimed_at, now, due_at)
             await to_thread.run_sync(lambda: finish(succeeded=succeeded))
-        except ServiceUnavailable as error:  # its lease ends by itself
+        except ServiceUnavailable as error:  # the lease ends by itself
             log.warning("task.failed", task=job.name, detail=error.detail)
 
     async def _succeeds(self, job: Job) -> bool:

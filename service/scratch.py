@@ -1,4 +1,4 @@
-"""Temporary folders of which nothing is left: also of a process that is killed, by the next one of its kind."""
+"""Temporary folders that always get removed: if their process was killed, then by the next one of its kind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_BYTES = 4096
 
 
 def new_folder(record: Path) -> Path:
-    """Return a new temporary folder that only this user can open, and remove the one before, which was killed.
+    """Return a new temporary folder that only this user can open, and remove the one that a killed process left.
 
-    Its path is kept in `record`, which one process at a time may use.
+    Its path is kept in `record`, a file that one process at a time may use.
     """
     remove_left(record)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -26,7 +26,7 @@ def new_folder(record: Path) -> Path:
 
 
 def remove_left(record: Path) -> None:
-    """Remove the folder that `record` names, where it is one of ours: of this name and user, and no link."""
+    """Remove the folder that `record` names, if it is one of ours: by its name and user, and not a link."""
     try:
         with record.open("rb") as file:
             folder = Path(os.fsdecode(file.read(_MAX_BYTES)))
@@ -40,7 +40,7 @@ def remove_left(record: Path) -> None:
 
 @contextmanager
 def own_scratch(record: Path) -> Iterator[Path]:
-    """Let temporary folders of this process be made in `new_folder(record)` for the block; the value is that folder."""
+    """Make `new_folder(record)` the place of this process's temporary files for the block; yield the folder."""
     before, folder = tempfile.tempdir, new_folder(record)
     tempfile.tempdir = str(folder)
     try:

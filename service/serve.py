@@ -1,4 +1,4 @@
-"""`advisor serve`: API, workers, scheduled jobs and an embedded Valkey, in one command that leaves nothing running."""
+"""`advisor serve`: API, workers, scheduled jobs and an embedded Valkey in one command, which cleans up after itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from service.web.app import create_app
 
 log = Log("serve")
 
-GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again, by another one
+GRACE_SECONDS = 8.0  # for a worker to finish its job; another worker restarts what it does not finish
 _GIVE_BACK_SECONDS = 2.0
 _BOTS = "workers.bots"
 _WATCH_SECONDS = 1.0
@@ -43,7 +43,7 @@ def serve(settings: Settings) -> int:
     Raises InvalidSetting, StateInUse, QueueUnavailable or DatabaseUnavailable when it cannot start.
     """
     logs.configure("api", settings.log_level)
-    os.umask(0o077)  # what this process and its children write is nobody else's to read
+    os.umask(0o077)  # files that this process and its children write are readable for their user only
     log.info("process.started", detail=f"version {__version__}")
     asyncio.run(_serve(settings))
     return 0
@@ -66,9 +66,9 @@ async def _serve(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
-    """Hold the state folder for a block: two embedded servers would write the same file.
+    """Lock the state folder for the block, since two embedded servers would write the same file.
 
-    Raises StateInUse, InvalidSetting for a folder that cannot be written.
+    Raises StateInUse, or InvalidSetting if the folder cannot be written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def sole_user(folder: Path) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _with_redis(settings: Settings) -> AsyncIterator[Settings]:
-    """Return settings with a Redis: theirs, or an embedded one that is started again whenever it ends."""
+    """Yield settings with a Redis: the configured one, or an embedded one that is restarted whenever it ends."""
     if settings.redis_url is not None:
         yield settings
         return
@@ -107,13 +107,15 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
         await asyncio.sleep(_WATCH_SECONDS)
         if not server.is_running():
             log.warning("valkey.ended")
-            # In this thread on purpose: the kernel ends a child when the thread that started it does.
-            with _logged("the embedded Valkey"):
+            # Not in another thread: the kernel ends a child when the thread that started it ends.
+            try:
                 server.start()
+            except Exception as error:
+                log.error("task.failed", error, task="the embedded Valkey")
 
 
 def _modules(settings: Settings) -> list[str]:
-    """Return what runs alongside the API, a process each: workers, and who answers Discord and Slack; or nothing."""
+    """Return the modules to run beside the API, a process each: workers, and the bots' process if there are workers."""
     has_bots = settings.workers and settings.has_bots
     return ["workers.run"] * settings.workers + ([_BOTS] if has_bots else [])
 
@@ -157,7 +159,7 @@ async def _start_worker(settings: Settings, *module: str) -> asyncio.subprocess.
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
-    for seconds in (GRACE_SECONDS, _GIVE_BACK_SECONDS):  # a worker gives its job back at the second signal
+    for seconds in (GRACE_SECONDS, _GIVE_BACK_SECONDS):  # at the second signal, a worker returns its job to the queue
         process.terminate()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), seconds)
@@ -166,17 +168,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-@contextlib.contextmanager
-def _logged(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        log.error("task.failed", error, task=what)
-
-
 @contextlib.asynccontextmanager
 async def _running(loops: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run coroutines that never end alongside the body, and cancel them after it."""
+    """Run endless coroutines alongside the block, and cancel them after it."""
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the operator can set: one Struct, read once from the environment. docs/settings.md has a heading for each."""
+"""The operator's settings: one Struct, read once from the environment. docs/settings.md has a heading for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one process. `None`: not set. Paths are as given, relative to the working directory.
 
-    Each with what docs/settings.md says of it. The environment variable is called like the field, behind `ADVISOR_`.
+    Each field carries its text in docs/settings.md; its environment variable is `ADVISOR_` and the field's name.
     """
 
     state_dir: Annotated[Path, "Folder of the SQLite database and the embedded Valkey; made if missing."] = Path("var")
@@ -220,7 +220,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIELDS = get_type_hints(Settings, include_extras=True)
-_OF_OTHERS = ("database_url", "redis_url", "hf_endpoint", "hf_token")  # whose names other programs gave them
+_OF_OTHERS = ("database_url", "redis_url", "hf_endpoint", "hf_token")  # variables that other programs use too
 VARIABLES = {("" if field in _OF_OTHERS else "ADVISOR_") + field.upper(): field for field in _FIELDS}
 _SECRET = frozenset(
     ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
@@ -228,7 +228,7 @@ _SECRET = frozenset(
 )  # fmt: skip
 _OF_CALLERS = frozenset(
     {"ADVISOR_TOKEN", "ADVISOR_SERVICE", "ADVISOR_SEND"}
-)  # of who calls a service: no settings, no mistake
+)  # read by clients of a service: no settings, but no mistake either
 
 
 def _as_text(value: Any) -> str:
@@ -238,7 +238,7 @@ def _as_text(value: Any) -> str:
 def load_settings(environment: Mapping[str, str]) -> Settings:
     """Return the settings in `environment`; an empty variable counts as unset.
 
-    Raises InvalidSetting with the variable's name for a value that cannot be, and for an unknown `ADVISOR_…` name.
+    Raises InvalidSetting, naming the variable, for an invalid value or an unknown `ADVISOR_…` name.
     """
     ours = (name for name in environment if name.startswith("ADVISOR_"))
     unknown = sorted(name for name in ours if name not in VARIABLES and name not in _OF_CALLERS)
@@ -255,17 +255,17 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` without this service's secrets: for programs that have no use for them."""
+    """Return `environment` without this service's secrets, for programs that need none of them."""
     return {name: value for name, value in environment.items() if name not in _SECRET}
 
 
 def without_bots(settings: Settings) -> Settings:
-    """Return the settings of a process that does not speak with Discord or Slack, which needs no secret of theirs."""
+    """Return the settings without the bots' secrets, for processes that do not talk to Discord or Slack."""
     return msgspec.structs.replace(settings, discord_bot_token=None, slack_signing_secret=None, slack_bot_token=None)
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make `load_settings` return `settings` again, for a child process."""
+    """Return the variables from which `load_settings` makes the same settings, for a child process."""
     texts = {variable: _as_text(getattr(settings, field)) for variable, field in VARIABLES.items()}
     return {variable: text for variable, text in texts.items() if text}
 

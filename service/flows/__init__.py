@@ -1,5 +1,5 @@
 """Use cases: the only place where database, Hub, queue and engine meet.
 
-Every flow is an ordinary function that may block: workers and the CLI call it as it is, the web in a thread
+Flows are ordinary blocking functions: workers and the CLI call them directly, the web layer in a thread
 (`anyio.to_thread`). Only listening for progress is asynchronous.
 """

@@ -1,4 +1,4 @@
-"""Accounts and their tokens. A token is shown once; the database knows its hash only."""
+"""Accounts and their API tokens. A token is shown once; the database holds only its hash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USE_IS_NOTED_EVERY = timedelta(minutes=1)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: an account, with the scopes of the token that was sent. `trusted`: an operator vouched for it."""
+    """The account behind a request, with the scopes of the token it sent. `trusted`: an operator vouched for it."""
 
     account_id: str
     name: str
@@ -44,24 +44,24 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def viewer_of(caller: Caller | None) -> Viewer:
-    """Return who reads, as the store knows it; None: somebody without a token."""
+    """Return the caller as the store knows readers; None is somebody without a token."""
     return Viewer(caller.account_id, "operator" in caller.scopes) if caller else ANYBODY
 
 
 class NewToken(msgspec.Struct, frozen=True):
-    """A token as it is shown once, and its id for the list."""
+    """A new token, in the one answer that shows it, and the id under which it is listed."""
 
     id: str
     token: str
 
 
 def account_named(engine: Engine, name: str, now: datetime) -> StoredAccount:
-    """Return the account of this name, made under a pseudonym if there is none."""
+    """Return the account of this name; if there is none, it is created under a random pseudonym."""
     return accounts.ensure(engine, name, (new_pseudonym() for _ in range(_PSEUDONYMS_TRIED)), now)
 
 
 def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime) -> NewToken:
-    """Return a new token for the account `name`, which is made if there is none. Raises InvalidInput."""
+    """Return a new token for the account `name`, creating the account if needed. Raises InvalidInput."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:120]!r} is not an account name: letters, digits and . _ : @ -, at most 120", field="name"
@@ -87,7 +87,7 @@ class ListedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_tokens(engine: Engine) -> list[ListedToken]:
-    """Return all tokens ever made, the oldest first, without what they are."""
+    """Return every token ever made, oldest first, without the secrets themselves."""
     return [
         made_from(ListedToken, token, name=owner.name, banned=owner.banned_at is not None)
         for owner, token in accounts.tokens(engine)
@@ -95,13 +95,16 @@ def list_tokens(engine: Engine) -> list[ListedToken]:
 
 
 def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:
-    """End a token: the next call with it is refused. Raises InvalidInput where none has this id, or it has ended."""
+    """Revoke a token, from the next call on. Raises InvalidInput if no valid token has this id."""
     if not is_id(token_id) or not accounts.revoke(engine, token_id, now):
         raise InvalidInput("no token that is good has this id: `advisor token list` shows them", field="id")
 
 
 def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:
-    """Return whose token this is. Raises NotAuthenticated for one that is none, unknown, revoked, or a banned one's."""
+    """Return the caller whose token this is.
+
+    Raises NotAuthenticated if it is malformed, unknown or revoked, or if its account is banned.
+    """
     found = accounts.with_token(engine, hashed(bearer)) if _TOKEN.fullmatch(bearer) else None
     if found is None:
         raise NotAuthenticated("the token is not known here: it may have been revoked")
@@ -112,7 +115,7 @@ def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:
 
 
 def hashed(secret: str) -> str:
-    """Return what is kept of a secret with 128 or more random bits: its SHA-256 (hex)."""
+    """Return the SHA-256 (hex) of a secret, all that is stored of it. No salt: its 128 random bits suffice."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -134,6 +137,6 @@ _SECOND = (
 
 
 def new_pseudonym() -> str:
-    """Return a random name, one of some eight million."""
+    """Return a random name such as `quiet-otter-512`, one of about eight million."""
     number = 100 + secrets.randbelow(900)
     return f"{secrets.choice(_FIRST.split())}-{secrets.choice(_SECOND.split())}-{number}"

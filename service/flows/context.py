@@ -1,4 +1,4 @@
-"""What flows work with: one of each per process, made from the settings."""
+"""What flows work with, made from the settings once per process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def utc_now() -> datetime:
 
 
 class Database(NamedTuple):
-    """The database alone, for commands on the service's own machine."""
+    """The database without the rest, for commands run on the service's own machine."""
 
     engine: Engine
     clock: Callable[[], datetime] = utc_now
 
 
 class DatabaseAndHub(NamedTuple):
-    """The database and the Hub, for commands on the service's own machine."""
+    """The database and the Hub, for commands run on the service's own machine."""
 
     engine: Engine
     hub: Hub
@@ -51,15 +51,15 @@ class Context(NamedTuple):
     clock: Callable[[], datetime] = utc_now
 
 
-ReadsHeaders: TypeAlias = Context | DatabaseAndHub  # what a flow takes that needs no Redis
-Records: TypeAlias = ReadsHeaders | Database  # and one that needs the database and the clock only
+ReadsHeaders: TypeAlias = Context | DatabaseAndHub  # for flows that need no Redis
+Records: TypeAlias = ReadsHeaders | Database  # for flows that need only the database and the clock
 
 
 @contextmanager
 def open_context(settings: Settings) -> Iterator[Context]:
-    """Make a context and close it at the end; nothing is connected before it is used.
+    """Yield a context and close it afterwards; connections are opened on first use.
 
-    Raises InvalidSetting for a URL that cannot be, QueueUnavailable when REDIS_URL is not set.
+    Raises InvalidSetting for an invalid URL, QueueUnavailable when REDIS_URL is not set.
     """
     if settings.redis_url is None:
         raise QueueUnavailable("REDIS_URL is not set: `advisor serve` runs a Valkey of its own", field="REDIS_URL")
@@ -75,9 +75,9 @@ def open_context(settings: Settings) -> Iterator[Context]:
 
 
 def preload(settings: Settings) -> None:
-    """Load what computing an advice needs and nothing has asked for yet, so that each forked work horse has it.
+    """Import and load in the parent what computing an advice needs, so that forked work horses share it.
 
-    PostgreSQL's driver alone costs 0.2 s of a core to load, and what asks the Hub 0.1 s.
+    Loading PostgreSQL's driver alone takes 0.2 s of CPU time, and the Hub client's modules 0.1 s.
     """
     with open_context(settings):
         for module in ("service.hub.info", "service.hub.ranges", "service.outgoing.library"):

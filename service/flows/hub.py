@@ -1,4 +1,4 @@
-"""The Hub as the settings describe it: what needs no database and no queue."""
+"""Makes the Hub client from the settings, without a database or queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.settings import Settings
 
 
 def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
-    """Return the Hub of the settings, with their cache of headers. `allow_private`: the token is the asker's own."""
+    """Return the Hub client with its header cache. `allow_private`: the token is the asker's own."""
     cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,

@@ -1,4 +1,4 @@
-"""What lists that go on for pages share: a cursor that only we read, and days as people write them."""
+"""What paged lists share: an opaque cursor, and dates in requests."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _Instant = Annotated[datetime, Meta(tz=True)]
 
 
 def cursor_of(order: str, position: tuple[float | datetime, str]) -> str:
-    """Return where a page in an order ended, its key and its id, as text that stands in an address."""
+    """Return where a page ended, the sort key and id of its last row, as text that is safe in a URL."""
     return base64.urlsafe_b64encode(msgspec.json.encode((order, *position))).decode().rstrip("=")
 
 
 def position_in(cursor: str, order: str, *, is_time: bool) -> tuple[Any, str]:
-    """Return the key and the id that `cursor_of` was given. Raises InvalidInput for another text or order."""
+    """Return the key and id that `cursor_of` was given. Raises InvalidInput for other text, or another order."""
     kind: Any = tuple[str, _Instant, str] if is_time else tuple[str, float, str]
     try:
         of, key, row_id = msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
         if of == order and is_id(row_id):
             return key.astimezone(UTC) if is_time else key, row_id
-    except (ValueError, OverflowError):  # of base64, msgspec, or a day at the end of all days
+    except (ValueError, OverflowError):  # bad Base64, bad JSON, or a time that no timezone shift can represent
         pass
     raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")
 
 
 def day_of(text: str, field: str) -> datetime:
-    """Return the beginning of a day in UTC. Raises InvalidInput for one that is none."""
+    """Return the start of a day in UTC. Raises InvalidInput for an invalid date."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError as error:

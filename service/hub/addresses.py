@@ -1,7 +1,7 @@
-"""Which addresses a read may go to: the endpoint, and the hosts that the Hub serves files from (a rule of `outgoing`).
+"""The addresses that may be read: the endpoint, and the hosts that the Hub serves files from (a rule of `outgoing`).
 
-A redirect is a stranger's word. It is followed to https on a host of the Hub or one that the operator named, and to a
-loopback address only when the endpoint itself is one. An address given as numbers is never among the Hub's own.
+A redirect is untrusted. It is followed to https on a host of the Hub or one that the operator named, and to a loopback
+address only if the endpoint is one itself. A numeric address is never among the Hub's own hosts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Addresses:
     """The endpoint and the hosts allowed besides it."""
 
     def __init__(self, endpoint: str, hosts: Sequence[str] = (), url_hosts: Sequence[str] = ()) -> None:
-        """`hosts`: names, or suffixes that begin with a dot, besides the Hub's own; `url_hosts`: names of those that
-        files may be read from without the Hub."""
+        """`hosts`: names, or suffixes that begin with a dot, allowed besides the Hub's own; `url_hosts`: names of hosts
+        that serve files without being a Hub."""
         self._url_hosts = frozenset(host.lower() for host in url_hosts)
         self._endpoint = stated_origin(endpoint)
         self.is_loopback = is_loopback(self._endpoint.host)
@@ -48,11 +48,11 @@ class Addresses:
         return not url.userinfo and (is_elsewhere or self._is_allowed(url))
 
     def may_be_private(self, host: str) -> bool:
-        """Whether `host` may have an address that is not public: the operator named it, in full."""
+        """Whether `host` may resolve to an address that is not public, because the operator named it in full."""
         return host.lower() in self._private or (self.is_loopback and is_loopback(host))
 
     def after_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Return where a redirect from `url` leads. Raises HubReplyRefused where it must not be followed."""
+        """Return the target of a redirect from `url`. Raises HubReplyRefused if it must not be followed."""
         import httpx
 
         try:
@@ -67,7 +67,7 @@ class Addresses:
 
     def checked(self, address: str) -> httpx.URL:
         """Return the address of a file outside the Hub. Raises InvalidInput unless its host is one of `url_hosts`."""
-        import httpx  # here: where all is known already, nothing is asked of such an address
+        import httpx  # imported here, as known headers need no HTTP client
 
         try:
             url = httpx.URL(address)
@@ -101,7 +101,7 @@ def _is_number(host: str) -> bool:
 
 
 class ListingHosts:
-    """The rule for the API: the endpoint, and those of the Hub's hosts that a mirror may redirect its API to."""
+    """The rule for API calls: the endpoint, and the Hub's hosts that a mirror may redirect its API to."""
 
     def __init__(self, addresses: Addresses) -> None:
         self.may_see_token, self._names = addresses.is_endpoint, addresses.names

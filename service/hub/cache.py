@@ -1,7 +1,7 @@
-"""Parsed headers on this disk, by the hash of their file's content: shared by all repos and revisions, and bounded.
+"""A bounded disk cache of parsed headers by the hash of their file's content, shared by all repos and revisions.
 
-Content under a hash never changes, so nothing here is ever out of date; what was not asked for the longest goes first.
-Processes may share a folder. It is a cache: what cannot be written is not kept, and all of it may be deleted.
+Content under a hash never changes, so entries never become stale; the least recently used go first. Processes may share
+a folder. What cannot be written is simply not cached, and everything may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from service.engine.gguf.header import Header
 
-_SHAPE = "headers-1"  # raised when the same file would be parsed to something else
+_SHAPE = "headers-1"  # to be raised when parsing the same file gives something else
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Header).decode
 
@@ -34,13 +34,13 @@ class FileCache:
     """A folder of headers. Safe to use from several threads and processes."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """`max_bytes` is held within a sixteenth for each process that writes."""
+        """`max_bytes` may be exceeded by a sixteenth for each process that writes."""
         self._folder, self._max_bytes = folder / _SHAPE, max_bytes
         self._until_counted = 0  # bytes that may be written before the folder is counted again
         self._lock = Lock()
 
     def get(self, key: str) -> Header | None:
-        """Return the header kept under `key`, 64 hexadecimal digits; None when there is none that can be read."""
+        """Return the header stored under `key` (64 hexadecimal digits), None if there is none that can be read."""
         path = self._path(key)
         try:
             header = _decode(path.read_bytes())
@@ -50,7 +50,7 @@ class FileCache:
         return header
 
     def put(self, key: str, header: Header) -> None:
-        """Keep a header, in place of one that could not be read."""
+        """Store a header, replacing an unreadable one."""
         data, path = _encode(header), self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class FileCache:
 
 
 def _files(folder: Path) -> list[_Kept]:
-    """Return all files of the cache; what another process deletes meanwhile is left out."""
+    """Return all files of the cache, except those that another process deletes meanwhile."""
     found = []
     with contextlib.suppress(OSError):
         for letters in os.scandir(folder):

@@ -1,4 +1,4 @@
-"""The Hub: what a repo holds at a commit, the headers of its variants, and repos that hold a model as GGUF."""
+"""The Hub client: a repo's files at a commit, the headers of its variants, and repos that have a model as GGUF."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_SEARCH_BYTES = 1 << 20
 _MAX_LISTING_BYTES = 32 << 20  # of 20,000 files, a few hundred bytes each
 _FOUND = 5
 _READERS_KEPT = 16
-_READER_SECONDS = 600  # what a repo may cost is counted again after that
+_READER_SECONDS = 600  # after which a repo's cost is counted from zero
 _BASE = "base_model:"
 
 
@@ -41,7 +41,7 @@ class _FoundModel(msgspec.Struct):
 
 
 class Hub:
-    """One Hub. Safe to use from several threads; `cost` counts what reading headers and searching took."""
+    """A client of one Hub, safe to use from several threads; `cost` counts requests for headers and searches."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Hub:
             self._library.close()
 
     def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
-        """Return what the repo holds, pinned to a commit, by one call. `revision` overrides the reference's.
+        """Return the repo's listing pinned to a commit, by one call. `revision` overrides the reference's.
 
         Raises RepoNotFound, RevisionNotFound, RepoGated, HubUnavailable, HubRateLimited, HubUnauthorised,
         RepoTooLarge, InvalidInput, and RepoWithoutGguf with repos that have the model as GGUF.
@@ -119,9 +119,9 @@ class Hub:
     def read_headers(
         self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
     ) -> Iterator[Header | InvalidHeader]:
-        """Yield the merged header of each of `variants`, or what is wrong with it, in their order; read side by side.
+        """Yield the merged header of each of `variants`, or what is wrong with it, in order, read in parallel.
 
-        `in_full`: no part of any may be taken from another file of the repo (`Header.by_jump`). Raises RepoGated,
+        `in_full`: take no part of a header from another file of the repo (`Header.by_jump`). Raises RepoGated,
         RepoTooLarge, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused.
         """
         where = self._where(listing)
@@ -145,7 +145,7 @@ class Hub:
         return RepoListing(None, None, variants, address=folder)
 
     def _where(self, listing: RepoListing) -> str:
-        """The address that the paths of a listing's files are added to. Raises RepoGated and InvalidInput."""
+        """Return the address that file paths of a listing are appended to. Raises RepoGated and InvalidInput."""
         if listing.address is not None:
             self._addresses.checked(listing.address)
             return listing.address
@@ -160,7 +160,7 @@ class Hub:
         return self._search([("filter", f"{_BASE}quantized:{model}"), ("filter", "gguf")])
 
     def with_nearest(self, error: RepoNotFound | InvalidInput, name: str) -> RepoNotFound | InvalidInput:
-        """Return the error with the repos whose names the Hub's own search finds nearest to `name`, by one call."""
+        """Return the error with the repos that the Hub's own search finds nearest to `name`, by one call."""
         words = re.sub(r"(?i)[-_.]?gguf$", "", name).replace("-", " ").replace("_", " ")
         try:
             found = self._search([("search", words), ("filter", "gguf")])
@@ -170,7 +170,7 @@ class Hub:
         return type(error)(f"{error.detail}{near}", field="repo", choices=found)
 
     def _search(self, filters: list[tuple[str, str]]) -> tuple[str, ...]:
-        """Up to five repos that pass the filters, most downloaded first."""
+        """Return up to five repos that pass the filters, most downloaded first."""
         order = [("sort", "downloads"), ("direction", "-1"), ("limit", str(_FOUND))]
         body = self._ranges.get_json("/api/models", filters + order, _MAX_SEARCH_BYTES)
         try:
@@ -181,7 +181,7 @@ class Hub:
 
     @property
     def _ranges(self) -> Ranges:
-        """What reads files, made when the first one is read: headers that are known need no client of HTTP."""
+        """Return the reader of files, created on first use: known headers need no HTTP client."""
         from service.hub.ranges import Ranges
 
         with self._lock:
@@ -253,7 +253,7 @@ def _refusals() -> Any:
 
 
 def _why_none(listing: RepoListing) -> str:
-    """Return why a repo has no variant, from what it has instead."""
+    """Return why a repo has no variant, judging by the files it has instead."""
     paths: dict[str, list[str]] = {}
     for other in listing.other_files:
         paths.setdefault(other.kind, []).append(other.path)

@@ -1,7 +1,7 @@
-"""What a file of a repo is, by its size next to the others, then by its name and folder; case never matters.
+"""Tells what a file of a repo is, by its size relative to the others, then by its name and folder, in any case.
 
-What only the header says (`service.engine.header_kind`) is found when it is read. Names: llama.cpp's converters write
-`mmproj-`, `mtp-` and `imatrix`; tests/recorded/hub holds how publishers name their files.
+What only the header tells (`service.engine.header_kind`) is found when it is read. About names: llama.cpp's converters
+write `mmproj-`, `mtp-` and `imatrix`; tests/recorded/hub records how publishers name their files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FOLDERS: dict[str, OtherKind] = {
 }  # fmt: skip
 # Drafters that no engine runs alone, whatever the repo is called.
 _ONLY_DRAFTS = frozenset({"dflash", "eagle3"})
-_PART_OF_FULL = 0.5  # of the smallest model in the repo: what has less is no variant of it
+_PART_OF_FULL = 0.5  # of the repo's smallest model: a smaller file is no variant of it
 
 
 class Candidate(NamedTuple):
-    """A GGUF file, or the shards of one: folder, name without shard number and suffix, and its files."""
+    """A GGUF file or set of shards: its folder, name without shard number and suffix, and files."""
 
     folder: str
     stem: str
@@ -41,17 +41,17 @@ class Candidate(NamedTuple):
 
 
 def is_gguf(name: str) -> bool:
-    """Return whether a file is called a GGUF file."""
+    """Return whether a file's name ends in `.gguf`."""
     return name.lower().endswith(SUFFIX)
 
 
 def without_suffix(name: str) -> str:
-    """Return a name without `.gguf`, in whatever case it is written."""
+    """Return a name without `.gguf` in any case."""
     return name[: -len(SUFFIX)] if is_gguf(name) else name
 
 
 def kind_of_other(path: str) -> OtherKind:
-    """Return what a file is that is not called a GGUF file."""
+    """Return the kind of a file whose name does not end in `.gguf`."""
     name = path.rpartition("/")[2].lower()
     if _PIECE.search(name):
         return "pieces"
@@ -59,7 +59,7 @@ def kind_of_other(path: str) -> OtherKind:
 
 
 def kinds(candidates: Iterable[Candidate], repo_name: str) -> list[OtherKind | None]:
-    """Return what each candidate is if it is not a model, None for a model. `repo_name`: without its owner."""
+    """Return each candidate's kind, None for a model. `repo_name`: without its owner."""
     several, known = list(candidates), _words(repo_name)
     named = [_by_name(one, known) for one in several]
     plain = [one.n_bytes for one, kind in zip(several, named, strict=True) if kind is None and not _has_mtp(one)]
@@ -68,7 +68,7 @@ def kinds(candidates: Iterable[Candidate], repo_name: str) -> list[OtherKind | N
 
 
 def _by_name(one: Candidate, known: frozenset[str]) -> OtherKind | None:
-    """Return what the name says: what the repo itself is called after makes no file anything but a model."""
+    """Return the kind by name; words that the repo's own name contains mean nothing."""
     stem, words = one.stem.lower(), _words(one.stem)
     if "mmproj" in words:
         return "mmproj"
@@ -89,9 +89,9 @@ def _by_name(one: Candidate, known: frozenset[str]) -> OtherKind | None:
 
 
 def _weighed(one: Candidate, kind: OtherKind | None, smallest: int) -> OtherKind | None:
-    """Return what its size makes of it: as large as a model of the repo, it is one; far smaller, its name counts.
+    """Return the kind corrected by size: as large as the repo's models it is one, much smaller its name decides.
 
-    A name with `mtp` is mostly that of a model with its next-token layers; a file of these layers alone is small.
+    `mtp` in a name mostly means a model with its next-token layers; a file of those layers alone is small.
     """
     size = one.n_bytes
     if not size or not smallest:

@@ -1,8 +1,8 @@
-"""Headers of variants: parsed as they arrive, files side by side, known content never read again.
+"""Reads headers of variants: parsed while they arrive, several files at once, known content never twice.
 
-The first file of a repo is read until its tensor table is complete. Its tokenizer is known from then on: of other
-variants the beginning and the tensor table are read, by ranges that jump over what they share (engine/gguf/jump.py);
-where anything is not as presumed, the file is read in full. A header read by a jump is kept for its own repo only.
+A repo's first file is read until its tensor table is complete. That makes the tokenizer known, so of other variants
+only the start and the tensor table are read, by ranges that jump over the shared part (engine/gguf/jump.py); if
+anything differs from the expectation, the file is read in full. A header read by a jump is cached for its repo only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from service.hub.listing import ListingLimits, RepoFile, Variant
 if TYPE_CHECKING:
     from service.hub.ranges import Ranges, RemoteFile
 
-FIRST_RANGE = 32 << 20  # of a file with a tokenizer, when nothing is known of the repo yet: read as far as it is needed
-LATER_RANGE = 64 << 10  # of shards 2…n, which have a tensor table and little else
-_SPARE = 16 << 10  # by which a header may be longer than that of the file it is known from
-_MOST_KNOWN = 64  # large arrays of one repo
-_PIECE = 1 << 20  # of a file on this disk
+FIRST_RANGE = 32 << 20  # of a file with a tokenizer in a repo not known yet: read only as far as needed
+LATER_RANGE = 64 << 10  # of shards 2…n, which have little more than a tensor table
+_SPARE = 16 << 10  # bytes by which a header may be longer than the one it is predicted from
+_MOST_KNOWN = 64  # large arrays remembered of one repo
+_PIECE = 1 << 20  # read at a time from a file on this disk
 
 
 class HeaderCache(Protocol):
@@ -58,14 +58,14 @@ class NoCache:
 
 
 class RepoReader:
-    """Reads the headers of one repo at one commit, or of one address, and keeps to what a repo may cost."""
+    """Reads the headers of one repo at one commit, or of one address, within the limits of what a repo may cost."""
 
     def __init__(
         self, ranges: Callable[[], Ranges], cache: HeaderCache, limits: ListingLimits, slots: ReadSlots, repo: str,
         folder: str, started: float,
     ) -> None:  # fmt: skip
-        """`ranges` is called when a file must be read; `folder`: the address that paths of files are added to;
-        `started`: a time of `time.monotonic`, for anyone who keeps readers."""
+        """`ranges` is called when a file must be read; `folder`: the address that file paths are appended to;
+        `started`: a `time.monotonic` for the owner of several readers."""
         self._ranges, self._cache, self._limits, self._slots = ranges, cache, limits, slots
         self._repo, self._folder, self.started = repo, folder, started
         self._lock = Lock()
@@ -74,9 +74,9 @@ class RepoReader:
         self._known: tuple[LargeArray, ...] | None = None  # None: no file was read in full yet
 
     def read(self, variants: Sequence[Variant], in_full: bool) -> Iterator[Header | InvalidHeader]:
-        """Yield the merged header of each variant, or what is wrong with it, in their order. Raises the Hub's errors.
+        """Yield the merged header of each variant, or what is wrong with it, in order. Raises the Hub's errors.
 
-        `in_full`: nothing may come from a jump, which is what other repos and hosts are told.
+        `in_full`: no jumps, as required for what other repos and hosts are told.
         """
         with ReadSlot(self._slots) as slot, ThreadPoolExecutor(max_workers=self._limits.parallel) as pool:
             parts = self._begun(pool, variants, slot, in_full)
@@ -89,7 +89,7 @@ class RepoReader:
     def _begun(
         self, pool: ThreadPoolExecutor, variants: Sequence[Variant], slot: ReadSlot, in_full: bool
     ) -> dict[RepoFile, Future[Header]]:
-        """Start reading every file: the one that the others are known from first, then small ones while it is read."""
+        """Start reading every file: first the one that predicts the others, and small ones while it is read."""
         first = [variant.files[0] for variant in variants]
         later = [file for variant in variants for file in variant.files[1:]]
         parts = {file: pool.submit(self._file, file, slot, True, in_full) for file in first[:1]}
@@ -101,7 +101,7 @@ class RepoReader:
         if known is not None:
             return known
         slot.take()
-        from service.hub.ranges import RemoteFile  # loads a client of HTTP, which known headers do without
+        from service.hub.ranges import RemoteFile  # imports an HTTP client, which known headers do without
 
         remote = RemoteFile(self._repo, file.path, file.n_bytes, f"{self._folder}/{quote(file.path)}")
         if not is_first:
@@ -122,11 +122,11 @@ class RepoReader:
         return found
 
     def _own(self, sha256: str) -> str:
-        """The key of what is believed of a file in this repo and in no other."""
+        """Return the cache key of a header read by a jump, which is trusted for this repo only."""
         return hashlib.sha256(f"{self._repo} {sha256}".encode()).hexdigest()
 
     def _by_jump(self, file: RemoteFile) -> Header:
-        """Read a file with a tokenizer: in full where it is the repo's first, else by jumping over what is known."""
+        """Read a file with a tokenizer: the repo's first one in full, others by jumping over what is known."""
         with self._first_in_full:
             if self._known is None:
                 return self._in_full(file)
@@ -134,7 +134,7 @@ class RepoReader:
         until_first_jump = min((array.start for array in known), default=FIRST_RANGE) + _SPARE
         try:
             header, arrays = self._stream(file, until_first_jump, known)
-        except (Doubt, InvalidHeader):  # behind a wrong jump, anything can stand
+        except (Doubt, InvalidHeader):  # a wrong jump may land on anything
             return self._in_full(file)
         if not header.by_jump:
             self._learn(arrays)
@@ -148,9 +148,9 @@ class RepoReader:
     def _stream(
         self, file: RemoteFile, first: int, known: Sequence[LargeArray] = ()
     ) -> tuple[Header, tuple[LargeArray, ...]]:
-        """Read from the start until the header is complete: `first` bytes at most at first, then what it asks for.
+        """Read from the start until the header is complete: at most `first` bytes, then as many as the parser needs.
 
-        Returns it with its large arrays.
+        Return the header with its large arrays.
         """
         deadline = time.monotonic() + self._limits.file_seconds
         parser, stop = HeaderParser(file.n_bytes, known), first
@@ -166,7 +166,7 @@ class RepoReader:
         return parser.header, parser.arrays
 
     def _take(self, parser: HeaderParser, data: bytes) -> bool:
-        """Parse `data`; return whether what is behind it is of no use: the header is complete, or goes on elsewhere."""
+        """Parse `data`; return whether to stop the stream: the header is complete, or continues elsewhere."""
         self._spend(len(data))
         goes_on = parser.position + len(data)
         return parser.feed(data) is not None or parser.position != goes_on
@@ -213,13 +213,13 @@ WAIT_SECONDS = 5.0
 
 
 class ReadSlots:
-    """So many reads at once. What is answered from the cache takes no slot."""
+    """Limits how many repos are read at once. Answers from the cache take no slot."""
 
     def __init__(self, n: int = READS, wait_seconds: float = WAIT_SECONDS) -> None:
         self._n, self._wait, self._free = n, wait_seconds, BoundedSemaphore(n)
 
     def take(self) -> None:
-        """Take a slot, as soon as one is free. Raises HubBusy after a few seconds."""
+        """Wait for a free slot and take it. Raises HubBusy after a few seconds."""
         if not self._free.acquire(timeout=self._wait):
             raise HubBusy(f"{self._n} repos are being read at this moment; ask again in a few seconds", retry_after=3)
 
@@ -229,13 +229,13 @@ class ReadSlots:
 
 
 class ReadSlot:
-    """One slot for everything in a block, taken when the block first asks for it. Safe to use from several threads."""
+    """At most one slot for a whole block, taken when first needed. Safe to use from several threads."""
 
     def __init__(self, slots: ReadSlots) -> None:
         self._slots, self._lock, self._taken = slots, Lock(), False
 
     def take(self) -> None:
-        """Take the slot, unless that was done. Raises HubBusy."""
+        """Take the slot unless it was taken before. Raises HubBusy."""
         with self._lock:
             if not self._taken:
                 self._slots.take()

@@ -1,7 +1,7 @@
-"""One call to the Hub: a repo's commit and files, asked for and refusals read as huggingface_hub does.
+"""One call to the Hub, for a repo's commit and files, sent and interpreted as huggingface_hub does.
 
-Imported when needed: what of the library is used takes a tenth of a second, its `HfApi` and all that comes with it
-three times that.
+Imported when needed: the parts of the library used here take a tenth of a second to import; its `HfApi` and what that
+brings take three times as long.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from service.hub.refusals import meaning
 from service.hub.retry import Transient, count_reply, with_retries
 from service.outgoing.rules import Refused
 
-# Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
-# waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py): neither asked for nor of use here.
+# Otherwise the first call of a process also asks huggingface.co, whatever the endpoint, for /api/agent-harnesses and
+# waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py), which is of no use here.
 constants.HF_HUB_DISABLE_TELEMETRY = True
 
 
 class ListedContent(msgspec.Struct, frozen=True):
-    """What a large file is known by."""
+    """The hash of a large file's content."""
 
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -43,7 +43,7 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 class RepoInfo(msgspec.Struct, frozen=True):
-    """A repo at one commit, as the Hub describes it. `id` may be another name than was asked for: repos move."""
+    """A repo at one commit, as the Hub describes it. `id` may differ from the name asked for: repos get renamed."""
 
     id: Annotated[str, Meta(max_length=256)]
     sha: Annotated[str, Meta(pattern=r"^[0-9a-f]{40}$")]
@@ -61,9 +61,9 @@ def repo_info(
     limits: ListingLimits,
     sleep: Callable[[float], None],
 ) -> RepoInfo:
-    """Return what the Hub says of `repo`, which `checked_repo` let pass, at `revision` (None: its main branch).
+    """Return the Hub's description of `repo`, a checked id, at `revision` (None: its main branch).
 
-    To be called while the library may ask (`Access.given`). Raises RepoNotFound, RevisionNotFound, RepoGated,
+    Must be called inside `Access.given`. Raises RepoNotFound, RevisionNotFound, RepoGated,
     HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused.
     """
     at = f"/revision/{quote(revision, safe='')}" if revision else ""

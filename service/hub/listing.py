@@ -1,4 +1,4 @@
-"""What a repo holds at one commit: variants, and the files that are none. Shapes only."""
+"""The contents of a repo at one commit: variants, and files that are not. Data types only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OtherKind: TypeAlias = Literal["mmproj", "imatrix", "draft", "lora", "vocab", "i
 
 
 class RepoFile(msgspec.Struct, frozen=True):
-    """One file: its path, size in bytes, and the sha256 of its content where the Hub states it."""
+    """One file: its path, size in bytes, and the sha256 of its content if the Hub states it."""
 
     path: str
     n_bytes: int | None = None
@@ -19,7 +19,7 @@ class RepoFile(msgspec.Struct, frozen=True):
 
 
 def total_bytes(files: Sequence[RepoFile]) -> int | None:
-    """Return the bytes of all files, None where the size of one is unknown."""
+    """Return the total size of the files, None if one size is unknown."""
     sizes = [file.n_bytes for file in files]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -32,14 +32,14 @@ class Variant(msgspec.Struct, frozen=True):
 
     @property
     def n_bytes(self) -> int | None:
-        """Bytes of all files, or None when the size of one is unknown."""
+        """The total size of its files, None if one size is unknown."""
         return total_bytes(self.files)
 
 
 class OtherFile(msgspec.Struct, frozen=True):
-    """A file that is no variant, and what it is.
+    """A file that is not a variant, and its kind.
 
-    `incomplete`: shards of a set of which some are missing; `pieces`: parts of one file, to be joined before use.
+    `incomplete`: shards of a set with gaps; `pieces`: parts of one file, to be joined before use.
     """
 
     path: str
@@ -50,7 +50,7 @@ class OtherFile(msgspec.Struct, frozen=True):
 class RepoListing(msgspec.Struct, frozen=True):
     """A repo at one commit, smallest variant first. `repo` and `revision` are None for files on this disk.
 
-    `address`: for files that are on neither, the folder that they are in.
+    `address`: for files on neither the Hub nor this disk, the folder that they are in.
     """
 
     repo: str | None
@@ -68,7 +68,7 @@ class RepoListing(msgspec.Struct, frozen=True):
 
 
 class ListingLimits(msgspec.Struct, frozen=True):
-    """What one repo may cost: counts, bytes, seconds."""
+    """Limits on what reading one repo may cost: counts, bytes, seconds."""
 
     variants: int = 200
     shards: int = 400
@@ -83,7 +83,7 @@ class ListingLimits(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct):
-    """What reading took so far: requests sent, each hop of a redirect counted, and bytes of bodies received."""
+    """The cost of reading so far: requests, each redirect counted, and bytes of bodies received."""
 
     requests: int = 0
     n_bytes: int = 0

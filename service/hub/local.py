@@ -1,4 +1,4 @@
-"""GGUF files on this disk in the same shapes as a repo's. For the command line only: a service never opens paths."""
+"""Lists GGUF files on this disk like a repo. For the command line only: a service never opens paths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnyFile = TypeVar("AnyFile", RepoFile, OtherFile)
 
 
 def local_variants(path: Path | str, limits: ListingLimits | None = None) -> RepoListing:
-    """Return what a GGUF file (with its sibling shards) or a folder holds; file paths begin with `path` as given.
+    """Return the listing of a GGUF file (with its sibling shards) or a folder; file paths begin with `path` as given.
 
     Raises InvalidInput (field `repo`) for a path that cannot be read, RepoWithoutGguf, RepoTooLarge.
     """
@@ -62,7 +62,7 @@ def _read(path: Path, limit: int) -> Header:
 
 
 def _walk(folder: Path, limits: ListingLimits) -> Iterator[Path]:
-    """GGUF files in `folder` and below, not deeper than folders of quantisations are."""
+    """Yield GGUF files in `folder` and below, down to the depth at which repos keep quantisations."""
     n_seen = 0
     open_folders = [(folder, 0)]
     while open_folders:
@@ -78,7 +78,7 @@ def _walk(folder: Path, limits: ListingLimits) -> Iterator[Path]:
 
 
 def _with_shards(path: Path) -> list[Path]:
-    """The file, and its sibling shards when it is one of a set."""
+    """Return the file, with its sibling shards if it is one of a set."""
     path.stat()
     stem, _, count = without_suffix(path.name).rpartition("-of-")
     head, _, number = stem.rpartition("-")

@@ -1,6 +1,6 @@
-"""A repo in a longer text: a download command, a line of Python or of a settings file, a path, a sentence.
+"""Finds a repo mentioned in a longer text: a download command, Python, a settings file, a path, a sentence.
 
-Only what names one repo counts. Of several addresses, or several `owner/name`, none is chosen.
+Only an unambiguous mention counts: with several addresses or several `owner/name`, none is chosen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FILE = re.compile(r"(?:-hff|--hf-file|filename|file)[\s=:(\"'`]+([\w./-]+\.gguf
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """What names the repo in a text, as a reference; `file` and `variant`: what stands elsewhere in it."""
+    """The part of a text that names a repo; `file` and `variant` are named elsewhere in the text."""
 
     reference: str
     file: str | None = None
@@ -46,7 +46,7 @@ class Mention(msgspec.Struct, frozen=True):
 
 
 def mention_in(text: str) -> Mention | None:
-    """Return the one repo that a text mentions, with the file or the quantisation that it names besides."""
+    """Return the one repo that a text mentions, with the file or quantisation that it also names."""
     found = dict.fromkeys(_addresses(text)) or dict.fromkeys(_names(text))
     if len(found) != 1:
         return None
@@ -70,7 +70,7 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _names(text: str) -> Iterator[str]:
-    """What is written `owner/name` where a repo is asked for, or calls itself a repo of GGUF files."""
+    """Yield each `owner/name` that stands where a repo is expected, or whose name contains GGUF."""
     for found in (*_IN_STUDIO.finditer(text), *_IN_CACHE.finditer(text)):
         yield f"{found[1]}/{found[2]}"
         return

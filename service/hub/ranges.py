@@ -1,7 +1,7 @@
-"""Byte ranges of files on the Hub: redirects followed by hand, every reply held against what was asked.
+"""Reads byte ranges of files on the Hub, following redirects by hand and checking every reply against the request.
 
-`/resolve/` answers with a redirect to a signed address on another host that lives about an hour. It is kept for the
-next ranges of the same file; a 403 from it means that it has expired, and `/resolve/` is asked again.
+`/resolve/` redirects to a signed address on another host that is valid for about an hour. It is reused for further
+ranges of the same file; when it answers 403 it has expired, and `/resolve/` is asked again.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from service.outgoing.rules import Refused
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
-_LONGEST_CHUNK = 1 << 20  # bytes beyond those that are wanted which may come with the last of them
-_WORTH_A_CONNECTION = 128 << 10  # bytes: what comes in the time that opening another connection takes
+_LONGEST_CHUNK = 1 << 20  # surplus bytes that may arrive with the last wanted ones
+_WORTH_A_CONNECTION = 128 << 10  # bytes that arrive in the time that opening another connection takes
 Take: TypeAlias = Callable[[bytes], bool]
 
 
 class RemoteFile:
-    """One file at one commit: where it is asked for, its size as listed, and its signed address once known."""
+    """One file at one commit: its address, its size as listed, and its signed address once known."""
 
     def __init__(self, repo: str, path: str, n_bytes: int | None, address: str) -> None:
         self.repo, self.path, self.n_bytes = repo, path, n_bytes
         self.address = httpx.URL(address)
-        self.ignores_ranges = False  # known once a reply was the whole file
+        self.ignores_ranges = False  # set once a reply was the whole file
         self.signed: httpx.URL | None = None
 
 
@@ -77,10 +77,10 @@ class Ranges:
         self._client.close()
 
     def stream(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> int:
-        """Give bytes `start` to `stop` (not included) of `file` to `take` as they arrive, until it has enough.
+        """Pass bytes `start` to `stop` (exclusive) of `file` to `take` as they arrive, until it has enough.
 
-        Returns where the next byte would be. `deadline` is a time of `time.monotonic`. A connection that breaks off is
-        taken up where it ended. Raises HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused, RepoGated,
+        Return the position of the next byte. `deadline` is a time of `time.monotonic`. A broken connection is resumed
+        where it ended. Raises HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused, RepoGated,
         RepoNotFound, what `take` raises, and TruncatedHeader when the file ends before `start`.
         """
         reading = _Reading(file, start, stop, deadline, take)
@@ -88,7 +88,7 @@ class Ranges:
         return reading.position
 
     def get_json(self, path: str, parameters: list[tuple[str, str]], max_bytes: int) -> bytes:
-        """Return the body of an API call on the endpoint, at most `max_bytes` of it. Raises as `read` does."""
+        """Return at most `max_bytes` of the body of an API call on the endpoint. Raises as `stream` does."""
         url = self._endpoint.join(self._endpoint.path.rstrip("/") + path)
         url = url.copy_with(params=parameters)
         deadline = time.monotonic() + self._limits.request_seconds
@@ -109,7 +109,7 @@ class Ranges:
 
     def _read_on(self, reading: _Reading) -> None:
         if reading.has_enough:
-            return  # and what broke off was no longer wanted
+            return  # the connection broke when nothing more was wanted
         file = reading.file
         asked = {"range": f"bytes={reading.position}-{reading.stop - 1}"}
         if file.signed is not None:
@@ -130,7 +130,7 @@ class Ranges:
 
     @contextmanager
     def _send(self, url: httpx.URL, headers: dict[str, str], deadline: float) -> Iterator[httpx.Response]:
-        """Send one GET. The token goes to the endpoint's origin and nowhere else."""
+        """Send one GET; the token goes to the endpoint's origin only."""
         if time.monotonic() > deadline:
             raise _too_slow()
         sent = {**headers}
@@ -149,7 +149,7 @@ class Ranges:
             raise HubReplyRefused(str(error)) from error
 
     def _take_in(self, response: httpx.Response, reading: _Reading) -> None:
-        """Hand on the body of the reply that has the range, or the whole file where the range was ignored."""
+        """Pass on the reply's body: the range, or the whole file if the server ignores ranges."""
         file, unwanted = reading.file, 0
         if response.status_code == 206:
             stop = _range_stop(response, file, reading.position, reading.stop)
@@ -169,12 +169,12 @@ class Ranges:
             if too_much or (is_whole and not left):
                 return
             if reading.has_enough and (is_whole or left > _WORTH_A_CONNECTION):
-                return  # else the rest is let in, so that the connection can be used again
+                return  # a short rest is read instead, so that the connection can be reused
         if not reading.has_enough and reading.position < min(reading.stop, file.n_bytes or reading.stop):
             raise Transient(f"{file.path}: the connection broke off")
 
     def _body(self, response: httpx.Response, limit: int, deadline: float) -> bytes:
-        """Return at most `limit` bytes of the body. What comes beyond is left on the wire, its connection closed."""
+        """Return at most `limit` bytes of the body; the rest is left unread and its connection closed."""
         data = bytearray()
         for chunk in self._chunks(response, deadline):
             data += chunk
@@ -183,7 +183,7 @@ class Ranges:
         return bytes(data[:limit])
 
     def _chunks(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
-        for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
+        for chunk in response.iter_raw():  # unbuffered: gathering larger chunks, a slow drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)
             count("received", len(chunk))
@@ -193,21 +193,21 @@ class Ranges:
 
 
 class _Reading:
-    """A range being read: what of it has been handed on."""
+    """A range being read, and how far it has been passed on."""
 
     def __init__(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> None:
         self.file, self.position, self.stop, self.deadline, self._take = file, start, stop, deadline, take
         self.has_enough = False
 
     def take_in(self, data: bytes) -> None:
-        """Hand `data` on while more is wanted."""
+        """Pass `data` on while more is wanted."""
         self.position += len(data)
         if data and not self.has_enough:
             self.has_enough = self._take(data)
 
 
 def _range_stop(response: httpx.Response, file: RemoteFile, start: int, stop: int) -> int:
-    """Return where the range that came really ends, and learn the file's size from it if the listing had none."""
+    """Return where the received range really ends; learn the file's size from it if the listing had none."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
     if match is None:
         raise HubReplyRefused(f"{file.path}: a partial reply that does not say which part it is")

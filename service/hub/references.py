@@ -1,4 +1,4 @@
-"""What users call a repo: `owner/name`, `owner/name:VARIANT`, `hf.co/owner/name:VARIANT`, or any Hub URL of it."""
+"""Parses what users call a repo: `owner/name`, `owner/name:VARIANT`, `hf.co/owner/name:VARIANT`, or any Hub URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND = re.compile(
     r"|(?:(?:\S{0,80}/)?llama-(?:server|cli)\s+)?(?:-hfr?|--hf-repo)[\s=]+)",
     re.I,
 )
-_LINK = re.compile(r"\[[^\[\]]*\]\((\S+?)\)|<(\S+?)>")  # of Markdown, and an address that a chat shall not preview
+_LINK = re.compile(r"\[[^\[\]]*\]\((\S+?)\)|<(\S+?)>")  # Markdown's links, and <addresses> without a preview in chat
 _INCLUDED = re.compile(rf"--include(?:=|\s+)\S*?({QUANTISATION})(?![A-Za-z0-9_])", re.I)
 _OPTIONS = re.compile(r"\s+--?[A-Za-z].*|\s+\.?$", re.S)
 _VARIANT_BEHIND = re.compile(rf"([^\s:]+/[^\s:/]+)(?:\s+|/)({QUANTISATION})", re.I)
@@ -31,7 +31,7 @@ _SCHEME = re.compile(r"(https?|hf)://", re.I)
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
-_ANY = "latest"  # Ollama's tag where none is given
+_ANY = "latest"  # Ollama's default tag
 _PINNED = re.compile(r"([^@:]+)@(main|[0-9a-f]{7,40})", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _OTHER_SECTIONS = ("datasets", "spaces", "collections", "papers", "docs", "api", "models", "organizations", "settings")
@@ -40,7 +40,7 @@ _WANTED = "give OWNER/NAME, OWNER/NAME:VARIANT, or the address of a model repo o
 
 
 class RepoReference(msgspec.Struct, frozen=True):
-    """A repo as a user named it. `file` is the path, in the repo, of a file or folder that a URL pointed at."""
+    """A repo as a user named it. `file`: the path of a file or folder in the repo that a URL pointed at."""
 
     owner: str
     name: str
@@ -55,12 +55,12 @@ class RepoReference(msgspec.Struct, frozen=True):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the revision is a commit, which never changes."""
+        """Whether the revision is a commit, and so never changes."""
         return self.revision is not None and _SHA.fullmatch(self.revision) is not None
 
 
 def parse_repo_reference(text: str) -> RepoReference:
-    """Return what `text` refers to. Raises InvalidInput (field `repo`) for anything but a model repo on the Hub."""
+    """Return the repo that `text` refers to. Raises InvalidInput (field `repo`) for anything but a model on the Hub."""
     if len(text) > MAX_TEXT:
         raise _invalid(f"the text is longer than {MAX_TEXT} characters")
     try:
@@ -103,7 +103,7 @@ def is_name_alone(text: str) -> bool:
 
 
 def _without_wrapping(text: str) -> str:
-    """Return what names the repo in a link, behind a command, in a folder of the Hub's cache, or next to a variant."""
+    """Return the part that names the repo in a link, a command, a path of the Hub's cache, or beside a variant."""
     text = text.strip()
     if link := _LINK.fullmatch(text):
         text = link[1] or link[2]
@@ -139,14 +139,14 @@ def parse_reference(repo: str, revision: str | None) -> RepoReference:
 
 
 def checked_revision(revision: str) -> str:
-    """Return `revision` if the Hub could have a branch, tag or commit of that name. Raises InvalidInput."""
+    """Return `revision` if it is a possible branch, tag or commit. Raises InvalidInput."""
     if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/"):
         raise InvalidInput(f"{revision[:80]!r} is not a name of a branch, tag or commit", field="revision")
     return revision
 
 
 def checked_repo(text: str) -> tuple[str, str]:
-    """Return owner and name of `OWNER/NAME`. Raises InvalidInput (field `repo`) where the Hub allows no such id."""
+    """Return owner and name of `OWNER/NAME`. Raises InvalidInput (field `repo`) for an id that the Hub forbids."""
     owner, _, name = text.partition("/")
     for part in (owner, name):
         if not _PART.fullmatch(part) or ".." in part or "--" in part or part.endswith(".git"):
@@ -161,7 +161,7 @@ def _invalid(what: str) -> InvalidInput:
 
 
 def _named(text: str) -> RepoReference:
-    """`OWNER/NAME`, also with a slash behind it, or with the path of a GGUF file of the repo."""
+    """Parse `OWNER/NAME`, optionally followed by a slash or by the path of a GGUF file of the repo."""
     owner, slash, rest = text.removesuffix("/").partition("/")
     name, deeper, path = rest.partition("/")
     if not deeper or not path.lower().endswith(".gguf"):
@@ -170,7 +170,7 @@ def _named(text: str) -> RepoReference:
 
 
 def _from_library(text: str) -> RepoReference:
-    """`hf://OWNER/NAME@REVISION/PATH`, as huggingface_hub's file system writes it."""
+    """Parse `hf://OWNER/NAME@REVISION/PATH`, the form of huggingface_hub's file system."""
     owner, _, rest = text.partition("/")
     name, _, path = rest.partition("/")
     name, at, revision = name.partition("@")
@@ -231,7 +231,7 @@ def _with_place(repo: RepoReference, place: list[str], parts: SplitResult) -> Re
 
 
 def _file_shown(query: str) -> str:
-    """The file whose header the Hub's page shows, when the address says so."""
+    """Return the file whose header a page of the Hub shows, if the address says so."""
     try:
         return parse_qs(query, max_num_fields=32).get("show_file_info", [""])[0]
     except ValueError as error:
@@ -245,7 +245,7 @@ def _path(text: str) -> str:
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a path is one that a repo can have and a terminal can show: relative, printable, bounded, no `..`."""
+    """Whether a path is possible in a repo and safe to print: relative, printable, bounded, without `..`."""
     if not 0 < len(path) <= 512 or not path.isprintable() or "\\" in path:
         return False
     return all(part not in ("", ".", "..") for part in path.split("/"))

@@ -1,7 +1,7 @@
-"""What a refusal of the Hub means, for listings and files alike: by huggingface_hub's own reading of it.
+"""Interprets refusals of the Hub, for listings and files alike, as huggingface_hub itself reads them.
 
-Imported when something was refused: the library takes a tenth of a second to import. What it raises for which status,
-code and message: huggingface_hub 2.4, utils/_http.py; recorded replies of each kind: tests/recorded/hub.
+Imported only after a refusal: the library takes a tenth of a second to import. What it raises for which status, code
+and message: huggingface_hub 2.4, utils/_http.py; recorded replies of each kind: tests/recorded/hub.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def refusal_of(reply: httpx.Response, repo: str, what: str) -> Exception:
-    """Return the error that a reply to our own request stands for. `what`: the file or path that was asked for."""
+    """Return our error for a refusal of one of our own requests. `what`: the file or path that was asked for."""
     request = httpx2.Request("GET", str(reply.request.url.copy_with(query=None)))
     kept = {name: value for name, value in reply.headers.items() if name.startswith(("x-error", "retry", "ratelimit"))}
     try:
@@ -43,7 +43,7 @@ def meaning(error: HfHubHTTPError, repo: str, what: str, revision: str | None = 
     said = headers.get("x-error-message", "")
     if status == 429 or status >= 500:
         return Transient(f"status {status} for {what} of {repo}", status, seconds_asked(headers))
-    if isinstance(error, GatedRepoError):  # before RepositoryNotFoundError, which it is too
+    if isinstance(error, GatedRepoError):  # tested first, as it is a RepositoryNotFoundError too
         return gated(repo)
     if isinstance(error, DisabledRepoError):
         return RepoNotFound(f"the Hub has disabled {repo}: nobody can read it, with any token", field="repo")
@@ -64,12 +64,12 @@ def meaning(error: HfHubHTTPError, repo: str, what: str, revision: str | None = 
 
 
 def _names_token(said: str) -> bool:
-    """Whether a 401 is about the token itself; without one the Hub answers 401 for what it hides or does not have."""
+    """Whether a 401 concerns the token itself; without one, the Hub answers 401 also for hidden and missing repos."""
     return said.startswith(("Invalid credentials", "User Access Token"))
 
 
 def gated(repo: str) -> RepoGated:
-    """Return the error for a repo whose terms are not accepted, with the way out."""
+    """Return the error for a repo whose terms were not accepted, with the remedy."""
     return RepoGated(
         f"{repo} is gated: accept its terms on its page on the Hub, then ask on your own machine with a token of that "
         f"account: {own_machine(repo)}",
@@ -78,7 +78,7 @@ def gated(repo: str) -> RepoGated:
 
 
 def unknown(repo: str) -> RepoNotFound:
-    """Return the error for a repo that is not there, or whose existence is not ours to tell."""
+    """Return the error for a repo that does not exist, or whose existence we may not reveal."""
     return RepoNotFound(
         f"the Hub has no {repo}, or it is private: if you have access, ask on your own machine, {own_machine(repo)}",
         field="repo",
@@ -86,5 +86,5 @@ def unknown(repo: str) -> RepoNotFound:
 
 
 def own_machine(repo: str) -> str:
-    """Return the line by which who has access to a repo gets his advice: a service takes no caller's token."""
+    """Return the command by which somebody with access to a repo gets advice; a service takes no caller's token."""
     return f'HF_TOKEN=hf_... advisor advise {repo} -H "$(advisor hardware --json)"'

@@ -1,4 +1,4 @@
-"""Asking again: how long to wait, and when to give up."""
+"""Retries of requests to the Hub: how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Transient(Exception):
 
 
 def seconds_asked(headers: Mapping[str, str]) -> int | None:
-    """Return the seconds that `Retry-After` asks for (a number or a date), or the Hub's `RateLimit` header where
-    nothing is left; at most an hour."""
+    """Return the seconds that `Retry-After` (a number or a date) asks for, else those of the Hub's `RateLimit` header
+    if nothing is left; at most an hour."""
     stated = headers.get("retry-after", "").strip()
     if stated.isascii() and stated.isdigit():
         return min(int(stated[:9]), _MAX_ASKED)
@@ -48,7 +48,7 @@ def seconds_asked(headers: Mapping[str, str]) -> int | None:
 
 
 def _limit_of(headers: Mapping[str, str]) -> RateLimitInfo | None:
-    """Return what the Hub says of its limits, by its own library: `RateLimit: "api";r=489;t=192`."""
+    """Return the Hub's statement of its limits, parsed by its own library: `RateLimit: "api";r=489;t=192`."""
     stated = headers.get("ratelimit", "")
     if not stated or len(stated) > 200:
         return None
@@ -58,9 +58,10 @@ def _limit_of(headers: Mapping[str, str]) -> RateLimitInfo | None:
 
 
 def with_retries(attempt: Callable[[], T], limits: ListingLimits, sleep: Callable[[float], None]) -> T:
-    """Return what `attempt` returns, asking again after a Transient, up to `limits.attempts` times.
+    """Return what `attempt` returns, retrying after a Transient, up to `limits.attempts` attempts.
 
     A wait that the Hub asks for is kept if it is at most `limits.longest_wait`. Raises HubRateLimited or HubUnavailable
+
     with the seconds after which asking again makes sense.
     """
     for number in numbers(1):
@@ -78,7 +79,7 @@ def with_retries(attempt: Callable[[], T], limits: ListingLimits, sleep: Callabl
 
 
 def count_reply(kind: str, status: int | None, headers: Mapping[str, str]) -> None:
-    """Count a reply of the Hub (`status` None: there was none), and note what it says of its limits."""
+    """Count a reply of the Hub (`status` None: there was none), and its statement of limits."""
     limit = _limit_of(headers)
     count_answer(kind, status, {limit.resource_type: limit.remaining} if limit else {})
 

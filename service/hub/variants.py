@@ -1,4 +1,4 @@
-"""From a list of files to variants: shards grouped, names made, and what is no model set apart."""
+"""Turns a list of files into variants: groups shards, makes names, and sets aside what is not a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.hub.references import RepoReference, is_safe_path
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})", re.ASCII)
 
-# The name of a quantisation, with the prefixes that makers put before it: UD-Q4_K_XL, i1-IQ3_M, smol-IQ4_KSS, DQ4_K_R4.
+# A quantisation's name, with the prefixes that publishers add: UD-Q4_K_XL, i1-IQ3_M, smol-IQ4_KSS, DQ4_K_R4.
 _LABEL = re.compile(
     r"(?:^|[-._ ])(?P<prefix>(?:UD|i1|smol|mix|pure|imat)[-_.])?"
     r"(?P<label>(?:I?Q[1-8]|TQ[12]|DQ[1-8])(?:_[0-9A-Z]{1,4}){1,4}|BF16|FP16|F16|F32|MXFP4(?:_MOE)?|NVFP4)"
@@ -27,10 +27,10 @@ _SUFFIX = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
 
 
 def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tuple[Variant, ...], tuple[OtherFile, ...]]:
-    """Return the variants among `files`, smallest first, and the other files with what they are.
+    """Return the variants among `files`, smallest first, and the other files with their kinds.
 
-    `model_name` is the repo's name: words in it do not make a file a draft or adapter, and it is left out of names.
-    Paths that no repo should have (control characters, `..`) are left out altogether.
+    `model_name` is the repo's name: its words do not make a file a draft or adapter, and are left out of names.
+    Paths that no repo should have (control characters, `..`) are dropped.
     """
     safe = [file for file in files if is_safe_path(file.path)]
     others = [OtherFile(f.path, kind_of_other(f.path), f.n_bytes) for f in safe if not is_gguf(f.path)]
@@ -45,21 +45,24 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
 
 
 def shard_names(name: str, most: int) -> list[str]:
-    """Return the names of all shards of the set that a file belongs to by its name, at most `most`; or just its own."""
+    """Return the names of all shards of the set that a file's name belongs to, if at most `most`; else just its own."""
     match = _SHARD.fullmatch(without_suffix(name))
     if match is None or not 0 < int(match["count"]) <= most:
         return [name]
     return [f"{match['stem']}-{number + 1:05d}-of-{match['count']}.gguf" for number in range(int(match["count"]))]
 
 
+ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # for callers that read only one of those chosen
+
+
 def choose(
     listing: RepoListing, reference: RepoReference | None = None, names: Sequence[str] | None = None,
     limits: ListingLimits | None = None, field: str = "constraints.variants",
 ) -> tuple[Variant, ...]:  # fmt: skip
-    """Return the variants to read: those that a reference or `names` (in `field`) ask for, else all of them.
+    """Return the variants that a reference or `names` (from the request's `field`) ask for, else all of them.
 
-    Names are compared without case, and may be given without a prefix that only one has. Raises UnknownVariant with
-    those there are, and RepoTooLarge when what is asked for is more than `limits` allow.
+    Names match in any case, and without a prefix if that is unambiguous. Raises UnknownVariant, naming the choices, and
+    RepoTooLarge if more are asked for than `limits` allow.
     """
     chosen = listing.variants
     if reference is not None and reference.variant is not None:
@@ -87,7 +90,7 @@ def _check_limits(chosen: tuple[Variant, ...], limits: ListingLimits) -> None:
 
 
 def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Variant, ...]:
-    """Variants by their names, in any case; also with other separators, or without a prefix that only one has."""
+    """Return variants by name, in any case; other separators or a missing prefix match if unambiguous."""
     wanted: set[str] = set()
     for name in names:
         found = next((f for alike in _ALIKE if (f := [v for v in listing.names if alike(v, name)])), [])
@@ -101,7 +104,7 @@ def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Vari
     return tuple(v for v in listing.variants if v.name in wanted)
 
 
-# What is loaded with a model is no answer to where to put one.
+# Files that are loaded beside a model have no placement of their own to advise.
 _BESIDE: dict[OtherKind, str] = {
     "mmproj": "a projector for images or sound: name a variant, and add this file to the command with --mmproj",
     "draft": "a drafter: name a variant, and add this file to the command with -md",
@@ -111,7 +114,7 @@ _BESIDE: dict[OtherKind, str] = {
 
 
 def _beside(listing: RepoListing, name: str) -> str:
-    """What a name means that is that of another file of the repo, or says by itself what it is; "" for neither."""
+    """Return what a name refers to if it is another file of the repo or says so itself; "" for neither."""
     of_files = [o.kind for o in listing.other_files if _plain(name) in _plain(o.path)]
     said = [kind for kind in _BESIDE if kind in _plain(name).split("-")]
     return next((_BESIDE[kind] for kind in (*of_files, *said) if kind in _BESIDE), "")
@@ -121,7 +124,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]", "-", name.lower())
 
 
-# How a variant may be asked for, the closest first: `q4_k_m`, `UD_Q4_K_XL`, `Q4_K_XL` for UD-Q4_K_XL.
+# Ways to match a variant's name, strictest first: `q4_k_m`; `UD_Q4_K_XL`; `Q4_K_XL` for UD-Q4_K_XL.
 _ALIKE = (
     lambda variant, name: variant.lower() == name.lower(),
     lambda variant, name: _plain(variant) == _plain(name),
@@ -130,7 +133,7 @@ _ALIKE = (
 
 
 def _holding(listing: RepoListing, path: str) -> tuple[Variant, ...]:
-    """Variants with a file at `path` or, when it is a folder, under it."""
+    """Return the variants with a file at `path`, or under it if it is a folder."""
     found = tuple(v for v in listing.variants if any(f.path == path or f.path.startswith(f"{path}/") for f in v.files))
     if not found:
         other = next((o for o in listing.other_files if o.path == path), None)
@@ -162,7 +165,7 @@ def _groups(files: Sequence[RepoFile]) -> tuple[list[Candidate], list[RepoFile]]
 
 
 def _names(groups: Sequence[Candidate], model_name: str) -> list[str]:
-    """Return a name for each group, unique without regard to case: the quantisation, else more of the path."""
+    """Return a name for each group, unique in any case: its quantisation, or if that is ambiguous more of the path."""
     candidates = [(_short_name(g, model_name), _clean(g.stem), _clean(f"{g.folder}-{g.stem}")) for g in groups]
     names = [options[0] for options in candidates]
     for level in (1, 2):
@@ -191,5 +194,6 @@ def _short_name(group: Candidate, model_name: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """A name that can stand in `owner/name:VARIANT`."""
+    """Return a name that is valid in `owner/name:VARIANT`."""
+
     return _NOT_IN_NAMES.sub("-", text).strip("-._+")[:120].strip("-._+") or "model"

@@ -1,4 +1,4 @@
-"""The client of everything that goes out: allowed addresses only, no redirect by itself, bytes and time bounded."""
+"""The HTTP client for outgoing requests: allowed addresses only, no automatic redirects, bounded bytes and time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def new_client(
     proxy: str | None = None,
     transport: httpx.BaseTransport | None = None,
 ) -> httpx.Client:
-    """Return a client that asks what `rule` allows, and follows no redirect, keeps no cookie, reads no environment.
+    """Return a client that may ask only what `rule` allows, and follows no redirects, keeps no cookies, and ignores the
+    environment.
 
     A reply's body is read for `max_seconds` and up to `max_bytes`; beyond them `httpx.ReadTimeout` or Refused is
-    raised, as is Refused for what is not allowed. A `proxy` resolves names itself, so it must hold private addresses
-    back. `transport`: what asks in place of the network.
+    raised, and Refused for a forbidden address. A `proxy` resolves names itself, so it must block private addresses.
+    `transport` replaces the network.
     """
     limits = httpx.Limits(max_connections=max_connections)
     asks = transport or _transport(rule, limits, proxy)
@@ -47,7 +48,7 @@ def _transport(rule: Rule, limits: httpx.Limits, proxy: str | None) -> httpx.HTT
 
 
 class _Body(Bounded, httpx.SyncByteStream):
-    """Of httpx."""
+    """Bounded for httpx."""
 
 
 class _Guarded(httpx.BaseTransport):

@@ -1,6 +1,6 @@
-"""Connections to addresses that were looked at: a name is resolved once, checked, and connected to as checked.
+"""Connections to checked addresses: a name is resolved once, checked, and connected to as checked.
 
-If a name were checked here and resolved again elsewhere, its server could give another address in between.
+If a name were checked here and resolved again later, its server could give another address in between.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from service.outgoing.rules import Rule
 
 log = Log("outgoing")
 
-_MOST_ADDRESSES = 4  # of one name that are tried
+_MOST_ADDRESSES = 4  # tried per name
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the IPv4 address is the last 32 bits
-_PROTOCOLS = IPv4Network("192.0.0.0/24")  # global to some versions of Python; a cloud's metadata is at 192.0.0.192
-_TUNNELS = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))  # Teredo, 6to4: what they lead to is not seen
+_PROTOCOLS = IPv4Network("192.0.0.0/24")  # some Python versions call it global; 192.0.0.192 serves a cloud's metadata
+_TUNNELS = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))  # Teredo, 6to4: their real target is hidden
 
 
 def is_public(text: str) -> bool:
-    """Return whether an address is one of the internet's: not this machine's, its network's, or a cloud's metadata."""
+    """Return whether an address is on the public internet, not this machine's, its network's or a cloud's metadata."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -43,7 +43,7 @@ def _is_public_v6(address: IPv6Address) -> bool:
 
 
 def with_checked_addresses(transport: Any, rule: Rule, max_connections: int | None, core: Any) -> None:
-    """Make a transport, of httpx or its fork, connect as CheckedBackend does. Neither lets its maker choose that."""
+    """Make a transport of httpx or its fork connect through CheckedBackend; neither offers a parameter for that."""
     pool = transport._pool
     if type(pool) is not core.ConnectionPool:
         raise TypeError("this version of httpx keeps its connections elsewhere")
@@ -59,7 +59,7 @@ def with_checked_addresses(transport: Any, rule: Rule, max_connections: int | No
 class CheckedBackend:
     """Opens TCP connections, to public addresses only unless `may_be_private(host)`: a `NetworkBackend` of `core`.
 
-    `core`: the library of connections that asks, `httpcore` or huggingface_hub's `httpcore2`, whose errors are raised.
+    `core`: the connection library in use, `httpcore` or huggingface_hub's `httpcore2`, whose errors are raised.
     """
 
     def __init__(self, may_be_private: Callable[[str], bool], core: Any) -> None:
@@ -87,7 +87,7 @@ class CheckedBackend:
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> Any:
-        """Refuse: nothing is asked there. Raises `core`'s ConnectError."""
+        """Refuse unix sockets. Raises `core`'s ConnectError."""
         raise self._core.ConnectError("nothing is asked over a unix socket")
 
     def sleep(self, seconds: float) -> None:

@@ -1,6 +1,6 @@
-"""What huggingface_hub asks through: it makes its client once a process, by a function that it is given.
+"""The client that huggingface_hub asks through: it creates one per process, by a factory given to it.
 
-Imported when needed, as the library is: it takes a tenth of a second.
+Imported when needed, because the library takes a tenth of a second to import.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CONNECTIONS = 10
 
 
 class TokenRule(Rule, Protocol):
-    """A rule that also says who may see our token: hosts that are redirected to do not."""
+    """A rule that also says which hosts may see our token; targets of redirects may not."""
 
     def may_see_token(self, url: Url) -> bool:
         """Whether a request to `url` may carry the token."""
 
 
 class Access:
-    """Where the library may ask, who sees its token, how many bytes a reply has and how long it takes; connections."""
+    """Limits for the library: which addresses it may ask and show the token, and bytes and time per reply."""
 
     def __init__(self, rule: TokenRule, *, max_bytes: int, max_seconds: float, proxy: str | None = None) -> None:
         self._rule, self._max_bytes, self._max_seconds = rule, max_bytes, max_seconds
@@ -38,7 +38,7 @@ class Access:
 
     @contextmanager
     def given(self) -> Iterator[None]:
-        """Let the library ask for the length of a block, in this thread. Outside of one it is refused everything."""
+        """Let the library ask during the block, in this thread; outside of one everything is refused."""
         token = _given.set(self)
         try:
             yield
@@ -46,7 +46,7 @@ class Access:
             _given.reset(token)
 
     def ask(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the reply to one request, which may be a hop of a redirect. Raises Refused, httpx2's errors."""
+        """Return the reply to one request, possibly one hop of a redirect. Raises Refused, httpx2's errors."""
         require_allowed(self._rule, request.url)
         if not self._rule.may_see_token(request.url):
             request.headers.pop("authorization", None)
@@ -65,7 +65,7 @@ class Access:
 
 
 class _Body(Bounded, httpx2.SyncByteStream):
-    """Of httpx2."""
+    """Bounded for httpx2."""
 
 
 class _Transport(httpx2.BaseTransport):
@@ -77,7 +77,7 @@ class _Transport(httpx2.BaseTransport):
 
 
 def client_within_our_calls() -> httpx2.Client:
-    """Return the client that the library asks with: it is refused everything outside of `Access.given`."""
+    """Return the library's client, which refuses everything outside of `Access.given`."""
     return httpx2.Client(
         transport=_Transport(), headers=HEADERS, follow_redirects=True, trust_env=False, max_redirects=5
     )

@@ -1,6 +1,6 @@
-"""Which addresses may be asked, and what of a reply is taken: what any client is held to. Loads no client.
+"""Rules for every outgoing client: which addresses may be asked, and which replies are accepted. Imports no client.
 
-`Url` is that of httpx or of its fork, which huggingface_hub speaks through.
+`Url` is that of httpx or of its fork, which huggingface_hub uses.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 
 AGENT = "offload-advisor"
-HEADERS = {"accept-encoding": "identity", "user-agent": AGENT}  # what is compressed may unfold without end
+HEADERS = {"accept-encoding": "identity", "user-agent": AGENT}  # compressed data may expand without bound
 
 
 class Refused(Exception):
-    """What was to be asked may not be, or what came is not taken. The message names hosts, never paths or queries."""
+    """A request that is not allowed, or a reply that is not accepted. The message names hosts, no paths or queries."""
 
 
 class Url(Protocol):
-    """What a rule looks at in an address."""
+    """The parts of an address that rules look at."""
 
     @property
     def scheme(self) -> str:
@@ -45,7 +45,7 @@ class Url(Protocol):
 
 
 class Rule(Protocol):
-    """Which addresses a client may ask; held against every request, each hop of a redirect counted."""
+    """The addresses that a client may ask, checked for every request, including each hop of a redirect."""
 
     def allows(self, url: Url) -> bool:
         """Whether a request may go to `url`."""
@@ -55,7 +55,7 @@ class Rule(Protocol):
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port of an address, the usual port filled in."""
+    """Scheme, host and port of an address, with the default port filled in."""
 
     scheme: str
     host: str
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """The rule for a few origins, such as `https://slack.com`. Those of `usual`, our defaults, must be public."""
+    """A rule that allows a few origins, such as `https://slack.com`. Those of `usual`, our defaults, must be public."""
 
     def __init__(self, addresses: Iterable[str], usual: Iterable[str] = ()) -> None:
         self._origins = {stated_origin(address) for address in addresses}
@@ -80,12 +80,12 @@ class Origins:
 
 
 def origin(url: Url) -> Origin:
-    """Return the origin of what is about to be asked."""
+    """Return the origin of a request's address."""
     return _origin(url.scheme, url.host, url.port)
 
 
 def stated_origin(address: str) -> Origin:
-    """Return the origin of an address that settings name. Raises ValueError where it cannot be read."""
+    """Return the origin of an address from the settings. Raises ValueError if it is malformed."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     return _origin(parts.scheme, host if host.isascii() else host.encode("idna").decode(), parts.port)
@@ -96,16 +96,16 @@ def _origin(scheme: str, host: str, port: int | None) -> Origin:
 
 
 def environments_proxy(address: str) -> str | None:
-    """Return the proxy that the environment names for `address`, as other commands on this machine use it."""
+    """Return the environment's proxy for `address`, as other commands on this machine use it."""
     stated = stated_origin(address)
     return None if proxy_bypass(stated.host) else getproxies().get(stated.scheme)
 
 
 @cache
 def authorities() -> ssl.SSLContext:
-    """Return the certificate authorities that are believed: those of SSL_CERT_FILE or SSL_CERT_DIR, else the usual.
+    """Return the trusted certificate authorities: those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's.
 
-    Read once.
+    Loaded once.
     """
     if file := os.environ.get("SSL_CERT_FILE"):
         return ssl.create_default_context(cafile=file)
@@ -115,19 +115,19 @@ def authorities() -> ssl.SSLContext:
 
 
 def require_allowed(rule: Rule, url: Url) -> None:
-    """Raise Refused for what `rule` does not allow."""
+    """Raise Refused if `rule` does not allow the address."""
     if not rule.allows(url):
         raise Refused(f"{url.scheme[:20]}://{url.host[:100]} is not among the addresses that are asked")
 
 
 def require_plain(headers: Mapping[str, str]) -> None:
-    """Raise Refused for a reply that came compressed though it was asked for as it is."""
+    """Raise Refused for a compressed reply, although none was asked for."""
     if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
         raise Refused("the reply is compressed, though it was asked for as it is")
 
 
 class Bounded:
-    """The body of a reply: up to `max_bytes`, for at most `max_seconds`, then Refused or `too_slow`."""
+    """A reply's body, up to `max_bytes` and for at most `max_seconds`; then it raises Refused or `too_slow`."""
 
     def __init__(self, pieces: Any, max_bytes: int, max_seconds: float, too_slow: type[Exception]) -> None:
         self._pieces, self._left, self._too_slow = pieces, max_bytes, too_slow
@@ -143,5 +143,6 @@ class Bounded:
                 raise self._too_slow("the reply takes too long")
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to its pool."""
+
         self._pieces.close()

@@ -1,1 +1,1 @@
-"""Redis: the connection or an embedded server, enqueueing, progress. Nothing is kept here that cannot be lost."""
+"""Redis: the connection or an embedded server, enqueueing, progress. Losing everything in it does no lasting harm."""

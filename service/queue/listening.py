@@ -1,7 +1,7 @@
-"""Listening: one connection to Redis a process, however many follow something.
+"""Listens to Redis: one connection per process, however many follow something.
 
-Each message is a hint to look at the database again. Who follows gets one too while Redis is away, now and then, and
-when it is back: what was published meanwhile is lost.
+Each message is only a hint to look at the database again. While Redis is away, and when it is back, followers get hints
+as well, because messages published meanwhile are lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READ_SECONDS = 60.0
 
 
 class Listener:
-    """Hears every channel of some patterns, while anybody follows one. For one event loop."""
+    """Subscribes to patterns of channels while anybody follows one of them. For one event loop."""
 
     def __init__(self, redis: redis_async.Redis, *patterns: str) -> None:
         self._redis, self._patterns = redis, patterns
@@ -31,9 +31,9 @@ class Listener:
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[AsyncIterator[str]]:
-        """Follow a channel. The value iterates over its latest messages, an empty one where Redis was away.
+        """Follow a channel. Yields an iterator over its latest messages, with an empty one when Redis was away.
 
-        Once it is entered no later message is missed while Redis runs. Waiting for a message may be cancelled.
+        Inside the block no message is missed while Redis runs. Waiting for a message may be cancelled.
         """
         follower = _Follower()
         self._followers.setdefault(name, set()).add(follower)
@@ -54,7 +54,7 @@ class Listener:
             reader, self._reader = self._reader, None
             self._subscribed.clear()
             reader.cancel()
-            with anyio.CancelScope(shield=True):  # who leaves is mostly cancelled
+            with anyio.CancelScope(shield=True):  # whoever leaves has mostly been cancelled
                 await asyncio.wait({reader})
 
     async def _read(self) -> None:
@@ -91,7 +91,7 @@ class Listener:
 
 
 class _Follower:
-    """The latest message that was not taken yet."""
+    """Holds the latest message that was not yet taken."""
 
     def __init__(self) -> None:
         self._latest, self._has_come = "", asyncio.Event()

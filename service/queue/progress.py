@@ -1,6 +1,7 @@
-"""Progress of advices and validations: published by the process that works, heard by those that listen at that moment.
+"""Progress of advices and validations, published by the working process to whoever is listening.
 
-Nothing is kept: a listener first subscribes, then reads the database, then takes each message as a hint to read again.
+Nothing is stored: a listener first subscribes, then reads the database, then takes each message as a hint to read it
+again.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from redis.exceptions import RedisError
 from service.wire.advice.advice import AdviceEvent
 from service.wire.measuring.runs import ValidationEvent
 
-WAITING_RUNS = "runs"  # hosts that wait for a run listen here
-PATTERNS = ("advice:*", "validation:*", WAITING_RUNS)  # of all channels that the API follows
+WAITING_RUNS = "runs"  # the channel of hosts that wait for a run
+PATTERNS = ("advice:*", "validation:*", WAITING_RUNS)  # all channels that the API follows
 
 
 def publish(redis: Redis, event: AdviceEvent | ValidationEvent) -> None:
-    """Tell the listeners what happened; nobody is told when Redis is gone, which harms nothing."""
+    """Publish an event; without Redis nobody hears it, which does no harm."""
     name = channel(event.id) if isinstance(event, AdviceEvent) else validation_channel(event.id)
     with suppress(RedisError, OSError):
         redis.publish(name, msgspec.json.encode(event))
 
 
 def wake_hosts(redis: Redis) -> None:
-    """Tell hosts that wait that there may be a run for them; without Redis they look by themselves."""
+    """Tell waiting hosts that there may be a run for them; without Redis they poll."""
     with suppress(RedisError, OSError):
         redis.publish(WAITING_RUNS, b"{}")
 

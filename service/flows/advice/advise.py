@@ -1,4 +1,4 @@
-"""From a request to an advice: the row first, then the queue; a worker computes, and may do so twice."""
+"""From a request to an advice: the row is committed before a worker is called, and may be computed twice."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from service.wire.problem import stored_problem
 
 log = Log("advice")
 
-MAX_FAILURES = 3  # attempts that end in an error nobody planned
-MAX_ATTEMPTS = 10  # attempts in all, those too that ended with their worker: a request may not kill workers for ever
+MAX_FAILURES = 3  # attempts that end in an unexpected error
+MAX_ATTEMPTS = 10  # attempts of any kind: a request that kills its worker must not do so for ever
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """The advice that answers a request; `delete_key` when the request made it."""
+    """The advice that answers a request; `delete_key` is set only where this request created it."""
 
     advice: Advice
     delete_key: str | None = None
 
 
 class ReadyAdvice(NamedTuple):
-    """A finished advice, and the version of what it says now."""
+    """The id of a finished advice, and the version of its current answer."""
 
     id: str
     version: str
@@ -67,9 +67,9 @@ def request_advice(
 ) -> Requested:  # fmt: skip
     """Return a finished advice for this request, the one being computed for it, or a new one, committed and queued.
 
-    `admit_new_repo` is called before work begins on a repo never read here, and may raise. `payer`: from whose share
-    it is computed. Raises InvalidInput and its kinds for a request that cannot be answered for one that
-    would take more CPU than one may, TooManyOpen where its payer has as many open as one may.
+    `admit_new_repo` is called before any work on a repo never read here, and may raise. `payer`: whose share of the
+    workers it uses. Raises InvalidInput and its subclasses for a request that cannot be answered, TooExpensive for
+    one that would take more CPU time than allowed, TooManyOpen where its payer has as many open as allowed.
     """
     request = parse_request(asked)
     found = _ready(context, request)
@@ -88,7 +88,7 @@ def request_advice(
 
 
 def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
-    """Return which finished advice answers this request. Raises InvalidInput as `request_advice`."""
+    """Return the finished advice that answers this request, if any. Raises InvalidInput as `request_advice`."""
     found = _ready(context, parse_request(asked))
     if found is None:
         return None
@@ -104,7 +104,7 @@ def _ready(context: Context, request: Request) -> versions.ReadyVersion | None:
 
 
 def _key(context: Context, request: Request) -> str:
-    """The key of a request whose commit is not known yet."""
+    """Return the key under which a request is in flight: its commit is not known yet."""
     return request_key(request, None, calibrations.version_in_force(context.engine))
 
 
@@ -141,7 +141,10 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
 
 
 def read_advice(context: Context, advice_id: str, caller: Caller | None = None) -> Advice:
-    """Return the advice as it is now for who asks, whose own hosts' results count for him. Raises AdviceNotFound."""
+    """Return an advice with what was measured of it; the caller's own hosts count for him. Raises AdviceNotFound.
+
+    One whose body was dropped to save space is queued again.
+    """
     row = _row(context, advice_id)
     if row.is_dropped:
         fair_queue.begin_again(context, row)
@@ -159,12 +162,12 @@ def advice_progress(context: Context, advice_id: str) -> AdviceEvent:
 
 
 def advices_progress(context: Context, ids: list[str]) -> dict[str, AdviceEvent]:
-    """Return how far advices are, by id; nothing of those that are not there."""
+    """Return the progress of advices by id, without those that do not exist."""
     return advices.progress_of(context.engine, ids)
 
 
 def advice_version(context: Context, advice_id: str) -> str | None:
-    """Return what says whether `read_advice` would return the same again; None while it moves on.
+    """Return a version that changes whenever `read_advice` would answer differently; None while it is computed.
 
     Raises AdviceNotFound.
     """
@@ -184,7 +187,7 @@ def asked_for(context: Context, advice_id: str) -> AdviceRequest:
 
 
 def delete_advice(context: Context, advice_id: str, key: str) -> None:
-    """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
+    """Delete an advice in any state. Raises AdviceNotFound, or WrongKey."""
     row = _row(context, advice_id)
     if not hmac.compare_digest(row.delete_key_hash, hashed(key)):
         raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
@@ -194,11 +197,11 @@ def delete_advice(context: Context, advice_id: str, key: str) -> None:
 def compute_advice(
     context: Context, job: str, advise: Advise = engine_advise.advise, limit: CpuLimit = no_limit
 ) -> None:
-    """Compute the advice that is next and store it, or why it cannot be; nothing happens when none waits.
+    """Compute the next waiting advice and store it, or why it failed; do nothing when none waits.
 
-    `job` names the queue's job: one that ended in the middle of an advice begins that one again. Each advice is
-    computed at least once, maybe twice at a time: the first to finish wins. An error that nobody planned is raised, so
-    that the queue tries again, until MAX_FAILURES. `limit` bounds the CPU seconds that it may take.
+    `job` names the queue's job: one that was interrupted resumes the same advice. An advice is computed at least once,
+    possibly twice at a time, and the first to finish wins. Unexpected errors are raised so that the queue retries, up
+    to MAX_FAILURES times. `limit` bounds the CPU seconds.
     """
     row = fair_queue.start(context, job)
     if row is not None:
@@ -240,7 +243,7 @@ def _fail(context: Context, row: StoredAdvice, error: AdvisorError, began: float
 
 
 def _ended(context: Context, row: StoredAdvice, outcome: str) -> int:
-    """Count it, and return the milliseconds since it was asked for: what a person waits, with the queue."""
+    """Count the outcome, and return the milliseconds since the request: what a person waited, queue included."""
     seconds = (context.clock() - row.created_at).total_seconds()
     metrics.ADVICE_ENDED.of(outcome).inc()
     metrics.ADVICE_WAIT.only.observe(seconds)
@@ -249,7 +252,7 @@ def _ended(context: Context, row: StoredAdvice, outcome: str) -> int:
 
 def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
     request, calibration = parse_request(row.request), calibrations.in_force(context.engine)
-    if row.revision is not None and row.first_versions is not None:  # once more, of the commit that it is about
+    if row.revision is not None and row.first_versions is not None:  # dropped before: stay at the commit it was for
         request = msgspec.structs.replace(
             request, reference=msgspec.structs.replace(request.reference, revision=row.revision)
         )
@@ -280,7 +283,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
 def _pin(
     context: Context, row: StoredAdvice, request: Request, listing: RepoListing, calibration: Calibration | None
 ) -> StoredAdvice | None:  # fmt: skip
-    """Note the commit that the row is computed for; return the advice that was finished for it before, if any."""
+    """Record the commit that the row is computed for; return a finished advice for the same commit, if any."""
     if listing.revision is None:
         return None
     key = request_key(request, listing.revision, calibration.version if calibration else None)
@@ -301,7 +304,7 @@ def _not_found() -> AdviceNotFound:
 
 
 def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer = ANYBODY) -> Advice:
-    """Return the row as it is shown; with a `context`, what was measured of it is joined as far as it counts."""
+    """Return the row as the API shows it; `context` joins the measured results that `viewer` may see."""
     request = row.request
     known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
     if row.body is not None:
@@ -321,12 +324,12 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
 
 
 def _joined(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
-    """The answer with what was measured of it, and what others' logs have shown of its memory."""
+    """Return the answer with its measured results, and with the differences in memory that logs have shown."""
     return with_differences(context, with_results(context, row, body, viewer), row.request.constraints)
 
 
 def _computed_again(row: StoredAdvice) -> str | None:
-    """What is said of an answer that was dropped and is another version's now."""
+    """Return the note for an answer that was dropped and recomputed with another version, else None."""
     first, now = row.first_versions, row.body.versions if row.body else None
     if first is None or now is None or first == now:
         return None

@@ -1,4 +1,4 @@
-"""Check a command: which repo and variant it is about, their header, and what the engine's knowledge says of it."""
+"""Check a command: find its repo and variant, read the header, and apply the engine's rules."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from service.wire.advice.check import Checked, CheckRequest
 
 
 def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callable[[], None] = lambda: None) -> Checked:
-    """Return what is known of a command; reads the header of its variant where it was not read yet.
+    """Return the check of a command, reading its variant's header if that was not read yet.
 
-    Everything that can be wrong with the request is found before anything is read. `admit_new_repo` is called before a
-    repo never read here, and may raise. Raises InvalidInput and its kinds, and the Hub's errors.
+    Errors in the request itself are found before anything is read. `admit_new_repo` is called before any work on a
+    repo never read here, and may raise. Raises InvalidInput and its subclasses, and the Hub's errors.
     """
     parsed = parse(asked.command, asked.engine, build=asked.build)
     rig = rig_of(asked.hardware, calibrations.in_force(context.engine), parsed)

@@ -1,4 +1,4 @@
-"""Checks without a server: the command line reads a repo, or GGUF files on this disk, and answers itself."""
+"""Checks without a server: the command line reads a repo, or GGUF files on this disk, by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LINE = 4 << 20
 
 
 class DirectChecks:
-    """Checks of commands, one after the other: each repo or folder is listed once, each header read once."""
+    """Checks commands one after the other: each repo or folder is listed once, each header read once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -47,14 +47,14 @@ class DirectChecks:
         return checked(case, model, rig, self._companions(case, parsed, listing, Path(named.repo)), assumed)
 
     def model_of(self, case: BatchCase) -> Model:
-        """Return the model that a case is about. Raises AdvisorError."""
+        """Return the model of a case's command. Raises AdvisorError."""
         parsed = parse(case.command, case.engine, build=case.build)
         name = self._named(case, parsed).repo
         listing, _, variant = self._variant(name, parsed)
         return self._model(name, listing, variant).model
 
     def _named(self, case: BatchCase, parsed: ParsedCommand) -> NamedRepo:
-        """Where a case's model is: as stated, the file that the command opens, or as over HTTP."""
+        """Return where a case's model is: as stated, else the command's own file, else as the server finds it."""
         path = Path(parsed.model_path or "").expanduser()
         if case.model is None and parsed.model_path and path.is_file():
             return NamedRepo(str(path))
@@ -68,7 +68,7 @@ class DirectChecks:
             raise InvalidInput(detail, field="model", choices=error.choices) from error
 
     def _variant(self, name: str, parsed: ParsedCommand) -> tuple[RepoListing, RepoReference, Variant]:
-        """What is in the repo or at the path `name`, and the variant of it that a command runs."""
+        """Return the listing of a repo or path, and the variant in it that the command runs."""
         if name not in self._listed:
             with opened(self._settings, name, None) as (_, listing, reference):
                 self._listed[name] = listing, reference
@@ -91,12 +91,12 @@ class DirectChecks:
 
 
 def check_directly(settings: Settings, case: BatchCase) -> Checked:
-    """Return the check of a command with a repo, or with GGUF files at a path. Raises AdvisorError."""
+    """Return the check of one command on a model of the Hub or of this disk. Raises AdvisorError."""
     return DirectChecks(settings).check(case)
 
 
 def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield an answer for each line that is not blank, in order: a check, or an error with its type and detail."""
+    """Yield an answer for each non-blank line, in order: a check, or an error with its type and detail."""
     checks = DirectChecks(settings)
     for line in lines:
         if line.strip():
@@ -112,7 +112,7 @@ def _answer(checks: DirectChecks, line: bytes) -> dict[str, Any]:
         return {**found, **msgspec.to_builtins(checks.check(case))}
     except AdvisorError as error:
         return found | {"error": {name: value for name, value in describe(error).items() if name in _ERROR_FIELDS}}
-    except Exception as error:  # one line must not cost the others
+    except Exception as error:  # a bug met by one line must not lose the answers to the others
         return found | {"error": {"type": "internal", "detail": f"{type(error).__name__}: {error}"[:500]}}
 
 
@@ -120,7 +120,7 @@ _ERROR_FIELDS = ("type", "detail", "field", "choices")
 
 
 def _identity(line: bytes) -> Any:
-    """Return the `id` of a line, whatever else is wrong with it."""
+    """Return the `id` of a line, even if the rest of it is invalid."""
     if len(line) > MAX_LINE:
         raise InvalidInput(f"a line has at most {MAX_LINE:,} bytes")
     try:

@@ -1,4 +1,4 @@
-"""The check of a command whose model is known: what needs no database."""
+"""The check of a command whose model is known: the part that needs no database."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from service.wire.advice.check import BatchCase, Checked, CheckRequest
 def rig_of(
     hardware: Hardware | str, fitted: Calibration | None = None, parsed: ParsedCommand | None = None
 ) -> Rig:  # fmt: skip
-    """Return the machine of a request as stated (the canonical form rounds). Raises InvalidHardware and its kind.
+    """Return the machine of a request, unrounded (the canonical form rounds). Raises InvalidHardware and its subclass.
 
-    `fitted`: the calibration fitted here, if there is one. `parsed`: the command, whose build of the engine may be
-    known by the devices that it names.
+    `fitted`: the calibration fitted here, if any. `parsed`: the command, whose device names may tell which build of
+    the engine it was written for.
     """
     stated = parse_hardware(hardware) if isinstance(hardware, str) else hardware
     return resolve(stated, fitted) if parsed is None else rig_of_command(stated, parsed, fitted)
@@ -35,8 +35,10 @@ def checked(
     companion_headers: CompanionHeaders = NO_COMPANIONS, assumed: Sequence[Assumption] = (),
     reported: Sequence[Reported] = (),
 ) -> Checked:  # fmt: skip
-    """Return the check of a request whose model is known; `assumed`: how it was found, `reported`: what logs of others
-    say of its memory. Raises InvalidInput."""
+    """Return the check of a request whose model is known. Raises InvalidInput.
+
+    `assumed`: how the model was found. `reported`: what other people's logs say of its memory.
+    """
     report = check(
         asked.command,
         asked.engine,

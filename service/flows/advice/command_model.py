@@ -1,4 +1,4 @@
-"""Which repo and variant a command's model is: named by the request or the command, or known from what was read."""
+"""Which repo and variant a command runs: named by the request or the command, or found among what was read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
 from service.engine.run.settings import option_value
-from service.hub.listing import ListingLimits, RepoListing, Variant
+from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, parse_repo_reference
-from service.hub.variants import choose
+from service.hub.variants import ANY_NUMBER, choose
 
-_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 _REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
 _FILE_OPTIONS = ("-hff", "--hf-file")
 _ADDRESS_OPTIONS = ("-mu", "--model-url")
@@ -30,26 +29,26 @@ _USUAL = "Q4_K_M"
 
 
 class Known(Protocol):
-    """The listings of the repos that were read here."""
+    """The listings of repos that were read before."""
 
     def holding(self, file: str) -> Iterable[tuple[str, bytes]]:
-        """Return the repos, and their listings in msgpack, in which `file` occurs: the latest read first."""
+        """Return repos whose listing contains `file`, latest read first, each with the listing in msgpack."""
 
     def repos_like(self, name: str) -> list[str]:
-        """Return repos whose id contains `name` (any case), the latest first."""
+        """Return repos whose id contains `name` in any case, latest read first."""
 
 
 class NamedRepo(msgspec.Struct, frozen=True):
-    """A repo, as `OWNER/NAME` or with a variant; `assumed`: that it was found by the file's name only."""
+    """A repo, as `OWNER/NAME` or `OWNER/NAME:VARIANT`; `assumed` is filled when only a file name led to it."""
 
     repo: str
     assumed: tuple[Assumption, ...] = ()
 
 
 def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRepo:
-    """Return the repo of a command's model, the first of: as stated, `-hf`, its path, the one that holds its file.
+    """Return the repo of a command's model: as stated, else from `-hf`, else from its path, else by its file's name.
 
-    The last is looked for among the repos read here. Raises InvalidInput, naming candidates.
+    A file's name is looked for among the repos read here. Raises InvalidInput, naming candidates.
     """
     named = stated or repo_in_command(parsed)
     if named:
@@ -67,7 +66,7 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
 
 
 def repo_in_command(parsed: ParsedCommand) -> str | None:
-    """Return the repo that a command names: `-hf`, `-hfr`, or two folders of its path."""
+    """Return the repo that a command names: by `-hf`, by `--model-url`, or by two folders of its path."""
     words = (*parsed.flags.other, *parsed.rest)
     return option_value(words, _REPO_OPTIONS) or _at_address(parsed) or repo_in_path(parsed.model_path or "")
 
@@ -79,7 +78,7 @@ def file_of(parsed: ParsedCommand) -> str:
 
 
 def _at_address(parsed: ParsedCommand) -> str | None:
-    """The repo of the file that `-mu` has the engine fetch, where it is one of the Hub."""
+    """Return the repo of the file that `--model-url` downloads, if it is on the Hub."""
     address = option_value(parsed.rest, _ADDRESS_OPTIONS)
     try:
         return parse_repo_reference(address).repo if address else None
@@ -98,7 +97,7 @@ def _repos_holding(known: Known, file: str) -> list[str]:
 
 
 def _repos_named_like(known: Known, file: str) -> list[str]:
-    """Return repos whose name holds the file's, less its quantisation."""
+    """Return repos whose name contains the file's name without its quantisation."""
     stem = _SHARD.sub("", re.sub(r"(?i)\.gguf$", "", file))
     return known.repos_like(stem.rpartition("-")[0] or stem) if stem else []
 
@@ -122,12 +121,12 @@ def _repo_id(owner: str, name: str) -> str | None:
 
 
 def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCommand) -> Variant:
-    """Return the variant that a command runs: named in the reference, or holding its file, or the only one.
+    """Return the variant that a command runs: named by the reference, else holding its file, else the only one.
 
-    Of `-hf` without a quantisation it is what the engine takes. Raises UnknownVariant with those there are.
+    For `-hf` without a quantisation it is the engine's default. Raises UnknownVariant, naming the choices.
     """
     if reference.variant or reference.file:
-        return choose(listing, reference, None, _ANY_NUMBER)[0]
+        return choose(listing, reference, None, ANY_NUMBER)[0]
     file = file_of(parsed)
     holding = _holding(listing.variants, file)
     if holding:
@@ -142,7 +141,7 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
 
 
 def _taken_unasked(listing: RepoListing) -> Variant:
-    """llama-server --help, -hf: "default to Q4_K_M, or falls back to the first file in the repo"."""
+    """Return what the engine runs. --help says "default to Q4_K_M, or falls back to the first file in the repo"."""
     usual = [variant for variant in listing.variants if variant.name.upper().endswith(_USUAL)]
     return min(
         usual or listing.variants, key=lambda variant: (len(variant.name) if usual else 0, variant.files[0].path)
@@ -152,7 +151,7 @@ def _taken_unasked(listing: RepoListing) -> Variant:
 def assumed_variant(
     listing: RepoListing, reference: RepoReference, parsed: ParsedCommand, variant: Variant
 ) -> tuple[Assumption, ...]:  # fmt: skip
-    """Return what is assumed of the variant: that it is what `-hf` takes unasked, or other than the command's file."""
+    """Return the assumption made about the variant: the default of `-hf`, or not the command's own file."""
     file = file_of(parsed)
     held = _holding(listing.variants, file)
     if held is not None and held.name != variant.name:

@@ -1,4 +1,4 @@
-"""Headers of what a command loads besides its model: in the same repo, in another one, or on this disk (CLI only)."""
+"""Headers of a command's draft model and projector: from the same repo, another one, or this disk (CLI only)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def companions(
 ) -> CompanionHeaders:
     """Return the headers of the draft and the projector, as far as they can be found.
 
-    `draft` and `mmproj` as asked for: `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; else what the command names is
-    looked for by its file name in `here`, the model's repo. Raises InvalidInput and its kinds, and the Hub's errors.
+    `draft` and `mmproj` are as in the request, `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; without them, the
+    files that the command names are looked up by file name in `here`, the model's repo. Raises InvalidInput and its
+    subclasses, and the Hub's errors.
     """
     projector = projector_of(parsed)
     found_draft = _asked(draft, "draft", list_repo) or _by_name(here, draft_of(parsed))
@@ -45,7 +46,7 @@ def companions(
 def companions_on_disk(
     parsed: ParsedCommand, draft: str | None, mmproj: str | None, folder: Path | None
 ) -> CompanionHeaders:
-    """Return the headers of the files that are named, as they stand or next to the model. Raises InvalidInput."""
+    """Return the headers of the files named, at their path or next to the model. Raises InvalidInput."""
     projector = projector_of(parsed)
     draft_file = _on_disk(draft, "draft", folder) or _on_disk(draft_of(parsed), None, folder)
     projector_file = _on_disk(mmproj, "mmproj", folder) or _on_disk(projector.path if projector else None, None, folder)
@@ -56,7 +57,7 @@ def companions_on_disk(
 
 
 def _asked(text: str | None, field: str, list_repo: ListRepo) -> tuple[RepoListing, Variant] | None:
-    """Return the file that a request names. Raises UnknownVariant with those that the repo has."""
+    """Return the file that a request names, if any. Raises UnknownVariant, naming the repo's files."""
     if text is None:
         return None
     try:
@@ -83,7 +84,7 @@ def _is_meant(variant: Variant, reference: RepoReference) -> bool:
 
 
 def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Variant] | None:
-    """Return the file of that name in a listing, wherever the command has it."""
+    """Return the file of this name in a listing, whatever folder the command gives it."""
     if path is None:
         return None
     name = file_name(path)
@@ -97,7 +98,7 @@ def _variant(file: OtherFile) -> Variant:
 
 
 def _on_disk(path: str | None, field: str | None, folder: Path | None) -> Path | None:
-    """Return the file, where it stands or by its name in `folder`. A file asked for in `field` must be there."""
+    """Return the file at its path or by its name in `folder`. With `field`, a missing one raises InvalidInput."""
     if path is None:
         return None
     places = [Path(path).expanduser(), *([folder / Path(path).name] if folder else [])]

@@ -1,6 +1,6 @@
-"""A limit on the CPU seconds that a block may take: the kernel's timer of this process' CPU time ends it.
+"""A limit on the CPU seconds of a block, enforced by the kernel's timer of the process's CPU time.
 
-For the main thread of a process that does one thing at a time, as the work horse of a worker is.
+Only for the main thread of a process that does one thing at a time, such as an RQ work horse.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import TypeAlias
 
-_AGAIN_SECONDS = 1.0  # the signal comes again, should code have caught what the first one raised
+_AGAIN_SECONDS = 1.0  # the signal is repeated, in case some code caught the first exception
 
 CpuLimit: TypeAlias = Callable[[float], AbstractContextManager[None]]
 
@@ -21,12 +21,12 @@ class CpuSpent(Exception):
 
 
 class _Interrupt(BaseException):
-    """Raised wherever the block is; no `except Exception` on the way takes it for an error of its own."""
+    """Raised wherever the block happens to be; as a BaseException it passes every `except Exception`."""
 
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Run the block for at most so many CPU seconds of this process, all threads together. Raises CpuSpent."""
+    """Run the block for at most `seconds` of this process's CPU time, all threads together. Raises CpuSpent."""
 
     def spent(signum: int, frame: FrameType | None) -> None:
         raise _Interrupt

@@ -1,4 +1,4 @@
-"""Advice without a server: the command line reads a repo, or files on this disk, and answers itself."""
+"""Advice without a server: the command line reads a repo, or files on this disk, by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.card import card_of
 
-_READ = 0.3  # of the time of an advice: what reading the headers takes, the first time
+_READ = 0.3  # share of an advice's time that reading the headers takes, the first time
 
 
 def advise_directly(
@@ -29,7 +29,7 @@ def advise_directly(
 ) -> Advice:  # fmt: skip
     """Return the advice for a repo, or for the GGUF files at a path. Raises AdvisorError.
 
-    `show` is called with how far it is, 0 to 1, and what is being done.
+    `show` is called with the progress, 0 to 1, and what is being done.
     """
     machine = canonical(parse_hardware(hardware))
     check_questions(machine, what_if)
@@ -48,11 +48,11 @@ def advise_directly(
 def advise_together(
     repos: Sequence[str], rig: Rig, constraints: Constraints, advised: Callable[[str, Constraints], Advice]
 ) -> list[Advice]:
-    """Return advices for several repos whose first configs fit in memory at once, in the order of `repos`.
+    """Return advices, in the order of `repos`, whose first configs all fit in memory at the same time.
 
-    `advised` makes one of them. Each is planned in what those before it leave: what takes least alone goes first; where
-    that fails for one, the order is that of `repos`; where that fails too, each has an even share of every device. An
-    advice without configs: nothing fits in its share, or on the machine at all.
+    `advised` makes one advice. Each model is planned in the memory that those before it leave: the smallest goes
+    first; if one then fails, the order of `repos` is tried; if that fails too, each gets an even share of every device.
+    An advice without configs means that nothing fits in its share, or on the machine at all.
     """
     alone = [advised(repo, constraints) for repo in repos]
     if not all(advice.configs for advice in alone) or _fit(alone, rig):

@@ -1,7 +1,7 @@
-"""How advices wait for a worker: what each is estimated to cost, who pays, and a job in Redis for each that is open.
+"""How advices wait for a worker: the estimated cost of each, who pays for it, and the Redis jobs that call workers.
 
-The database decides who is next (service/store/advice/queue.py). A job in Redis only calls a worker; each worker that
-ends an advice calls for the next one, and a sweep calls for all that are open, should Redis have lost some.
+The database decides which advice is next (service/store/advice/queue.py); a job in Redis only calls a worker. A worker
+that ends an advice calls for the next one, and a sweep calls for all open ones in case Redis lost jobs.
 """
 
 from __future__ import annotations
@@ -25,18 +25,15 @@ from service.store.advice import queue
 from service.store.advice.advices import StoredAdvice
 from service.store.advice.queue import Added
 
-MAX_UNFINISHED = 1000  # requests waiting at a time, of all clients together
-_USUAL_VARIANTS = 12  # of a repo that was not read yet
+MAX_UNFINISHED = 1000  # advices waiting at a time, of all clients together
+_USUAL_VARIANTS = 12  # assumed of a repo that was not read yet
 _ASK_AGAIN_SECONDS = 10
 _READERS = "readers of old advices"
-_LOOKED_AT = 8  # advices that wait, for one that no job calls for
+_LOOKED_AT = 8  # waiting advices that are tried, to find one that no job calls for
 
 
 def priced(context: Context, request: Request, payer: Payer) -> tuple[float, float]:
-    """Return the CPU seconds that a request is estimated to take, and those that it may.
-
-    Raises TooExpensive where it would take more.
-    """
+    """Return the estimated CPU seconds of a request, and its budget. Raises TooExpensive if the first is larger."""
     cost, budget = estimated_seconds(_effort(context, request)), _budget(context, payer)
     if cost > budget:
         metrics.ADVICE_REFUSED.of("estimate").inc()
@@ -45,14 +42,16 @@ def priced(context: Context, request: Request, payer: Payer) -> tuple[float, flo
 
 
 def too_expensive(context: Context, row: StoredAdvice) -> TooExpensive:
-    """Return what is said of an advice that was ended at its budget."""
+    """Return the error for an advice that was stopped at its budget."""
     budget = row.budget or context.settings.advice_cpu_seconds
     return TooExpensive(f"this was ended after {budget:,.0f} CPU seconds, {_may_take(context, budget)}")
 
 
 def add(context: Context, row: StoredAdvice) -> bool:
-    """Commit a new row and call a worker; False where the same request is in flight. Raises TooManyOpen,
-    ServiceUnavailable."""
+    """Commit a new row and call a worker; return False if the same request is in flight.
+
+    Raises TooManyOpen, or ServiceUnavailable when the whole queue is full.
+    """
     most = context.settings.open_advices
     added = queue.add(context.engine, row, most, MAX_UNFINISHED)
     if added is Added.CLIENT_FULL:
@@ -65,13 +64,13 @@ def add(context: Context, row: StoredAdvice) -> bool:
         metrics.ADVICE_REFUSED.of("all").inc()
         raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are waiting already: ask again in a few minutes")
     if added is Added.QUEUED:
-        with suppress(QueueUnavailable):  # it is logged, and the sweep calls when Redis answers
+        with suppress(QueueUnavailable):  # it has been logged, and the sweep will call once Redis answers
             enqueue_call(context.redis, row.id)
     return added is Added.QUEUED
 
 
 def start(context: Context, job: str) -> StoredAdvice | None:
-    """Return the next advice for a worker, as `queue.start`; long ones leave one worker to the others."""
+    """Return the next advice for a worker, as `queue.start`; long ones never take the last worker."""
     try:
         workers = n_workers(context.redis)
     except (RedisError, OSError):
@@ -80,7 +79,7 @@ def start(context: Context, job: str) -> StoredAdvice | None:
 
 
 def begin_again(context: Context, row: StoredAdvice) -> None:
-    """Queue an advice whose body is not kept any more, from a share that all who read such advices have together."""
+    """Queue an advice whose body was dropped; all readers of dropped advices share one payer."""
     cost = estimated_seconds(_effort(context, parse_request(row.request)))
     budget = context.settings.advice_cpu_seconds
     if queue.begin_again(context.engine, row.id, _READERS, cost, budget, context.clock()):
@@ -89,18 +88,18 @@ def begin_again(context: Context, row: StoredAdvice) -> None:
 
 
 def call_next(context: Context, job: str) -> None:
-    """Call a worker for what waits, at the end of a job: a long advice may have waited for that, uncalled."""
+    """Call a worker for an advice that waits uncalled, at the end of a job: a long one may have had to wait for it."""
     with suppress(QueueUnavailable):
         for name in queue.calls(context.engine, _LOOKED_AT):
-            # A job of this one's own name cannot be made before it has ended.
+            # This job's own name is taken until it has ended.
             if enqueue_call(context.redis, queue.another(name) if name == job else name):
                 return
 
 
 def requeue_unfinished(context: Context) -> int:
-    """Call a worker for every advice that is still to be computed and has no living job; return how many there were.
+    """Call a worker for every open advice without a living job; return how many there were.
 
-    Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
+    Raises QueueUnavailable. Run at start and by the sweeper, since Redis may be wiped at any moment.
     """
     queue.forget_settled(context.engine)
     now, beat = context.clock(), context.settings.heartbeat_seconds
@@ -119,7 +118,7 @@ def _effort(context: Context, request: Request) -> Effort:
 
 
 def _n_variants(context: Context, request: Request) -> int:
-    """How many variants are to be compared: those that are named, or that the repo has, as far as it is known."""
+    """Return how many variants will be compared: those named, else the repo's, else the usual number."""
     named = request.canonical.constraints.variants
     if request.reference.variant or request.reference.file:
         return 1
@@ -143,15 +142,15 @@ def _may_take(context: Context, budget: float) -> str:
     )
 
 
-_IPV6_CUSTOMER = 56  # bits: what providers give a household (RIPE-690); a server has a /64 of it
-_IPV6_SITE = 48  # bits: what anybody gets of a tunnel broker
-_SHARES_OF_SITE = 8  # of the 256 customers' prefixes in it
-_SHARES_OF_ACCOUNTS = 3  # of all accounts that ask from one network, besides the one of those without an account
+_IPV6_CUSTOMER = 56  # bits: the prefix that providers give a household (RIPE-690); a server has a /64 in it
+_IPV6_SITE = 48  # bits: the prefix that a tunnel broker gives to anybody
+_SHARES_OF_SITE = 8  # of the 256 customer prefixes in a site
+_SHARES_OF_ACCOUNTS = 3  # of all accounts in one network, besides the share of its clients without an account
 UNKNOWN = "net:unknown"
 
 
 class Payer(msgspec.Struct, frozen=True):
-    """Whose share it is, and whether an account asks, which may ask for more."""
+    """Whose share of the workers a request uses, and whether an account asks, which has a larger budget."""
 
     name: str
     account: bool = False
@@ -166,14 +165,14 @@ def network_payer(client: str) -> Payer:
 
 
 def account_payer(account_id: str, client: str, *, trusted: bool) -> Payer:
-    """Return who pays for an account: itself where an operator trusts it, else one of its network's few shares."""
+    """Return who pays for an account: itself if an operator trusts it, else one of the few shares of its network."""
     if trusted:
         return Payer(f"account:{account_id}", account=True)
     return Payer(f"accounts:{_network(client)}#{_one_of(_SHARES_OF_ACCOUNTS, account_id)}", account=True)
 
 
 def place_payer(place: str) -> Payer:
-    """Return who pays for a question in chat: the guild or workspace, or the person in direct messages."""
+    """Return who pays for a question in chat: the guild or workspace, or in direct messages the person."""
     return Payer(f"place:{place}")
 
 

@@ -1,4 +1,4 @@
-"""Which models an advice is computed of, and how far that is: the stage, a count, and about how long the rest takes."""
+"""Which models an advice is computed from, and its progress: the stage, a count, and the seconds left."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from service.hub.variants import choose
 def models_for(
     hub: Hub, listing: RepoListing, reference: RepoReference, constraints: Constraints, report: Report
 ) -> Models:
-    """Return the models that a request is about; that of its command in use is read even where it asks for others.
+    """Return the models of a request, including that of its command in use even where it asks for other variants.
 
-    Raises UnknownVariant for a command that runs none of the repo's variants, and what `choose` and the Hub raise.
+    Raises UnknownVariant if the command runs none of the repo's variants, and whatever `choose` and the Hub raise.
     """
     chosen = choose(listing, reference, constraints.variants)
     parsed = parsed_command(constraints)
@@ -32,15 +32,13 @@ def models_for(
         return read_models(hub, listing, chosen, report)
     mine = _variant_in_use(listing.variants, chosen, parsed)
     if mine in chosen:
-        models = read_models(hub, listing, chosen, report)
-    else:
-        models = read_models(hub, listing, (*chosen, mine), report)
-        models = replace(models, asked=tuple(v.name for v in chosen))
-    return models
+        return read_models(hub, listing, chosen, report)
+    models = read_models(hub, listing, (*chosen, mine), report)
+    return replace(models, asked=tuple(v.name for v in chosen))
 
 
 def _variant_in_use(listed: Sequence[Variant], chosen: Sequence[Variant], parsed: ParsedCommand) -> Variant:
-    """Return the variant that a command runs: where its file has a name of the user's own, the only one asked for."""
+    """Return the variant that a command runs; a file that the user renamed is taken for the only variant asked for."""
     named = [(v.name, [file.path for file in v.files]) for v in listed]
     try:
         return listed[variant_in_use(named, parsed)]
@@ -50,19 +48,19 @@ def _variant_in_use(listed: Sequence[Variant], chosen: Sequence[Variant], parsed
     return chosen[0]
 
 
-_PAUSE_SECONDS = 0.5  # between two messages of one stage
-_KNOWN_SECONDS = 2.0  # an estimate from less time would jump
-# Where each stage begins and ends, as a share of the time: as one profile of an advice for one GPU had it.
+_PAUSE_SECONDS = 0.5  # at least, between two messages of one stage
+_KNOWN_SECONDS = 2.0  # an estimate after less time would jump
+# Where each stage begins and ends, as a share of the search's time: measured once, on an advice for one GPU.
 _SHARES = {"comparing variants": (0.0, 0.45), "placing configs": (0.45, 1.0)}
 
 
 def counted(stage: str, done: int, of: int) -> str:
-    """Return a report in words: `comparing variants: 5 of 16`."""
+    """Return a progress report in words, such as `comparing variants: 5 of 16`."""
     return f"{stage}: {done} of {of}"
 
 
 class Pace:
-    """The search's reports as words. `say` gets them with the share of the search that is done, 0 to 1."""
+    """Turns the search's reports into words; `say` gets them with the share of the search that is done, 0 to 1."""
 
     def __init__(self, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
@@ -70,7 +68,7 @@ class Pace:
         self._said: tuple[str, float] | None = None
 
     def __call__(self, stage: str, done: int, of: int) -> None:
-        """Take one report: `done` of `of` in this stage, the one that is begun included."""
+        """Take one report: `done` of `of` in this stage, counting the one just begun."""
         now = self._clock()
         if self._said and self._said[0] == stage and now - self._said[1] < _PAUSE_SECONDS:
             return

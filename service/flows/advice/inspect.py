@@ -8,12 +8,9 @@ from service.flows.advice.reading import read_models
 from service.flows.advice.repo_view import view
 from service.flows.advice.repos import listed
 from service.flows.context import Context
-from service.hub.listing import ListingLimits
 from service.hub.references import parse_reference
-from service.hub.variants import choose
+from service.hub.variants import ANY_NUMBER, choose
 from service.wire.advice.repo import RepoView
-
-_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 
 
 def inspect(
@@ -23,13 +20,13 @@ def inspect(
     variant: str | None = None,
     admit_new_repo: Callable[[], None] = lambda: None,
 ) -> RepoView:
-    """Return a repo's variants and the model of one of them: `variant`, or the first; reads what was not read yet.
+    """Return a repo's variants and the model of one of them, `variant` or else the first.
 
-    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput, UnknownVariant and
-    the Hub's errors.
+    `admit_new_repo` is called before any work on a repo never read here, and may raise. Raises InvalidInput,
+    UnknownVariant and the Hub's errors.
     """
     reference = parse_reference(repo, revision)
     with listed(context, reference, admit_new_repo) as listing:
-        chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER, "variant")[:1]
+        chosen = choose(listing, reference, [variant] if variant else None, ANY_NUMBER, "variant")[:1]
         read = read_models(context.hub, listing, chosen).variants[0]
     return view(listing, reference, read.name, read.model)

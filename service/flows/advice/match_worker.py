@@ -1,4 +1,4 @@
-"""The process that matches a dangerous pattern: names and pattern in on standard input, the answer out."""
+"""The process that matches one dangerous pattern: reads names and pattern on standard input, prints the answer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MEMORY = 512 << 20
 
 
 def _limit() -> None:
-    """Where the system has limits: memory, processor time, and no core file."""
+    """Limit memory, processor time and core files, where the system can."""
     try:
         import resource
-    except ImportError:  # Windows: the deadline is all there is
+    except ImportError:  # Windows, where the parent's deadline has to do
         return
     seconds = int(SECONDS) + 1
     for what, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
@@ -25,7 +25,7 @@ def _limit() -> None:
 
 
 def main() -> int:
-    """Answer on standard output."""
+    """Write the answer to standard output; return the exit status."""
     _limit()
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=MatchRequest)
     try:

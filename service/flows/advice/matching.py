@@ -1,8 +1,8 @@
-"""Strangers' `-ot` patterns that could run away, matched in a process that can be killed.
+"""Matches strangers' `-ot` patterns that could run away, in a process that can be killed.
 
-`regex` keeps its own time limit on easy patterns (service.engine.overrides.is_easy), which all published ones are. The
-others are matched by `match_worker`, with little memory and a deadline; a pattern at which it dies or stays is refused
-like one that the engine refuses.
+`regex` keeps its own time limit on easy patterns (service.engine.overrides.is_easy), and every published one is easy.
+The rest are matched by `match_worker`, with little memory and a deadline; a pattern that kills it or outlasts it is
+refused like one that the engine itself refuses.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _AT_ONCE = BoundedSemaphore(2)
 
 
 class MatchRequest(msgspec.Struct, frozen=True):
-    """What a process is told: tensor names, and the pattern to look for."""
+    """The worker's input: tensor names, and the pattern to look for in them."""
 
     names: list[str]
     pattern: str
 
 
 class MatchResponse(msgspec.Struct, frozen=True):
-    """Its answer: the indices of the names that the pattern is found in, or why it is refused."""
+    """The worker's answer: the indices of the names that match, or why the pattern is refused."""
 
     found: list[int] = []
     refused: str | None = None
 
 
 class SafeMatch:
-    """Finds patterns in names as `matching` does, those that could run away in a process. One for each request.
+    """Matches like `matching`, but dangerous patterns in a process of their own. One instance per request.
 
-    After four processes that had to be killed, or 32 in all, such patterns are refused.
+    After four killed processes, or 32 in all, it refuses such patterns.
     """
 
     def __init__(self) -> None:
@@ -66,9 +66,10 @@ class SafeMatch:
 
 
 def _answer(asked: MatchRequest) -> MatchResponse | None:
-    """Return the answer of a process, None where it died or missed its deadline."""
+    """Return the worker's answer, None if it died or missed its deadline."""
+
     command = [sys.executable, "-m", "service.flows.advice.match_worker"]
-    environment = without_secrets(os.environ)  # what it runs is a stranger's
+    environment = without_secrets(os.environ)  # the pattern is a stranger's
     with _AT_ONCE:
         try:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""An advice with what was measured of its configs, joined when it is read."""
+"""Joins measured results to an advice when it is read."""
 
 from __future__ import annotations
 
@@ -39,20 +39,23 @@ from service.store.results.results import StoredResult
 from service.store.viewers import BELIEVED, Trust, Viewer
 
 _EVER = datetime(2020, 1, 1, tzinfo=UTC)
-_ONLY_SAID = 0.5  # of the weight of what a proven host measured: chosen, not measured
+_ONLY_SAID = 0.5  # weight of a result that nobody confirmed, against one of a proven host: chosen, not measured
 
 
 def with_results(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
-    """Return the answer with what was measured: of its configs on a like rig, by proven hosts or the viewer, in place
-    of their estimates; of near ones, as a correction of the others; else what anybody measured on the same cards, by
-    as little as one may believe it. Ranked again by the first two."""
+    """Return the answer with measured results joined, its configs ranked again by the first two kinds of them.
+
+    Results of a config itself, on a like rig, by proven hosts or the viewer, replace its estimates. Results of similar
+    configs correct the estimates of the others. Where there is neither, results of anybody on the same cards correct
+    them by as little as an unproven report deserves.
+    """
     if not body.configs or row.revision is None:
         return body
-    try:
-        rig = _rig(body)
+    try:  # the machine as the build of the first config sees it
+        rig = rig_of_devices(body.hardware, [device.device for device in body.configs[0].devices])
     except AdvisorError:
         return body
-    found = _measured(context, row, body, viewer)
+    found = _measured(context, row, body, rig, viewer)
     exact = {name for name, one in found.items() if one.match == "exact"}
     near = _near(context, row, body, rig, viewer, exact)
     others = _others(context, body, rig, viewer, exact | near.keys())
@@ -65,8 +68,8 @@ def with_results(context: Context, row: StoredAdvice, body: AdviceBody, viewer: 
 
 
 def _others(context: Context, body: AdviceBody, rig: Rig, viewer: Viewer, known: set[str]) -> dict[str, list[Residual]]:
-    """What others measured all on the same cards with the same back ends, for each config that is all on them too and
-    of which nothing better is known."""
+    """Return, for each config that runs entirely on the cards and has no better evidence, other people's results that
+    ran entirely on the same cards with the same back ends."""
     names = [c.id for c in body.configs if c.id not in known and all_on_cards(c.flags, c.devices)]
     if not names:
         return {}
@@ -98,35 +101,32 @@ def _backends_of(hardware: Hardware) -> list[str]:
         return []
 
 
-def _measured(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> dict[str, MeasuredConfig]:
-    """What was measured of the configs themselves, by id."""
+def _measured(
+    context: Context, row: StoredAdvice, body: AdviceBody, rig: Rig, viewer: Viewer
+) -> dict[str, MeasuredConfig]:
+    """Return the results of the configs themselves, by config id."""
     if row.revision is None or not results.any_of(context.engine, row.repo):
         return {}
     listing = stored_listing(context, row.repo, row.revision)
     cells = _cells(row, body, listing) if listing else {}
     measured = results.of_cells(context.engine, list(cells.values()), _EVER, viewer, Trust.PROVEN)
     measured = [one for one in measured if _is_of_today(one) and (one.failure is None or _is_own(one, viewer))]
-    return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body))}
-
-
-def _rig(body: AdviceBody) -> Rig:
-    """The machine as the build sees it that the first config is for."""
-    return rig_of_devices(body.hardware, [device.device for device in body.configs[0].devices])
+    return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body, rig))}
 
 
 def _is_own(result: StoredResult, viewer: Viewer) -> bool:
-    """Whether the viewer's host measured it: that a config failed on one host says so of no other."""
+    """Whether the viewer's own host measured it: a failure on one host says nothing of any other."""
     return result.account_id is not None and result.account_id == viewer.account_id
 
 
 def _is_of_today(result: StoredResult) -> bool:
-    """Whether an engine's build is as new as the one that answers are for, but for two months."""
+    """Whether the engine's build is at most BUILDS_APART days older than the one that answers assume."""
     today = date.fromisoformat(date_of_today(result.engine))
     return (today - built_on(result.engine, result.build, result.measured_at)).days <= BUILDS_APART
 
 
 def _of_today_since() -> datetime:
-    """What was measured before says nothing of today's builds (`_is_of_today`), whichever it was measured with."""
+    """Return the time before which no result can be of a current build (`_is_of_today`), whatever its engine."""
     oldest = min(date.fromisoformat(date_of_today(engine)) for engine in ENGINES) - timedelta(days=BUILDS_APART)
     return datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC)
 
@@ -134,7 +134,7 @@ def _of_today_since() -> datetime:
 def _near(
     context: Context, row: StoredAdvice, body: AdviceBody, rig: Rig, viewer: Viewer, exact: set[str]
 ) -> dict[str, list[Observation]]:
-    """What was measured on a like machine, as each config that was not measured itself is near it."""
+    """Return, for each config without results of its own, the results on a like machine as evidence for it."""
     slug = rig_identity(body.hardware, rig).slug
     them = results.near(context.engine, body.model_slug, slug, viewer, Trust.PROVEN) if body.model_slug else []
     known_ids = {one.id for one in them}
@@ -157,7 +157,7 @@ class _Seen(NamedTuple):
     same_model: bool
 
     def observation(self, repo: str, config: AdvisedConfig) -> Observation:
-        """Return it as a config of a repo's advice sees it."""
+        """Return this result as evidence for a config of a repo's advice."""
         one = self.result
         kind = Nearness(
             variant=(one.repo, one.variant) == (repo, config.variant),
@@ -168,9 +168,9 @@ class _Seen(NamedTuple):
 
 
 def _error(result: StoredResult, calibration: str) -> dict[Phase, float]:
-    """Logarithm of measured over predicted speed, where that was predicted of this rig as it would be today.
+    """Return log(measured / predicted) speed by phase, if the prediction was for this rig and is still current.
 
-    `calibration`: the version that is predicted by.
+    `calibration`: the version in force now.
     """
     predicted = result.prediction
     if predicted is None or not predicted.own_rig or predicted.calibration != calibration:
@@ -190,7 +190,7 @@ def _match(body: AdviceBody, rig: Rig, result: StoredResult) -> MatchKind | None
 
 
 def _cells(row: StoredAdvice, body: AdviceBody, listing: RepoListing) -> dict[str, str]:
-    """Return the cell of each config that a host can be asked to run, by id."""
+    """Return the results cell of each config that a host can be asked to run, by config id."""
     try:
         command = parsed_command(row.request.constraints)
     except AdvisorError:
@@ -207,19 +207,15 @@ def _cell(one: Measurement, listing: RepoListing) -> str | None:
         return None
 
 
-def _best(measured: list[StoredResult], cell: str, body: AdviceBody) -> MeasuredConfig | None:
-    """The newest of the nearest: results come newest first."""
-    try:
-        advised = _rig(body)
-        found = [
-            (match_kind(body.hardware, advised, result.hardware, resolve(result.hardware)), result)
-            for result in measured
-            if result.cell == cell
-        ]
-    except AdvisorError:
+def _best(measured: list[StoredResult], cell: str, body: AdviceBody, rig: Rig) -> MeasuredConfig | None:
+    """Return the newest result of the nearest machine: they come newest first."""
+    found = [
+        (match, result)
+        for result in measured
+        if result.cell == cell and (match := _match(body, rig, result)) is not None
+    ]
+    if not found:
         return None
-    match, result = min(found, key=lambda one: one[0] != "exact", default=(None, None))
-    if match is None or result is None:
-        return None
+    match, result = min(found, key=lambda one: one[0] != "exact")
     failed = result.failure.text if result.failure else None
     return MeasuredConfig(match, measured_speed(result.rows), failed)

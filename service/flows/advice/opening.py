@@ -1,6 +1,6 @@
-"""A repo of the Hub, an address elsewhere or files on this disk, listed for who asks without a server.
+"""Opens a repo of the Hub, an address elsewhere, or files on this disk, for the command line.
 
-Headers are kept in the same folder as the service's, so that the second question costs one request.
+Headers are kept in the same folder as the service's, so that asking again costs one request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ON_DISK = RepoReference("local", "files")
 
 @contextmanager
 def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tuple[Hub, RepoListing, RepoReference]]:
-    """Open the Hub for the block and list a repo, or the files at a path. Raises AdvisorError."""
+    """Open the Hub for the block and list a repo, an address or the files at a path. Raises AdvisorError."""
     with opened_hub(settings) as hub:
         if _is_elsewhere(repo):
             yield hub, hub.list_address(repo), _ON_DISK
@@ -51,7 +51,7 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
 
 
 def _reference(hub: Hub, repo: str, revision: str | None) -> RepoReference:
-    """Return what `repo` refers to; of a name without an owner the error has what the Hub's search finds."""
+    """Return what `repo` refers to; for a name without an owner, the error lists what the Hub's search finds."""
     try:
         return parse_reference(repo, revision)
     except InvalidInput as error:
@@ -69,14 +69,14 @@ def _is_elsewhere(text: str) -> bool:
 
 
 def _is_path(text: str) -> bool:
-    """Whether `text` can only be meant as a path: a repo's id has one slash, no such beginning, and no folder here."""
+    """Whether `text` can only be a path: a repo's id has one slash, no such beginning, and names no folder here."""
     is_file = text.lower().endswith(".gguf") and ("/" not in text or Path(text).parent.is_dir())
     return text.startswith(("/", "./", "../", "~")) or is_file
 
 
 @contextmanager
 def opened_hub(settings: Settings) -> Iterator[Hub]:
-    """Open the Hub for the block, with the headers that this machine has read before."""
+    """Open the Hub for the block, with this machine's cache of headers."""
     hub = make_hub(settings, allow_private=True)
     try:
         yield hub
@@ -85,7 +85,7 @@ def opened_hub(settings: Settings) -> Iterator[Hub]:
 
 
 def repos_seen(settings: Settings) -> SeenRepos:
-    """Return the repos that were listed with these settings."""
+    """Return the repos that were listed before with these settings."""
     return SeenRepos(settings.headers_dir / "listings")
 
 
@@ -99,13 +99,13 @@ _SUFFIX = ".listing"
 
 
 class SeenRepos:
-    """A folder of listings. Files that cannot be written or read are as if they were not there."""
+    """A folder of remembered listings. Files that cannot be written or read are treated as absent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, listing: RepoListing) -> None:
-        """Keep what a repo holds, in place of what was kept of it."""
+        """Keep a repo's listing, replacing an earlier one."""
         if not (listing.repo and listing.revision):
             return
         path = self._folder / (quote(listing.repo, safe="") + _SUFFIX)
@@ -118,7 +118,7 @@ class SeenRepos:
             written.unlink(missing_ok=True)
 
     def holding(self, file: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the repos, and their listings in msgpack, in which `file` occurs: the latest read first."""
+        """Yield repos whose listing contains `file`, latest read first, each with the listing in msgpack."""
         for path in self._files():
             try:
                 data = path.read_bytes()
@@ -128,7 +128,7 @@ class SeenRepos:
                 yield _repo(path), data
 
     def repos_like(self, name: str) -> list[str]:
-        """Return up to five repos whose id contains `name` (any case), the latest first."""
+        """Return up to five repos whose id contains `name` in any case, latest read first."""
         return [repo for path in self._files() if name.lower() in (repo := _repo(path)).lower()][:5]
 
     def _files(self) -> list[Path]:

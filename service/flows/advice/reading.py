@@ -1,8 +1,8 @@
-"""Variants to models: headers read through the Hub and its cache, several at a time."""
+"""From variants to models: reads headers through the Hub and its cache, several at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,10 +19,10 @@ from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, unheard
-from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
+from service.hub.local import read_local_header
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 
@@ -37,9 +37,9 @@ class Advise(Protocol):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """The variants that could be read, and why the others could not. `gated`: the repo's terms come first.
+    """The variants that could be read, and why the others could not. `gated`: the repo's terms must be accepted first.
 
-    `asked`: names of those that an advice is about, None: all of them.
+    `asked`: names of those that the advice is about; None for all of them.
     """
 
     variants: tuple[VariantModel, ...]
@@ -51,38 +51,47 @@ class Models(msgspec.Struct, frozen=True):
         self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints,
         what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
     ) -> AdviceBody:  # fmt: skip
-        """Return what `advise` says of the variants, with a refusal for each one that could not be read.
+        """Return `advise`'s answer for the variants, with a refusal for each one that could not be read.
 
-        The variants that `constraints` name were chosen before they were read; some may be missing here.
+        Variants named by `constraints` were already chosen before reading; some of them may be unreadable.
         """
         asked = [v.name for v in self.variants if v.name in self.asked] if self.asked else None
         constraints_of_read = msgspec.structs.replace(constraints, variants=asked)
         body = advise(self.variants, hardware, goal, constraints_of_read, what_if, calibration, report)
-        return self._with_terms(self.with_refusals(body, constraints))
-
-    def _with_terms(self, body: AdviceBody) -> AdviceBody:
-        if not self.gated:
-            return body
-        configs = [msgspec.structs.replace(c, notes=[_TERMS, *c.notes]) for c in body.configs]
-        return msgspec.structs.replace(body, configs=configs)
-
-    def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
-        """Return `body` with a refusal for each variant that could not be read."""
         refused = [
             Refusal(variant=name, engine=engine, reason=why)
             for name, why in self.unreadable.items()
             for engine in constraints.engine_names
         ]
-        return msgspec.structs.replace(body, refused=[*body.refused, *refused])
+        configs = [msgspec.structs.replace(c, notes=[_TERMS, *c.notes]) for c in body.configs]
+        return msgspec.structs.replace(
+            body, configs=configs if self.gated else body.configs, refused=[*body.refused, *refused]
+        )
+
+
+def headers_of(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
+) -> Iterator[Header | InvalidHeader]:
+    """Return the header of each of `variants`, or what is wrong with it, in order. Raises the Hub's errors."""
+    if listing.repo is None and listing.address is None:
+        return (_local(variant) for variant in variants)
+    return hub.read_headers(listing, variants, in_full)
+
+
+def _local(variant: Variant) -> Header | InvalidHeader:
+    try:
+        return read_local_header(variant)
+    except InvalidHeader as error:
+        return error
 
 
 def read_models(
     hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Report = unheard, *, in_full: bool = False
 ) -> Models:
-    """Return the models of `variants`, in their order. `report` is called before each, in this thread.
+    """Return the models of `variants`, in order. `report` is called before each, in this thread.
 
-    `in_full`: nothing may be taken from another variant, as what hosts are told of must be read. A damaged variant is
-    set aside; when all of them are, or the Hub fails, the error is raised.
+    `in_full`: read every header completely instead of reusing parts of another variant's, as runs on hosts require. A
+    damaged variant is set aside; if all of them are, or the Hub fails, the error is raised.
     """
     read: list[VariantModel] = []
     unreadable: dict[str, AdvisorError] = {}

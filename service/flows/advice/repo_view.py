@@ -1,4 +1,4 @@
-"""A repo's listing and headers as they are shown: what needs no database."""
+"""A repo's listing and headers as `inspect` shows them: the part that needs no database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from service.engine.errors import InvalidHeader
 from service.engine.gguf.header import Header
 from service.engine.model import Model, build_model
-from service.flows.advice.headers import headers_of
 from service.flows.advice.opening import opened
+from service.flows.advice.reading import headers_of
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference
@@ -21,7 +21,7 @@ from service.wire.advice.repo import CostView, FileView, ModelView, RepoView, Va
 
 
 def view(listing: RepoListing, reference: RepoReference, variant: str, model: Model) -> RepoView:
-    """Return what is shown of a listing and the model of one variant."""
+    """Return the view of a listing with the model of one variant."""
     return RepoView(
         repo=listing.repo or reference.repo,
         revision=listing.revision,
@@ -32,10 +32,9 @@ def view(listing: RepoListing, reference: RepoReference, variant: str, model: Mo
 
 
 def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> RepoView:
-    """Return what is shown of a listing and of every variant that `reference` means, all of which are read.
+    """Return the view of a listing in which every variant that `reference` means has been read.
 
-    The model is that of the first one that describes one. Raises InvalidHeader where none can be read, RepoTooLarge and
-    the Hub's errors.
+    The model is the first readable one. Raises InvalidHeader if none can be read, RepoTooLarge and the Hub's errors.
     """
     chosen = choose(listing, reference)
     headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
@@ -75,7 +74,7 @@ def _other_files(listing: RepoListing) -> dict[str, list[str]]:
 
 
 def inspect_directly(settings: Settings, repo: str, revision: str | None) -> RepoView:
-    """Return the variants at a repo, path or address, all of them read, and what that took. Raises AdvisorError."""
+    """Return the variants at a repo, path or address, all of them read, and the cost of that. Raises AdvisorError."""
     started = time.monotonic()
     with opened(settings, repo, revision) as (hub, listing, reference):
         seen = whole_view(hub, listing, reference)

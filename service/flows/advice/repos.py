@@ -1,4 +1,4 @@
-"""What a repo holds: asked of the Hub once a commit, remembered in the database, one reader at a time a repo."""
+"""Listings of repos: asked of the Hub once per commit, kept in the database, one reader per repo at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.hub.references import RepoReference
 from service.store.advice import listings
 
 BRANCH_MEMORY = timedelta(minutes=10)
-_CLAIM_SECONDS = 5.0  # renewed while the reader lives; a dead one holds up the next for no longer
+_CLAIM_SECONDS = 5.0  # renewed while the reader lives; a dead one delays the next by no more
 _WAIT_SECONDS = 300
 _MAIN = "main"
 _encode = msgspec.msgpack.Encoder().encode
@@ -26,7 +26,7 @@ _decode = msgspec.msgpack.Decoder(RepoListing).decode
 
 
 def known_revision(context: Context, reference: RepoReference) -> str | None:
-    """Return the commit that a reference means, as far as it is known without asking the Hub."""
+    """Return the commit that a reference means, None if only the Hub can tell."""
     if reference.is_pinned:
         return reference.revision
     since = context.clock() - BRANCH_MEMORY
@@ -34,12 +34,12 @@ def known_revision(context: Context, reference: RepoReference) -> str | None:
 
 
 def known_repos(context: Records, limit: int) -> list[str]:
-    """Return the repos read here, at most `limit`, the latest read first."""
+    """Return at most `limit` repos that were read here, latest read first."""
     return listings.repos_like(context.engine, "", limit)
 
 
 def list_repo(context: Context, reference: RepoReference) -> RepoListing:
-    """Return what the repo holds at the commit that the reference means now. Raises the Hub's errors."""
+    """Return the repo's listing at the commit that the reference means now. Raises the Hub's errors."""
     known = known_revision(context, reference)
     stored = stored_listing(context, reference.repo, known) if known else None
     if stored is not None:
@@ -58,12 +58,12 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
 
 
 def stored_listing(context: Records, repo: str, revision: str) -> RepoListing | None:
-    """Return what was kept for a commit; None when nothing was, or in an older shape."""
+    """Return the stored listing of a commit, None if there is none or it has an older format."""
     return _listing(listings.read_listing(context.engine, repo, revision))
 
 
 def latest_listing(context: Context, repo: str) -> RepoListing | None:
-    """Return what was kept last for a repo, at whatever commit; None when nothing was, or in an older shape."""
+    """Return the latest stored listing of a repo, None if there is none or it has an older format."""
     return _listing(listings.read_latest(context.engine, repo))
 
 
@@ -75,7 +75,7 @@ def _listing(kept: bytes | None) -> RepoListing | None:
 
 
 def list_admitted(context: Context, reference: RepoReference, admit_new_repo: Callable[[], None]) -> RepoListing:
-    """Return `list_repo`. `admit_new_repo` is called before a repo that was never read here, and may raise."""
+    """Return `list_repo`, after calling `admit_new_repo`, which may raise, for a repo never read here."""
     if not listings.is_known(context.engine, reference.repo):
         admit_new_repo()
     return list_repo(context, reference)
@@ -85,16 +85,16 @@ def list_admitted(context: Context, reference: RepoReference, admit_new_repo: Ca
 def listed(
     context: Context, reference: RepoReference, admit_new_repo: Callable[[], None]
 ) -> Iterator[RepoListing]:  # fmt: skip
-    """Do the same as the repo's only reader for the block. Raises the Hub's errors."""
+    """Yield `list_admitted`, as the repo's only reader for the block. Raises the Hub's errors."""
     with reading(context, reference.repo):
         yield list_admitted(context, reference, admit_new_repo)
 
 
 @contextmanager
 def reading(context: Context, repo: str) -> Iterator[None]:
-    """Be the only reader of a repo, so that what one reads serves all who wait.
+    """Be the repo's only reader for the block, so that whatever it reads serves all who wait.
 
-    Nothing depends on it: without Redis, or when a claim has run out, two readers read and write the same.
+    Correctness does not depend on it: without Redis, or after a claim ran out, two readers read and write the same.
     """
     lock = context.redis.lock(
         f"reading:{repo}", timeout=_CLAIM_SECONDS, blocking_timeout=_WAIT_SECONDS, thread_local=False

@@ -1,4 +1,4 @@
-"""A request, parsed: repo, hardware, goal, constraints; and the keys that tell whether two ask the same."""
+"""Parses a request (repo, hardware, goal, constraints), and computes the key under which equal requests meet."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from service.engine.versions import versions
 from service.hub.references import RepoReference, parse_reference
 from service.wire.advice.advice import AdviceRequest
 
-_SHORT = 4 << 10  # bytes of a request that is remembered: a paste of a whole log is not
+_SHORT = 4 << 10  # bytes of a request whose parse is remembered, which a pasted log exceeds
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What was asked: `canonical` is the request with its hardware in canonical form, as it is stored."""
+    """A parsed request. `canonical` is the request with its hardware in canonical form, as it is stored."""
 
     reference: RepoReference
     hardware: Hardware
@@ -33,17 +33,17 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def goal(self) -> GoalRequest:
-        """The goal, a preset's name made into one."""
+        """The goal; a preset given by name alone is expanded."""
         return as_goal(self.canonical.goal)
 
     @property
     def repo(self) -> str:
-        """The Hub's id, `owner/name`."""
+        """The repo's id on the Hub, `owner/name`."""
         return self.reference.repo
 
 
 def parse_request(asked: AdviceRequest) -> Request:
-    """Return the request, parsed; one that was returned before comes out the same.
+    """Return the parsed request; parsing its canonical form again gives the same.
 
     Raises InvalidInput, UnknownHardware or InvalidHardware with the field, before anything is read or queued.
     """
@@ -54,7 +54,7 @@ def parse_request(asked: AdviceRequest) -> Request:
 
 @lru_cache(maxsize=256)
 def _parsed_before(encoded: bytes) -> Request:
-    """The same question is asked by many, and again and again: it is parsed once."""
+    """Parse with a cache: many people ask the same, and polling asks it again and again."""
     return _parsed(msgspec.json.decode(encoded, type=AdviceRequest))
 
 
@@ -75,22 +75,23 @@ def _parsed(asked: AdviceRequest) -> Request:
 
 
 def _reduced(constraints: Constraints) -> Constraints:
-    """The command in use is kept with the request: without what names a person or a secret."""
+    """Return constraints whose command in use has lost whatever identifies a person or is a secret: it is stored."""
     if constraints.current_command is None:
         return constraints
     return msgspec.structs.replace(constraints, current_command=reduced(constraints.current_command))
 
 
 def as_goal(asked: GoalRequest | Preset) -> GoalRequest:
-    """Return the goal that was asked for: a preset's name alone is that preset."""
+    """Return the goal asked for; a preset's name alone stands for that preset."""
     return asked if isinstance(asked, GoalRequest) else GoalRequest(preset=asked)
 
 
 def request_key(request: Request, revision: str | None, calibration: str | None = None) -> str:
-    """Return the hash of everything an answer depends on. `revision`: the commit, or None while it is not known.
-    `calibration`: the version of the one fitted here, None where there is none.
+    """Return the hash of everything that an answer depends on.
 
-    The key without a commit is that of requests in flight, the one with it that of finished advice.
+    `revision`: the commit, None while it is unknown. `calibration`: the version of the one fitted here, if any.
+
+    Requests in flight are found by the key without a commit, finished advices by the one with it.
     """
     reference = request.reference
     what = {

@@ -1,4 +1,4 @@
-"""Accounts of people on Discord and Slack: made on first use, with a remembered rig and an API token, and forgotten."""
+"""Accounts of Discord and Slack users: created on first use, with a remembered rig and an API token, and deleted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_HARDWARE = 4_000  # characters
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What was deleted with an account: whether a rig was remembered, and how many tokens that were still good."""
+    """What was deleted with an account: whether a rig was remembered, and how many valid tokens there were."""
 
     rig: bool
     tokens: int
 
 
 def caller_in_chat(context: Context, name: str) -> Caller:
-    """Return the account of this name, made if there is none. Raises NotAllowed for a banned one."""
+    """Return the account of this name, created if there is none. Raises NotAllowed for a banned one."""
     owner = accounts.account_named(context.engine, name, context.clock())
     if owner.banned_at is not None:
         raise NotAllowed("this account may not use the service any more")
@@ -36,15 +36,15 @@ def caller_in_chat(context: Context, name: str) -> Caller:
 
 
 def known_in_chat(context: Context, name: str) -> Caller | None:
-    """Return the account of this name, None where there is none, to read what it may see."""
+    """Return the account of this name for reading, None if there is none or it is banned."""
     owner = store.named(context.engine, name)
     return Caller(account_id=owner.id, name=name, scopes=SCOPES) if owner and owner.banned_at is None else None
 
 
 def remember_rig(context: Context, name: str, text: str) -> str:
-    """Keep somebody's hardware for the next question; return it as it was understood, in shorthand.
+    """Remember a user's hardware for later questions; return it as it was understood, in shorthand.
 
-    Raises UnknownHardware or InvalidHardware, InvalidInput for one that is too long, NotAllowed.
+    Raises UnknownHardware, InvalidHardware, InvalidInput if it is too long, NotAllowed.
     """
     kept = reduced(text.strip())
     if len(kept) > MOST_HARDWARE:
@@ -56,14 +56,14 @@ def remember_rig(context: Context, name: str, text: str) -> str:
 
 
 def remembered_rig(context: Context, name: str) -> str | None:
-    """Return the hardware that somebody had us remember, as typed."""
+    """Return the hardware that a user had us remember, as typed."""
     return store.rig_of(context.engine, name)
 
 
 def give_token(context: Context, name: str, *, instead: bool = False) -> NewToken | None:
-    """Return a new API token for somebody, or None when there is one that is good already.
+    """Return a new API token for a user, or None if a valid one exists.
 
-    `instead`: those that there are end, and a new one is given. Raises NotAllowed.
+    `instead`: revoke the existing ones and return a new one. Raises NotAllowed.
     """
     caller = caller_in_chat(context, name)
     good = store.good_tokens(context.engine, caller.account_id)
@@ -75,10 +75,9 @@ def give_token(context: Context, name: str, *, instead: bool = False) -> NewToke
 
 
 def forget(context: Context, name: str) -> Forgotten:
-    """Delete somebody's account with all that is his: rig, tokens, hosts, validations, questions.
+    """Delete a user's account with everything in it: rig, tokens, hosts, validations, questions.
 
-    Results stay, without his name; those of his private hosts do not. A banned account keeps its name and its ban,
-    nothing else. Raises nothing.
+    Results stay without his name, except those of his private hosts. Of a banned account the name and the ban remain.
     """
     engine = context.engine
     interactions.forget(engine, name)

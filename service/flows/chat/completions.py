@@ -1,4 +1,4 @@
-"""What is proposed while somebody types a repo or hardware: what was read here, and the catalogue."""
+"""Completions while a user types a repo, model or hardware: from what was read here, and the catalogue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LAST = re.compile(r"^(?P<before>(?:.*[+,])?\s*)(?P<count>\d{1,2}\s?x\s*)?(?P<na
 
 
 def completions(context: Context, kind: str, typed: str, account: str) -> list[str]:
-    """Return completions for a word of this kind: `repo`, `model` or `hardware`; nothing for any other kind."""
-    typed = typed.replace("\0", "")  # which no database takes
+    """Return completions for an option of this kind: `repo`, `model` or `hardware`; none for any other kind."""
+    typed = typed.replace("\0", "")  # no database accepts it
     if kind == "repo":
         return repos(context, typed)
     if kind == "model":
@@ -27,7 +27,7 @@ def completions(context: Context, kind: str, typed: str, account: str) -> list[s
 
 
 def repos(context: Context, typed: str) -> list[str]:
-    """Return repos read here whose name holds what is typed; behind a colon, the repo's variants."""
+    """Return repos read here whose name contains what is typed; after a colon, the repo's variants."""
     repo, colon, variant = typed.strip().partition(":")
     if not colon:
         return listings.repos_like(context.engine, repo, MOST)
@@ -37,13 +37,13 @@ def repos(context: Context, typed: str) -> list[str]:
 
 
 def models(context: Context, typed: str) -> list[str]:
-    """Return models on the leaderboard whose name holds what is typed."""
+    """Return models on the leaderboard whose name contains what is typed."""
     names = [one.name for one in choices(context).models]
     return [name for name in names if typed.strip().lower() in name.lower()][:MOST]
 
 
 def hardware(context: Context, typed: str, account: str) -> list[str]:
-    """Return what is typed with its last card completed; before anything is typed, the rig that is remembered."""
+    """Return what is typed with its last card completed; for empty input, the remembered rig."""
     if not typed.strip():
         known = remembered_rig(context, account)
         return [known] if known else []

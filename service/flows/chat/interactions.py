@@ -1,7 +1,7 @@
-"""What people ask bots: kept until it is answered, so that no restart loses a question, and looked at when it is due.
+"""Questions to bots: stored until they are answered, so that no restart loses one, and looked at when they are due.
 
-The process that answers claims a question for CLAIM_SECONDS, and renews the claim while it works; if it dies, another
-process takes the question.
+The process that answers claims a question for CLAIM_SECONDS and renews the claim while it works; if it dies, another
+process takes over.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
 log = Log("bots")
 
 CLAIM_SECONDS = 30.0
-_HELD = timedelta(seconds=3)  # both platforms give no more; a question whose acknowledgement we cannot tell is due then
-MAX_OPEN = 2_000  # questions of everybody that wait for an answer
-_REMEMBERED = timedelta(minutes=30)  # longer than a signed request is good for: what comes again is known
+_HELD = timedelta(seconds=3)  # both platforms' deadline to acknowledge; after it, a question is due in any case
+MAX_OPEN = 2_000  # unanswered questions, of all users together
+_REMEMBERED = timedelta(minutes=30)  # longer than a request's signature is valid, so that a replay is recognised
 _CHANNEL = "interactions"
 
 
 def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) -> bool:
-    """Commit a question, to be answered once it is `acknowledged`. False: it was taken before.
+    """Commit a question, to be answered once it is `acknowledged`. Return False if it is a repeat.
 
-    Raises ServiceUnavailable when too many wait, InvalidInput for the character NUL, which no database keeps.
+    Raises ServiceUnavailable when too many are open, InvalidInput for a NUL character, which no database stores.
     """
     require_no_nul(ask)
     if interactions.count_open(context.engine) >= MAX_OPEN:
@@ -59,39 +59,40 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
 
 
 def acknowledged(context: Context, identity: str) -> None:
-    """Let a question be answered: its platform has been told that it was taken. Raises nothing."""
+    """Release a question for answering: its platform has been told that it was received. Raises nothing."""
     with suppress(AdvisorError, RedisError, OSError):
         interactions.release(context.engine, identity, _HELD, context.clock())
         context.redis.publish(_CHANNEL, b"{}")
 
 
 def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-    """Listen for new questions, each message a hint to claim."""
+    """Listen for new questions; each message is a hint to call `claim`."""
     return Listener(listener, _CHANNEL).listen(_CHANNEL)
 
 
 def read(context: Context, identity: str) -> Interaction | None:
-    """Return a question, no matter who asked it; None for one that is unknown or forgotten."""
+    """Return a question, whoever asked it; None if it is unknown or forgotten."""
     return interactions.read(context.engine, identity)
 
 
 def claim(context: Context, limit: int) -> list[Interaction]:
-    """Return questions that are due, for CLAIM_SECONDS."""
+    """Claim and return due questions, for CLAIM_SECONDS."""
     now = context.clock()
     return interactions.claim(context.engine, now, now + timedelta(seconds=CLAIM_SECONDS), limit)
 
 
 def renew(context: Context, ids: Sequence[str]) -> None:
-    """Keep questions for another CLAIM_SECONDS."""
+    """Renew the claims on questions for another CLAIM_SECONDS."""
     interactions.renew(context.engine, ids, context.clock() + timedelta(seconds=CLAIM_SECONDS))
 
 
 def look_again(context: Context, identity: str, visit: Visit, seconds: float) -> None:
-    """Note how far the answer is; it is due again in `seconds`."""
+    """Save how far the answer is; the question is due again in `seconds`."""
     interactions.keep(context.engine, identity, visit, context.clock() + timedelta(seconds=seconds))
 
 
 def end(context: Context, identity: str) -> None:
-    """Note that a question is answered, or will never be; what it held is forgotten."""
+    """Mark a question as answered, or as never to be; its contents are deleted."""
+
     interactions.end(context.engine, identity)
     interactions.purge(context.engine, context.clock() - _REMEMBERED)

@@ -1,4 +1,4 @@
-"""Which hosts can measure a config, how near each is to the machine that it was advised for, and what others lack."""
+"""Which hosts can measure a config, how similar each is to the advised machine, and what the others lack."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _STATES = {"waiting": "it waits for its owner's approval", "paused": "its owner 
 
 
 class NeededCard(msgspec.Struct, frozen=True):
-    """A GPU that a config needs: the catalogue's name, and the MiB that it takes of it at most."""
+    """A GPU that a config needs: its catalogue name, and at most how many MiB of it."""
 
     name: str
     mib: float
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A config to be measured: its run, and what it needs; `cards` in the order that CUDA0, CUDA1 … mean.
+    """A config to measure: its run and what it needs. `cards` is in the order of CUDA0, CUDA1 and so on.
 
     `backend`: cuda | rocm | vulkan | …, None for a config that uses no card.
     """
@@ -43,27 +43,27 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Whom a config would be measured for, by name and id; an account of neither is nobody that a host could name."""
+    """The account that a config would be measured for; without an account, `name` is empty and no host lists it."""
 
     account_id: str | None
     name: str
 
 
 class Suited(msgspec.Struct, frozen=True):
-    """How a host could run a config: `eligible` is None where something is `missing`, in sentences."""
+    """How a host could run a config; if something is `missing` (sentences), `eligible` is None."""
 
     eligible: Eligible | None
     missing: tuple[str, ...] = ()
 
 
 def match_of(host: StoredHost, fit: Suited) -> HostMatch:
-    """Return the same as the asker reads it."""
+    """Return the asker's view of how a host suits a config."""
     match = fit.eligible.match if fit.eligible else None
     return HostMatch(host=host.id, pseudonym=host.pseudonym, match=match, missing=list(fit.missing))
 
 
 def suited(host: StoredHost, wanted: Wanted, machine: Hardware, asker: Asker) -> Suited:
-    """Return how a host could run a config that was advised for `machine`, or all that it lacks."""
+    """Return how a host could run a config that was advised for `machine`, or everything that it lacks."""
     if host.probe is None:
         return Suited(None, ("it has not said yet what it is",))
     try:
@@ -94,14 +94,14 @@ def _not_now(host: StoredHost) -> Iterator[str]:
 
 
 def _not_for(host: StoredHost, asker: Asker) -> Iterator[str]:
-    """The agent asks the same of its own policy again: it believes no service."""
+    """The agent checks the same against its own policy, since it does not rely on the service."""
     own = host.account_id == asker.account_id
     if not own and host.probe is not None and not are_named(host.probe.accounts, asker.name):
         yield "its owner measures for named accounts only"
 
 
 def _cards(hardware: Hardware, rig: Rig, wanted: Wanted) -> tuple[tuple[int, ...], list[str]]:
-    """Return the host's card for each one wanted, the first of that name not taken yet, and what is too small."""
+    """Return, for each wanted card, the host's first unused card of that name, and what is missing or too small."""
     order, taken, short = card_order(hardware), list[int](), list[str]()
     for wanted_card, chosen in zip(wanted.cards, cards_named(rig, [c.name for c in wanted.cards]), strict=True):
         if chosen is None:
@@ -138,7 +138,7 @@ def _builds(probe: Probe, wanted: Wanted) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _options(wanted: RunOutline) -> set[str]:
-    """Names of the options in the benchmark's command: no value begins with a dash and a letter."""
+    """Return the options in the benchmark's command: words that begin with a dash and a letter, as no value does."""
     words = launch(wanted.engine, "bench", to_flags(wanted.flags), model_path="model.gguf").arguments
     return {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
 
@@ -155,7 +155,10 @@ def _files(probe: Probe, wanted: RunOutline) -> Iterator[str]:
 
 
 def _is(model: ModelFile, file: RunFile) -> bool:
-    """By content where the host has hashed it, until then by name and size: it looks again before it opens a file."""
+    """Whether a file is the one needed: by hash, or by name and size until the host has hashed it.
+
+    The host checks the hash before it opens the file.
+    """
     if model.sha256 is not None:
         return model.sha256 == file.sha256
     return (model.name, model.size) == (file.name, file.size)

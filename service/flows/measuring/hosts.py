@@ -1,4 +1,7 @@
-"""Hosts: a code, a key, an approval. Who signed a call is in `signed_calls`, what a host measures in `runs`."""
+"""The life of a host: enrolment code, key, approval, probe, revocation.
+
+`signed_calls` tells who signed a call, `runs` hands out what to measure.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _PSEUDONYMS_TRIED = 20
 
 
 def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
-    """Return a new single-use code for one machine of the caller's, good for ten minutes. Raises TooManyHosts."""
+    """Return a new single-use enrolment code for one machine, valid for ten minutes. Raises TooManyHosts."""
     caller.require("host")
     code, now = secrets.token_urlsafe(16), context.clock()
     if hosts.count_of(context.engine, caller.account_id, now) >= MAX_HOSTS:
@@ -47,7 +50,7 @@ def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, 
 
 
 def greet(context: Context, code: str, address: str) -> Greeted:
-    """Return whose code this is. Raises EnrolmentCodeUnknown."""
+    """Return which account a code enrols a machine for. Raises EnrolmentCodeUnknown."""
     found = hosts.read_enrolment(context.engine, hashed(code), context.clock())
     if found is None:
         raise _unknown_code()
@@ -55,7 +58,7 @@ def greet(context: Context, code: str, address: str) -> Greeted:
 
 
 def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
-    """Make a host of a machine that has a code and the key that it sends; it waits for its owner.
+    """Create a host for a machine that presents a code and its public key; it waits for its owner's approval.
 
     Raises NotAuthenticated, EnrolmentCodeUnknown, or HostExists.
     """
@@ -90,8 +93,10 @@ def _new_host(context: Context, found: hosts.StoredEnrolment, public_key: str) -
 
 
 def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
-    """Keep what a host says of itself, without what would name a machine. Raises InvalidInput for hardware that cannot
-    be, and its kinds."""
+    """Store a host's description of itself, without anything that identifies the machine.
+
+    Raises InvalidInput or its subclasses for impossible hardware.
+    """
     if not probe.hardware.gpus and probe.engines == ():
         raise InvalidInput("a host needs a GPU or an engine to measure with", field="engines")
     resolve(probe.hardware)
@@ -102,12 +107,12 @@ def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
 
 
 def leave(context: Context, host: SignedHost) -> None:
-    """Revoke a host by its own wish."""
+    """Revoke a host at its own request."""
     hosts.change(context.engine, host.id, context.clock(), state="revoked")
 
 
 def list_hosts(context: Context, caller: Caller | None) -> list[Host]:
-    """Return the public hosts, and the caller's own with everything that is for him."""
+    """Return the public hosts, and the caller's own with the details only an owner sees."""
     return _seen(context, caller, None)
 
 
@@ -140,7 +145,7 @@ class OwnHost(msgspec.Struct, frozen=True):
 
 
 class OwnHosts(msgspec.Struct, frozen=True):
-    """What an account's hosts gave, and what the account got of the hosts of others."""
+    """What an account's hosts measured, and what other people's hosts measured for the account."""
 
     hosts: list[OwnHost]
     received_runs: int
@@ -148,7 +153,7 @@ class OwnHosts(msgspec.Struct, frozen=True):
 
 
 def own_hosts(context: Records, caller: Caller) -> OwnHosts:
-    """Return what the caller's hosts gave and what the caller got of others."""
+    """Return what the caller's hosts measured, and what other people's hosts measured for the caller."""
     done, nothing = hosts.given(context.engine, caller.account_id), hosts.Measured(0, 0.0)
     got = hosts.received(context.engine, caller.account_id)
     found = []
@@ -157,8 +162,7 @@ def own_hosts(context: Records, caller: Caller) -> OwnHosts:
             continue
         own, others = (done.get((one.id, other), nothing) for other in (False, True))
         seen = one.seen_at.isoformat(sep=" ", timespec="minutes") if one.seen_at else None
-        hours = (round(each.gpu_seconds / 3600, 2) for each in (own, others))
-        own_hours, others_hours = hours
+        own_hours, others_hours = (round(each.gpu_seconds / 3600, 2) for each in (own, others))
         found.append(
             OwnHost(one.pseudonym, one.state, one.visibility, seen, own.runs, own_hours, others.runs, others_hours)
         )
@@ -166,7 +170,7 @@ def own_hosts(context: Records, caller: Caller) -> OwnHosts:
 
 
 class OperatedHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host as the operator of the service sees it. `agent`: the version of its program."""
+    """A host as the service's operator sees it. `agent`: the version of its program."""
 
     id: str
     pseudonym: str
@@ -180,7 +184,7 @@ class OperatedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_hosts(context: Records) -> list[OperatedHost]:
-    """Return every host, the one last seen first; revoked ones too."""
+    """Return every host, revoked ones included, last seen first."""
     done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
     return [
         made_from(
@@ -197,7 +201,7 @@ def all_hosts(context: Records) -> list[OperatedHost]:
 
 def change_host(context: Context, host_id: str, asked: HostChange, caller: Caller) -> Host:
     """Approve, pause or change the visibility of one's own host. Raises HostNotFound, HostNotActive or NotAllowed."""
-    _own(context, host_id, caller)
+    _require_own(context, host_id, caller)
     values = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name)) is not None}
     if not values:
         raise InvalidInput("name what to change: `state` or `visibility`", field="state")
@@ -207,20 +211,20 @@ def change_host(context: Context, host_id: str, asked: HostChange, caller: Calle
 
 
 def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
-    """End a host for good; what it measured stays. Its owner may, and an operator."""
-    _own(context, host_id, caller, or_operator=True)
+    """Revoke a host for good, as its owner or an operator; its results stay."""
+    _require_own(context, host_id, caller, or_operator=True)
     hosts.change(context.engine, host_id, context.clock(), state="revoked")
 
 
-def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
+def _require_own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> None:
     host = hosts.read(context.engine, host_id)
     if host is None:
         raise _no_host()
     if or_operator and "operator" in caller.scopes:
-        return host
+        return
     if host.account_id == caller.account_id:
         caller.require("host")
-        return host
+        return
     raise NotAllowed("this host is somebody else's") if host.visibility == "public" else _no_host()
 
 

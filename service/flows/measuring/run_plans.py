@@ -1,4 +1,4 @@
-"""What a validation would run: a run for each measurement, who could take it, and what is predicted of it."""
+"""What a validation would run: one run per measurement, the hosts that could take it, and its prediction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_NAMED = 6
 
 
 class PlannedRun(NamedTuple):
-    """A measurement as a run: what it is, who could take it, and what was measured of it before."""
+    """A measurement planned as a run: its outline, its cell, and how each host suits it."""
 
     measurement: Measurement
     outline: RunOutline
@@ -58,7 +58,7 @@ def plan_runs(
     context: Context, row: StoredAdvice, body: AdviceBody, picked: Chosen, hosts: Sequence[StoredHost],
     asked: ValidationRequest, asker: Asker,
 ) -> tuple[list[PlannedRun], list[str]]:  # fmt: skip
-    """Return a run for each measurement picked, with who of `hosts` could take it, and why others are refused."""
+    """Return a run for each measurement picked, with how each of `hosts` suits it, and reasons for those refused."""
     listing = list_repo(context, parse_reference(row.repo, row.revision))
     planned, refused = list[PlannedRun](), list(picked.refused)
     for one in picked.measurements:
@@ -95,7 +95,7 @@ def _outline(row: StoredAdvice, listing: RepoListing, one: Measurement, minutes:
 
 
 def who_could(one: PlannedRun) -> str:
-    """Return who could measure a config, in a sentence; where nobody, what is missing."""
+    """Return, as a sentence, which hosts could measure a config, or what each lacks."""
     able = [host.pseudonym for host, fit in one.fits if fit.eligible]
     if able:
         return f"{', '.join(able[:_MOST_NAMED])} could measure it"
@@ -106,7 +106,7 @@ def who_could(one: PlannedRun) -> str:
 
 
 def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]) -> dict[str, Model]:
-    """Return the model of each variant that is planned, by the variant's name."""
+    """Return the models of the planned variants, by variant name."""
     names = {one.measurement.variant for one in planned}
     listing = list_repo(context, parse_reference(row.repo, row.revision))
     variants = [variant for variant in listing.variants if variant.name in names]
@@ -119,7 +119,7 @@ def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]
 def predicted(
     row: StoredAdvice, one: PlannedRun, models: dict[str, Model], machine: Hardware
 ) -> tuple[Prediction, ModelIdentity]:
-    """Return what the advice says, bounded by its own machine, and under what a result of it is filed."""
+    """Return the advice's prediction, with the speeds that its machine cannot exceed, and the identity of the model."""
     model = models.get(one.measurement.variant)
     rig = bounding_rig(machine)
     prediction = Prediction(
@@ -133,7 +133,7 @@ def predicted(
 
 
 def on_terms(one: PlannedRun, models: dict[str, Model]) -> list[Eligible]:
-    """Return the hosts that may take a run, each with the machine that it is now and what that cannot exceed."""
+    """Return the hosts that may take a run, each with its machine as it is now and the speeds that cannot exceed."""
     model = models.get(one.measurement.variant)
     return [
         msgspec.structs.replace(
@@ -145,7 +145,7 @@ def on_terms(one: PlannedRun, models: dict[str, Model]) -> list[Eligible]:
 
 
 def _terms(probe: Probe, gpus: Sequence[int], model: Model | None) -> Terms:
-    """The bound is that of the run's cards and the CPU: the engine is shown no other card."""
+    """Return the terms of a run: its bounds come from the run's own cards and the CPU, as the engine sees no others."""
     each = [
         msgspec.structs.replace(gpu, count=1, device_order=None)
         for gpu in probe.hardware.gpus
@@ -163,7 +163,7 @@ def _terms(probe: Probe, gpus: Sequence[int], model: Model | None) -> Terms:
 def tuning_runs(
     context: Context, row: StoredAdvice, body: AdviceBody, new: StoredValidation, start: PlannedRun
 ) -> list[tuple[StoredRun, list[Eligible]]]:
-    """Return the first trials around a config, on the one host that is nearest to the machine of the advice."""
+    """Return a tuning's first trials around a config, all on the one host most like the advised machine."""
     models = models_of(context, row, [start])
     near = sorted(on_terms(start, models), key=lambda host: host.match != "exact")[:1]
     constraints, budget = row.request.constraints, new.request.minutes * 60.0
@@ -174,7 +174,7 @@ def tuning_runs(
     for number, (one, changed, seconds) in enumerate(first):
         outline = msgspec.structs.replace(start.outline, flags=one.flags, n_prompt=one.n_prompt, seconds=seconds)
         own = start._replace(measurement=one, outline=outline, cell=cell_of(one, outline.files))
-        # Memory and speed of a step are not those of the start, and are not predicted: nothing stands next to them.
+        # The prediction is for the start; a changed step has none, so nothing is shown beside its figures.
         prediction = whole if number == 0 else msgspec.structs.replace(whole, devices=[], speed=[])
         run = new_run(new, number, own, None, prediction, identity)
         run_id = tuning.run_id(new.id, 0, number)
@@ -190,7 +190,7 @@ def new_run(
     prediction: Prediction,
     identity: ModelIdentity,
 ) -> StoredRun:
-    """Return a queued run; or where it was measured before, one that has ended with that result."""
+    """Return a queued run, or, if `before` has the same measurement, a run that has ended with that result."""
     run = StoredRun(
         id=secrets.token_urlsafe(16),
         validation_id=validation.id,

@@ -1,4 +1,4 @@
-"""Runs as hosts take them: a lease, progress, a report. The database decides; Redis only spreads the word."""
+"""Runs from the hosts' side: lease, progress, report. The database decides; Redis only spreads the word."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from service.wire.results.results import ResultModel, Seen
 
 log = Log("runs")
 
-_TO_REPORT = timedelta(minutes=15)  # checking and hashing files before a run, and saying what came of it
-_OTHERS_FIRST = timedelta(minutes=10)  # before a host that gave way is offered the run of somebody else again
+_TO_REPORT = timedelta(minutes=15)  # for checking and hashing files before a run, and reporting after it
+_OTHERS_FIRST = timedelta(minutes=10)  # before a host that gave way is offered another account's run again
 _VERSION = re.compile(r"[bv]?[0-9][0-9A-Za-z.+_-]{0,31}(?: ?\([0-9a-f]{7,40}\))?")
-_NAME = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*[0-9]{0,3}(?:\[hidden\])?")  # of a device, as engines print it
+_NAME = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*[0-9]{0,3}(?:\[hidden\])?")  # a device's, as engines print it
 _CANCELLED = "the validation was cancelled"
 _NOT_COUNTED = ("gave_way",)  # a host that gave way to its owner did nothing wrong
-_OF_THE_HOST = ("refused_by_policy", "model_missing", "engine_missing")  # others may do it: no attempt, and no result
+_OF_THE_HOST = ("refused_by_policy", "model_missing", "engine_missing")  # others may succeed: no attempt, no result
 
 
 def lease(context: Context, host: SignedHost) -> LeasedRun | None:
-    """Return the next run for a host, its own until the lease is over; None when there is none for it.
+    """Return the next run for a host, leased to it; None when there is none.
 
-    What the host held before goes back to the queue: who asks again has lost it. Raises HostNotActive.
+    A run that the host held before goes back to the queue: asking again means it was lost. Raises HostNotActive.
     """
     require_active(host)
     runs.release(context.engine, host.id, context.clock())
@@ -60,7 +60,7 @@ def lease(context: Context, host: SignedHost) -> LeasedRun | None:
 
 
 def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
-    """Return what `lease` returns, for a host that has asked already and waits."""
+    """Return what `lease` returns, for a waiting host that `lease` already released from earlier runs."""
     now = context.clock()
     until = now + timedelta(seconds=context.settings.lease_seconds)
     allowance = context.settings.gpu_minutes_per_day * 60.0
@@ -79,23 +79,23 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
 
 
 def hosts_concerned(context: Context, ids: list[str]) -> dict[str, bool]:
-    """Return for which of these hosts `lease` has something to do; for the others it would return None."""
+    """Return those of these hosts for which `lease` has something to do, each mapped to True."""
     return dict.fromkeys(runs.concerned(context.engine, ids, context.clock()), True)
 
 
 def hosts_with_runs(context: Context, ids: list[str]) -> dict[str, bool]:
-    """Return which of these hosts have a run waiting for them; `next_run` says whether they may have it."""
+    """Return those of these hosts for which a run waits, each mapped to True; `next_run` checks if they may have it."""
     return dict.fromkeys(runs.waiting_for(context.engine, ids, context.clock()), True)
 
 
 def _named(run: StoredRun, host: SignedHost) -> dict[str, object]:
-    """The ids by which a run is found in logs; the request is the one that asked for it, not the host's."""
+    """Return the ids that find a run in logs; the request id is that of the validation, not of the host's call."""
     named = {"run_id": run.id, "host_id": host.id, "validation_id": run.validation_id, "request_id": run.request_id}
     return {name: identity for name, identity in named.items() if identity}
 
 
 def note_progress(context: Context, host: SignedHost, run_id: str, said: Progress) -> Renewed:
-    """Lengthen the lease and keep what was measured so far. Raises RunNotFound, LeaseLost, or InvalidInput."""
+    """Extend the lease and store the rows measured so far. Raises RunNotFound, LeaseLost, or InvalidInput."""
     run = _run(context, run_id)
     record = _record(run, host)
     require_possible(said.rows, record.terms.most_tg, record.terms.most_pp)
@@ -111,19 +111,19 @@ def note_progress(context: Context, host: SignedHost, run_id: str, said: Progres
 
 
 def _record(run: StoredRun, host: SignedHost) -> RunRecord:
-    """Return what the run is judged by. Raises LeaseLost where this host does not hold it, or it has none."""
+    """Return the terms of the current lease. Raises LeaseLost if this host does not hold it."""
     if run.record is None or run.record.host_id != host.id:
         raise _lease_lost()
     return run.record
 
 
 def _is_own(run: StoredRun, record: RunRecord) -> bool:
-    """Whether the asker measures on his own machine, whose word he trusts."""
+    """Whether the run is on the asker's own machine, whose word he trusts."""
     return record.owner_id == run.account_id
 
 
 def _latest(record: RunRecord) -> datetime:
-    """When a lease is over, whatever its host says: it gives no run longer than its policy said."""
+    """Return when a lease ends at the latest: no run lasts longer than the host's policy allowed."""
     return record.leased_at + timedelta(minutes=record.terms.max_minutes) + _TO_REPORT
 
 
@@ -135,10 +135,10 @@ def _stopped(context: Context, host: SignedHost, run_id: str, fence: int) -> Ren
 
 
 def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Accepted:
-    """End a run with what was measured, or why nothing was; the same report again gives the same answer.
+    """End a run with its rows or a failure; sending the same report again gives the same answer.
 
-    After a failure the run goes to other hosts, where any is left; a failure on the asker's own host, or a proven one,
-    that would come again is final. Raises RunNotFound, LeaseLost, InvalidInput.
+    After a failure the run goes to other hosts, if any is left. A permanent failure on the asker's own host or on a
+    proven one is final. Raises RunNotFound, LeaseLost, InvalidInput.
     """
     run, key = _run(context, run_id), _key_of(said)
     if run.report_key == key and run.host_id == host.id and run.fence == said.fence:
@@ -173,7 +173,7 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
 
 
 def _count(run: StoredRun, result: StoredResult | None) -> None:
-    """Count how a run ended, and how far what was predicted of it was from what was measured."""
+    """Count how a run ended, and the ratio of measured to predicted speed."""
     metrics.RUNS_ENDED.of(run.state).inc()
     prediction = result.prediction if result else None
     if result is None or prediction is None or not prediction.own_rig:
@@ -184,9 +184,9 @@ def _count(run: StoredRun, result: StoredResult | None) -> None:
 
 
 def _goes_on(connection: Connection, run: StoredRun, record: RunRecord, failure: Failure, now: datetime) -> bool:
-    """Note in a transaction what a failure says of the host, and return whether the run goes back to the queue.
+    """Record, in the transaction, what a failure says about the host; return whether the run goes back to the queue.
 
-    Nobody's host ends the run of somebody else that another host may still measure, unless it is proven.
+    An unproven host cannot end another account's run while some other host may still measure it.
     """
     own = _is_own(run, record)
     if failure.kind in _NOT_COUNTED:
@@ -201,7 +201,7 @@ def _goes_on(connection: Connection, run: StoredRun, record: RunRecord, failure:
 
 
 def sweep(context: Context) -> int:
-    """Take back runs of hosts that fell silent, and end those that nobody takes; return how many those were."""
+    """Take back runs from silent hosts, and end those that nobody took; return how many."""
     now = context.clock()
     taken_back = runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
     if taken_back:
@@ -216,7 +216,7 @@ class _Ending(NamedTuple):
 
 
 def _spent(run: StoredRun, record: RunRecord, said: Report, now: datetime) -> float:
-    """Return the GPU-seconds of a run: it is the asker's quota, so no lease costs more than its cards and its time."""
+    """Return a run's GPU-seconds, capped at its cards times its duration: they count against the asker's quota."""
     most = len(record.gpus) * max((now - record.leased_at).total_seconds(), 0.0)
     return run.gpu_seconds + min(said.gpu_seconds, most)
 
@@ -230,7 +230,7 @@ def _ending(
         return _Ending(True, {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now})
     counted = run.attempt + (failure.kind not in (*_NOT_COUNTED, *_OF_THE_HOST))
     if again:
-        # What was measured is shown until the next attempt begins, which measures it again.
+        # Partial rows stay visible until the next attempt begins and measures them again.
         kept = {**spent, "rows": list(rows), "failure": failure}
         return _Ending(False, {**kept, "state": "queued", "attempt": counted})
     ended: dict[str, object] = {"state": "failed", "attempt": counted, "rows": list(rows), "failure": failure}
@@ -249,7 +249,7 @@ def _result(
     record: RunRecord, run: StoredRun, said: Report, rows: tuple[MeasuredRow, ...], failure: Failure | None,
     now: datetime,
 ) -> StoredResult | None:  # fmt: skip
-    """Return what is kept for good: what was measured, or a failure that would come again."""
+    """Return the result to store: measured rows, or a permanent failure; None for any other failure."""
     if failure is not None and (failure.transient or failure.kind in (*_OF_THE_HOST, *_NOT_COUNTED)):
         return None
     outline, hardware = run.outline, record.terms.hardware
@@ -281,7 +281,7 @@ def _result(
 
 
 def _prediction(run: StoredRun, record: RunRecord) -> Prediction:
-    """What the advice says of its own machine is not what it would say of a host that is only near to it."""
+    """Return the run's prediction, marked as not for this rig unless the host is exactly the advised machine."""
     return msgspec.structs.replace(
         run.prediction,
         own_rig=record.match == "exact",
@@ -291,7 +291,7 @@ def _prediction(run: StoredRun, record: RunRecord) -> Prediction:
 
 
 def _version(said: Report) -> str | None:
-    """The engine's version where it is one: no sentence of the host's."""
+    """Return the engine's version if it looks like one, so that a host cannot publish free text."""
     return said.engine_version if said.engine_version and _VERSION.fullmatch(said.engine_version) else None
 
 

@@ -1,4 +1,4 @@
-"""Who signed a call of an agent: its key, its session, and a counter that only grows."""
+"""Authenticates agents' calls: by the host's key, its session, and a counter that only grows."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MAX_COUNTER = (1 << 63) - 1
 _NOT_SIGNED = "the call is not signed by a host that is known here"
 _NO_SESSION = "the session is over, or is not this host's: open a new one"
 _MOST_KEYS = 10_000
-_keys: dict[str, str] = {}  # by host: a host's key never changes, and its id is nobody else's in any database
+_keys: dict[str, str] = {}  # by host id, which is unique over all databases; a host's key never changes
 
 
 class SignedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of an agent as it came: `authority` is this service's, as clients name it; header names in lower case."""
+    """An agent's call as received. `authority`: this service's, as clients name it; header names are in lower case."""
 
     authority: str
     method: str
@@ -47,7 +47,7 @@ class SignedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_session(context: Context, call: SignedCall) -> Session:
-    """Return a new token for the host that signed `call`. Raises as `authenticate`, but needs no session."""
+    """Return a new session for the host that signed `call`. Raises as `authenticate`, but needs no session."""
     host = _signer(context, call)
     token, now = SESSION_PREFIX + secrets.token_urlsafe(32), context.clock()
     expires_at = now + timedelta(seconds=protocol.SESSION_SECONDS)
@@ -57,7 +57,7 @@ def open_session(context: Context, call: SignedCall) -> Session:
 
 
 def authenticate(context: Context, call: SignedCall) -> SignedHost:
-    """Return the host that made `call`: signed with its key, in its session, and after all of its earlier calls.
+    """Return the host that made `call`: signed with its key, in its session, and with a higher counter than before.
 
     Raises NotAuthenticated, HostNotActive for a revoked one, or CounterTooSmall.
     """
@@ -65,7 +65,8 @@ def authenticate(context: Context, call: SignedCall) -> SignedHost:
 
 
 def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> SignedHost:
-    """Agents that wait call again and again: a good call costs one statement, and why a bad one is bad three more."""
+    """Return the host that signed `call`. Waiting agents call often, so a good call costs one statement; only a bad one
+    costs three more, to find out why."""
     host_id, counter = call.headers.get(protocol.HOST_HEADER.lower(), ""), _counter(call)
     key = _key(context, host_id) if is_id(host_id) else None
     signature = call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")

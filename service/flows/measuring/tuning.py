@@ -1,6 +1,6 @@
-"""Tuning: from one config of an advice to the best of those around it, measured on one host; each step is a run.
+"""Tuning: searches around one config of an advice for a faster one, measured on one host; each step is a run.
 
-What is next is a function of the rows: asking again, after a restart or at the same time, asks for the same runs.
+What comes next depends only on the rows: asking again, after a restart or concurrently, asks for the same runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from service.store.measuring.validations import StoredValidation
 from service.store.results import results
 from service.store.results.results import StoredResult
 
-_A_RUNG = 100  # positions: more than there are steps
+_A_RUNG = 100  # run positions per rung of the search, more than there are steps
 _DAY = timedelta(days=1)
 
 
@@ -42,13 +42,13 @@ def steps_of(
     one: Measurement, body: AdviceBody, model: Model, constraints: Constraints, budget: float,
     calibration: Calibration | None = None,
 ) -> list[tuple[Measurement, str, int]]:  # fmt: skip
-    """Return the steps to begin with, the start first, as many as the budget of seconds is enough for: each with what
-    it changes, and its seconds.
+    """Return the first steps, the starting config first: each with what it changes, and its seconds.
 
-    Raises InvalidInput where nothing around the config is worth a measurement.
+    `budget` (seconds) limits how many there are. Raises InvalidInput if no step around the config is worth measuring.
+
     """
     case, cards = _case(one, body, model, constraints, calibration)
-    found: dict[RunFlags, tuple[Measurement, Step]] = {}  # what differs outside of what hosts run is the same
+    found: dict[RunFlags, tuple[Measurement, Step]] = {}  # steps that differ only in flags that hosts ignore are one
     for step in steps_around(case, cards, to_flags(one.flags)):
         measurement = _closed(one, step)
         if measurement is not None:
@@ -63,7 +63,7 @@ def steps_of(
 def _case(
     one: Measurement, body: AdviceBody, model: Model, constraints: Constraints, calibration: Calibration | None
 ) -> tuple[SearchCase, Cards]:  # fmt: skip
-    """The problem that the config is an answer to: on the rig of which its cards are, in its build's names."""
+    """Return the search problem that the config solves, on the rig and with the device names of its build."""
     wanted = [device for device in one.devices if device.device != CPU]
     for rig in rigs_of(body.hardware, calibration):
         cards = tuple(i for i in cards_named(rig, [device.gpu for device in wanted]) if i is not None)
@@ -75,7 +75,7 @@ def _case(
 
 
 def _closed(start: Measurement, step: Step) -> Measurement | None:
-    """Return a step as it is measured; None for one that no host may be asked to run."""
+    """Return a step as a measurement, None if hosts may not run its flags."""
     try:
         flags = closed(step.flags).flags
     except InvalidFlags:
@@ -84,12 +84,12 @@ def _closed(start: Measurement, step: Step) -> Measurement | None:
 
 
 def run_id(validation_id: str, rung: int, step: int) -> str:
-    """Return the id of a trial: the same trial asked for twice is one row."""
+    """Return a trial's run id, derived from its place, so that the same trial asked for twice is one row."""
     return hashlib.sha256(f"{validation_id}/{rung}/{step}".encode()).hexdigest()[:22]
 
 
 def go_on(context: Context, validation_id: str) -> bool:
-    """Queue what a tuning measures next, if all that was queued is over; return whether there was anything."""
+    """Queue a tuning's next runs once all queued ones have ended; return whether there were any."""
     row = validations.read(context.engine, validation_id)
     if row is None or row.mode != "tune" or row.cancelled_at is not None:
         return False
@@ -122,7 +122,7 @@ def _again(run: StoredRun, context: Context) -> StoredRun:
 
 
 def decided(context: Context, row: StoredValidation, its_runs: Sequence[StoredRun]) -> Next:
-    """Return what a tuning does next: trials, or that it is over, the best step and why."""
+    """Return a tuning's next trials, or, if it is over, the best step and why."""
     advice = advices.read(context.engine, row.advice_id)
     found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
     over = [run for run in its_runs if run.state not in OPEN]
@@ -149,13 +149,13 @@ def _seconds(result: StoredResult, goal: Goal) -> Estimate | None:
 
 
 def best_run(context: Context, row: StoredValidation, its_runs: Sequence[StoredRun]) -> str | None:
-    """Return the id of the last run of the best step, None while the tuning goes on."""
+    """Return the id of the best step's last run, None while the tuning goes on."""
     best = decided(context, row, its_runs).best
     of_it = [run for run in its_runs if best is not None and run.position % _A_RUNG == best and run.result_id]
     return max(of_it, key=lambda run: run.position).id if of_it else None
 
 
 def sweep(context: Context) -> int:
-    """Go on with tunings that stand still because somebody stopped between a report and what comes next."""
+    """Continue tunings that were interrupted between a report and its next runs; return how many."""
     ids = validations.tunings_since(context.engine, context.clock() - _DAY)
     return sum(go_on(context, validation_id) for validation_id in ids)

@@ -51,7 +51,6 @@ log = Log("validations")
 
 AGAIN_AFTER = timedelta(days=30)
 _DAY = timedelta(days=1)
-_MOST_NAMED = 6
 
 
 class Requested(NamedTuple):
@@ -64,7 +63,7 @@ class Requested(NamedTuple):
 def request_validation(
     context: Context, caller: Caller, advice_id: str, asked: ValidationRequest, idempotency_key: str | None = None
 ) -> Requested:
-    """Return a new validation of an advice, its runs committed; or the one that was asked for with the same key.
+    """Return a new validation of an advice, its runs committed, or the one already made with the same key.
 
     Raises AdviceNotFound, InvalidInput, HostNotFound, NoHost, TooManyValidations, IdempotencyKeyReused.
     """
@@ -111,7 +110,7 @@ def request_validation(
 
 
 def hosts_of_advice(context: Context, caller: Caller | None, advice_id: str) -> list[ConfigHosts]:
-    """Return, for each config that a validation would measure, which hosts could, and what the others lack.
+    """Return, for each config that a validation would measure, which hosts could and what the others lack.
 
     Raises AdviceNotFound, or InvalidInput for an advice that is not ready.
     """
@@ -191,8 +190,10 @@ def _require_hosts(planned: Sequence[PlannedRun], refused: Sequence[str]) -> Non
 
 
 def _measured_before(context: Context, caller: Caller, planned: Sequence[PlannedRun]) -> dict[str, StoredResult]:
-    """What proven hosts measured in the last thirty days on the same rigs, by cell. On hosts of one's own, everything
-    is measured again."""
+    """Return, by cell, results of proven hosts on the same rigs from the last thirty days.
+
+    On the caller's own hosts everything is measured again.
+    """
     strangers = [one for one in planned if _uses_others(caller, one)]
     since, cells = context.clock() - AGAIN_AFTER, [one.cell for one in strangers]
     found: dict[str, StoredResult] = {}
@@ -203,7 +204,7 @@ def _measured_before(context: Context, caller: Caller, planned: Sequence[Planned
 
 
 def _is_of(one: PlannedRun, result: StoredResult) -> bool:
-    """Whether a result says what one of a run's hosts would: a speed of the same rig; a failure of the very host."""
+    """Whether a result answers a planned run: a speed on the rig of one of its hosts, or a failure of that host."""
     hosts = [host for host, fit in one.fits if fit.eligible]
     if result.failure is not None:
         return result.host_id in {host.id for host in hosts}
@@ -215,9 +216,9 @@ def _uses_others(caller: Caller, one: PlannedRun) -> bool:
 
 
 def _uses_share(context: Context, caller: Caller, planned: Sequence[PlannedRun]) -> bool:
-    """Whether other people's machines are asked for, which are shared; one's own are one's own.
+    """Whether any run needs other people's hosts, which are rationed; one's own are not.
 
-    Raises TooManyValidations where the day's minutes are used.
+    Raises TooManyValidations when the day's minutes are used up.
     """
     if not any(_uses_others(caller, one) for one in planned):
         return False

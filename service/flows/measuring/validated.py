@@ -1,4 +1,4 @@
-"""What came of validations: their runs as they are now, with what was measured next to what was predicted."""
+"""Validations as they are read: the state of their runs, and measured figures beside predicted ones."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ _MOST_SHOWN = 5  # validations on the page of an advice
 def read_validation(context: Context, validation_id: str, caller: Caller | None = None) -> Validation:
     """Return a validation as it is now, without results that were hidden or deleted.
 
-    One in which a private host may measure is for who asked for it, the host's owner and operators: to others it is
-    not there. Raises ValidationNotFound.
+    If a private host may take part, only the asker, the host's owner and operators see it. Raises ValidationNotFound.
     """
     row = _row(context, validation_id, caller)
     its_runs = runs.of_validation(context.engine, row.id)
@@ -64,14 +63,14 @@ def read_validation(context: Context, validation_id: str, caller: Caller | None 
 
 
 def validations_of_advice(context: Context, advice_id: str) -> list[Validation]:
-    """Return the last five validations of an advice that anybody may see, the oldest first."""
+    """Return an advice's last five publicly visible validations, oldest first."""
     engine = context.engine
     found = [row for row in validations.of_advice(engine, advice_id) if validations.is_seen_by(engine, row, ANYBODY)]
     return [read_validation(context, row.id) for row in found[-_MOST_SHOWN:]]
 
 
 def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:
-    """End the runs of a validation that are not final. Raises ValidationNotFound, or NotAllowed for somebody else's."""
+    """Cancel a validation's unfinished runs. Raises ValidationNotFound, or NotAllowed for another account's."""
     row = _row(context, validation_id, caller)
     if row.account_id != caller.account_id and "operator" not in caller.scopes:
         raise NotAllowed("this validation is another account's")
@@ -94,20 +93,20 @@ def _state(row: StoredValidation, its_runs: Sequence[StoredRun]) -> Literal["que
 
 
 def _seen(context: Context, its_runs: Sequence[StoredRun]) -> dict[str, StoredResult]:
-    """The results of runs that were neither hidden nor deleted, by id."""
+    """Return the runs' results that were neither hidden nor deleted, by id."""
     found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
     return {name: one for name, one in found.items() if one.state in SEEN}
 
 
 def _emptied(run: StoredRun, seen: Mapping[str, StoredResult]) -> StoredRun:
-    """A run as it may be shown: of a result that is not to be seen neither figures nor a link are left."""
+    """Return a run without its figures and link if its result may not be seen."""
     if run.result_id is None or run.result_id in seen:
         return run
     return msgspec.structs.replace(run, result_id=None, rows=[], failure=None)
 
 
 def _for_others(run: StoredRun) -> StoredRun:
-    """A run without the words of a host that is not the asker's own; why nobody measured it, the service says."""
+    """Return a run whose failure is in our words if a stranger's host wrote it; the service's own reasons stay."""
     own = run.record is not None and run.record.owner_id == run.account_id
     if run.failure is None or own or (run.report_key is None and not run.previous):
         return run
@@ -134,7 +133,8 @@ def _shown(
 
 
 def _best(its_runs: Sequence[StoredRun], outcomes: dict[str, RunOutcome], goal: Goal | None) -> str | None:
-    """The config whose goal took the least time, as measured; of a tuning, the run."""
+    """Return the config with the shortest measured time for the goal, or for a tuning the run."""
+
     times = {
         run.config_id or run.id: seconds
         for run in its_runs

@@ -1,1 +1,1 @@
-"""What the operator's side of the service does: scheduled jobs, who runs the service, removal requests."""
+"""The operator's side of the service: scheduled jobs, health, diagnosis, retention, removal requests."""

@@ -1,4 +1,4 @@
-"""The parts that the service needs, each asked by itself: what it says, or why it is not good; and what waits."""
+"""The health of each part that the service needs, checked by itself, and the lengths of queues."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _ONLINE = timedelta(minutes=2)
 
 
 class QueueLengths(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits at this moment, and who is there. `n_workers` None: Redis does not answer.
+    """The lengths of queues at this moment. `n_workers` is None when Redis does not answer.
 
-    `differences`: of printed buffers, how many wait in each state.
+    `differences`: how many differences between logs and predictions there are in each state.
     """
 
     work: health.Backlog
@@ -45,12 +45,12 @@ class QueueLengths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part(context: Context, name: PartName) -> str:
-    """Return what a part says where it is good. Raises ServiceUnavailable and its kinds with what is wrong."""
+    """Return a healthy part's status text. Raises ServiceUnavailable or its subclasses with what is wrong."""
     return _ASKED[name](context)
 
 
 def backlog(context: Context) -> QueueLengths:
-    """Return what waits. Raises DatabaseUnavailable."""
+    """Return the queues' lengths. Raises DatabaseUnavailable."""
     now = context.clock()
     work = health.backlog(context.engine, now, now - _ONLINE)
     differences = Counter[str](one.state for one in open_differences(context))
@@ -62,19 +62,19 @@ def backlog(context: Context) -> QueueLengths:
 
 
 def send_counts(redis: Redis) -> None:
-    """Add what this process counted of the whole service to what Redis knows. Raises QueueUnavailable."""
+    """Add this process's shared counters to those in Redis. Raises QueueUnavailable."""
     with unavailable_as_such():
         COUNTERS.send(redis)
 
 
 def counts(context: Context) -> bytes:
-    """Return what all processes counted, in Prometheus' format. Raises QueueUnavailable."""
+    """Return the shared counters of all processes in Prometheus' format. Raises QueueUnavailable."""
     with unavailable_as_such():
         return COUNTERS.text(context.redis)
 
 
 def answers_lost(redis_url: str) -> dict[tuple[str, str], int]:
-    """Return how many answers in chat reached nobody, by (platform, why); none where Redis does not answer."""
+    """Return how many chat answers reached nobody, by (platform, why); empty if Redis does not answer."""
     found: dict[tuple[str, str], int] = {}
     redis = connect(redis_url)
     try:
@@ -91,13 +91,13 @@ def answers_lost(redis_url: str) -> dict[tuple[str, str], int]:
 
 
 def database_connections(context: Context) -> tuple[int, int]:
-    """Return how many database connections of this process are in use, and idle."""
+    """Return how many of this process's database connections are in use, and how many idle."""
     pool = context.engine.pool
     return (pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else (0, 0)
 
 
 def bots_are_there(redis: Redis) -> None:
-    """Note that the process of the bots lives. Raises QueueUnavailable."""
+    """Record that the bots' process is alive. Raises QueueUnavailable."""
     with unavailable_as_such():
         redis.set(_BOTS_KEY, b"1", ex=BOTS_SECONDS)
 
@@ -147,7 +147,7 @@ def _free(folder: Path) -> int:
 
 
 def _hub(context: Context) -> str:
-    """From what the last requests met: nothing is asked of the Hub for this."""
+    """Return the Hub's status as the last requests found it, without asking the Hub."""
     with unavailable_as_such():
         answered, failed = (last(context.redis, one.name) or 0.0 for one in (HUB_ANSWERED, HUB_FAILED))
     if failed > answered:

@@ -1,4 +1,4 @@
-"""What is wrong with an installation, and how to fix it: each part asked by itself, none needing another."""
+"""Finds what is wrong with an installation and how to fix it; each part is checked independently of the others."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _OF_OTHERS = 0o077
 _OVER_A_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
 _MOUNTS = Path("/proc/mounts")
 _SEEN_LATELY = timedelta(days=1)
-_LONG = timedelta(minutes=10)  # an advice takes seconds, a few minutes at most
+_LONG = timedelta(minutes=10)  # an advice takes seconds, at most a few minutes
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One part: what was found, and how to fix it where it is not good."""
+    """The finding for one part, with a fix unless it is good."""
 
     part: str
     state: State
@@ -53,7 +53,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
-    """Yield what was found of each part, as it is asked. Changes nothing; raises nothing."""
+    """Yield a finding for each part as it is checked. Changes nothing; raises nothing."""
     yield _address(settings)
     yield from _contradictions(settings)
     yield _open_files()
@@ -78,7 +78,7 @@ def _address(settings: Settings) -> Diagnosis:
 
 
 def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
-    """Settings that are each right, and not together."""
+    """Yield settings that are valid each but contradict each other."""
     if settings.workers == 0 and settings.redis_url is None:
         text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
         yield Diagnosis("settings", "bad", text, "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share")
@@ -127,7 +127,7 @@ def _disk(settings: Settings) -> Diagnosis:
 
 
 def _network_of(folder: Path) -> str | None:
-    """The file system of a folder where it is another machine's. None too where the system does not say."""
+    """Return the type of a folder's file system if it is a network one; None also where the system does not say."""
     try:
         mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
     except OSError:
@@ -192,7 +192,7 @@ def _work(work: health.Unfinished) -> Diagnosis:
 
 
 def _hosts(agents: Mapping[str, int]) -> Iterator[Diagnosis]:
-    """The programs on machines that measure, by version; none where there are no machines."""
+    """Yield a finding on the versions of agents; nothing if there are none."""
     if not agents:
         return
     others = {version: n for version, n in agents.items() if version != __version__}
@@ -255,7 +255,7 @@ def _of_server(redis: Redis) -> Iterator[Diagnosis]:
 
 
 def _answers(settings: Settings) -> Diagnosis:
-    """Whether a service listens where these settings say: none need run while this is asked."""
+    """Check whether a service answers at the configured address; it need not be running."""
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
     seconds = httpx.Timeout(_SECONDS)

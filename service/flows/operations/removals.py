@@ -1,7 +1,7 @@
-"""Requests to remove a result: kept, listed, and granted or refused by an operator.
+"""Requests to remove a result: stored, listed, and granted or refused by an operator.
 
-A removed result is erased as one that its submitter deletes. Dumps made before are deleted as soon as new ones are
-written, which a removal makes due at once; a backup has it until the operator deletes that.
+A removed result is erased like one that its submitter deletes. Older dumps are deleted once new ones are written, which
+a removal makes due at once; backups keep it until the operator deletes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ERASED: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submi
 
 
 def ask_removal(context: Records, caller: Caller | None, result_id: str, said: RemovalRequest) -> RemovalAsked:
-    """Keep a request to remove a result that the caller may see, or one that is hidden. Raises ResultNotFound."""
+    """Store a request to remove a result that the caller may see, or a hidden one. Raises ResultNotFound."""
     row = results.read(context.engine, result_id)
     if row is None or row.state == "deleted":
         raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
@@ -44,12 +44,12 @@ def ask_removal(context: Records, caller: Caller | None, result_id: str, said: R
 
 
 def open_requests(context: Records) -> list[OpenRemovalRequest]:
-    """Return the requests that no operator has decided, the oldest first."""
+    """Return the undecided requests, oldest first."""
     return removals.open_requests(context.engine)
 
 
 def remove(context: Records, act: Act) -> Act:
-    """Erase a result for good and grant every request about it. Raises InvalidInput where there is none."""
+    """Erase a result for good, granting every request about it. Raises InvalidInput if there is none."""
     row = results.read(context.engine, act.subject)
     with writing(context.engine) as connection:
         if row is None or results.state_in(connection, row.id) == "deleted":
@@ -64,7 +64,7 @@ def remove(context: Records, act: Act) -> Act:
 
 
 def refuse(context: Records, act: Act) -> Act:
-    """Close a request without removing anything. Raises InvalidInput where no open one has this id."""
+    """Refuse a request: close it and remove nothing. Raises InvalidInput if none open has this id."""
     with writing(context.engine) as connection:
         known = is_id(act.subject)
         if not known or not removals.close(connection, act.by, act.at, removed=False, request_id=act.subject):

@@ -1,4 +1,4 @@
-"""Having failed advice and runs tried again, as an operator asks once the cause is fixed."""
+"""Retries failed advices and runs at an operator's request, once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from service.store.measuring import runs
 
 
 class Requeued(msgspec.Struct, frozen=True):
-    """What will be tried again. The sweep of a running service takes it up within half a minute."""
+    """The ids of what will be retried, which a running service's sweep takes up within half a minute."""
 
     advice: list[str]
     runs: list[str]
 
 
 def requeue(context: Records, ids: Sequence[str], since: datetime | None, *, dry_run: bool = False) -> Requeued:
-    """Queue what failed and has one of `ids`, or all that failed since an instant; `dry_run`: only find it.
+    """Queue the failed advices and runs with these ids, or all that failed since an instant; `dry_run` only finds them.
 
-    A failure that would come again is a result, and is not tried again; nor is what somebody asked again meanwhile.
-    Raises InvalidInput for an id of nothing that failed, naming it.
+    Permanent failures are results and are not retried; nor is an advice that somebody has requested again since.
+    Raises InvalidInput, naming the id, if one belongs to nothing that failed.
     """
     known = [one for one in ids if is_id(one)]
     found = advices.failed(context.engine, known, since), runs.failed(context.engine, known, since)

@@ -1,4 +1,4 @@
-"""Removing what is older than the operator's settings allow: each night, and by `advisor admin purge`."""
+"""Removes what is older than the operator's settings allow: nightly, and by `advisor admin purge`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from service.settings import Settings
 from service.store.operations import retention
 from service.store.operations.retention import Kind
 
-_EXPIRED_DAYS = 1  # sessions and codes, which are worth nothing when their time is over
+_EXPIRED_DAYS = 1  # for sessions and codes, which are useless once they have expired
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """Rows of one kind that were older than `days`: removed, or only counted."""
+    """How many rows of one kind were older than `days`, and so removed, or only counted."""
 
     kind: str
     days: int
@@ -23,7 +23,7 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 def purge(context: Records, settings: Settings, *, dry_run: bool = False) -> list[Purged]:
-    """Remove, or with `dry_run` count, what is too old, by kind; without kinds that are kept for ever."""
+    """Remove (with `dry_run` only count) rows that are too old, by kind, except kinds that are kept for ever."""
     now, act = context.clock(), retention.count if dry_run else retention.remove
     return [
         Purged(kind.name, days, act(context.engine, kind, now - timedelta(days=days)))

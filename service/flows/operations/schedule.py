@@ -1,8 +1,8 @@
-"""What runs on a schedule: one list, from which every process of the API works. docs/operating.md shows it as a table.
+"""The scheduled jobs, in one list that every API process works from. docs/operating.md shows it as a table.
 
-The database says when each job is due and who runs it (service.store.operations.jobs), so that of several replicas
-exactly one does, and a restart neither repeats nor forgets any. A job may run twice where its process was suspended for
-longer than its lease: each is written so that this does no harm.
+The database says when each job is due and who runs it (service.store.operations.jobs), so that exactly one of several
+replicas does, and a restart neither repeats nor forgets any. A job may run twice if its process was suspended for
+longer than its lease; every job is written so that this does no harm.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ log = Log("jobs")
 
 _DAY = timedelta(days=1)
 _TEN_MINUTES = timedelta(minutes=10)
-_RETRIES = 24  # what failed is tried again after this share of its interval
+_RETRIES = 24  # a failed job is retried after its interval divided by this
 
 
 class Job(NamedTuple):
-    """One thing that is done again and again. `at_hour`: of the day in UTC, for what is done once a day.
+    """A scheduled job. `at_hour`: the hour of the day in UTC, for daily jobs.
 
-    `call` returns how many things it changed. `own_process`: it computes for so long that it would hold up requests.
-    `at_start`: also whenever a process of the API starts.
+    `call` returns how many things it changed. `own_process`: it computes for so long that it would delay requests.
+    `at_start`: it also runs whenever an API process starts.
     """
 
     name: str
@@ -44,19 +44,19 @@ class Job(NamedTuple):
     at_start: bool = False
 
     def next_due(self, now: datetime) -> datetime:
-        """Return when it is due after it was done, and in a database that does not know it: there is nothing yet."""
+        """Return when the job is due next, either after it was done, or in a new database."""
         if self.at_hour is None:
             return now + self.every
         today = now.replace(hour=self.at_hour, minute=0, second=0, microsecond=0)
         return today if today > now else today + _DAY
 
     def due_after_failure(self, now: datetime) -> datetime:
-        """Return when it is tried again after it failed."""
+        """Return when the job is retried after a failure."""
         return now + self.every / _RETRIES
 
 
 def schedule(settings: Settings) -> tuple[Job, ...]:
-    """Return the jobs that these settings ask for."""
+    """Return the jobs enabled by these settings."""
     sweep = timedelta(seconds=settings.sweep_seconds)
     jobs = (
         Job("advices", sweep, requeue_unfinished, "queues advices again that nobody works on any more", at_start=True),
@@ -98,7 +98,7 @@ def _purge(context: Context) -> int:
 
 
 def _calibrate(context: Context) -> int:
-    """Too few results, or a fit that predicts worse than what is in force, are no failure: it is tried in its time."""
+    """Refit; too few results or a worse fit is no failure, so the job simply comes again in its interval."""
     try:
         return calibration.calibrate(context).n_results
     except CalibrationRefused as error:
@@ -107,6 +107,6 @@ def _calibrate(context: Context) -> int:
 
 
 def log_done(job: Job, n: int) -> None:
-    """Log what a job changed; a sweep that found nothing is of interest to nobody."""
+    """Log what a job changed, unless it was a sweep that found nothing."""
     if n or job.own_process:
         log.info("job.ended", task=job.name, n=n)

@@ -1,4 +1,4 @@
-"""How good predictions are: every result next to what was predicted of it before it was measured."""
+"""How accurate predictions are: each result compared with the prediction made before it was measured."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _WORST = 5
 _MOST_DIFFERENCES = 50
 _KEPT = timedelta(minutes=10)
 _SHALLOW, _DEEP = 1_024, 8_192
-_IN_RAM = 0.2  # of the weights: below it they are the token embedding, which both engines keep there
+_IN_RAM = 0.2  # share of the weights in RAM up to which it is the token embedding, which both engines keep there
 _FIGURES: tuple[Figure, ...] = ("tg", "pp", "memory")
 _DIVISIONS: tuple[Division, ...] = get_args(Division)
 _MANY_NAMES: tuple[Division, ...] = ("cards", "family")
-_LEAST = 3  # results of a name of these: fewer are no class
+_LEAST = 3  # results that a name of these divisions needs, else it counts among "others"
 
 
 class Error(NamedTuple):
-    """One figure of a result: `off` is predicted over measured, less one. `within`: inside its stated interval."""
+    """One figure of a result beside its prediction. `within`: the measured value is inside the stated interval."""
 
     result: Predicted
     figure: Figure
@@ -64,7 +64,7 @@ class Error(NamedTuple):
 
 
 def accuracy(context: Records) -> Accuracy:
-    """Return how far predictions were off, by class and month, the newest 2,000 results; with the worst cases."""
+    """Return the errors of predictions for the newest 2,000 results, by class and month, with the worst cases."""
     found = store.predicted(context.engine, MOST_RESULTS)
     names = {result.id: _names(result) for result in found}
     errors = [error for result in found for error in errors_of(result)]
@@ -81,14 +81,14 @@ def accuracy(context: Records) -> Accuracy:
 
 
 class KeptAccuracy:
-    """The answer of the last ten minutes: counting 2,000 results takes two seconds."""
+    """Caches the answer for ten minutes: counting 2,000 results takes two seconds."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kept: tuple[datetime, Accuracy] | None = None
 
     def read(self, context: Records) -> Accuracy:
-        """Return `accuracy`, counted again when the last one is ten minutes old."""
+        """Return `accuracy`, recomputed when the cached answer is ten minutes old."""
         with self._lock:
             now = context.clock()
             if self._kept is None or now - self._kept[0] >= _KEPT:
@@ -97,9 +97,9 @@ class KeptAccuracy:
 
 
 def errors_of(result: Predicted) -> Iterator[Error]:
-    """Yield each speed by depth, and the buffers of each device together, next to what was predicted."""
+    """Yield each speed by depth, and the total of each device's buffers, beside their predictions."""
     prediction = result.prediction
-    same_context = result.engine == "ik_llama.cpp"  # llama-bench makes a context of each test's own size
+    same_context = result.engine == "ik_llama.cpp"  # llama-bench sizes the context for each test
     speed = prediction.speed if prediction.own_rig else []
     compared = compare_predicted(
         prediction.devices,
@@ -163,7 +163,7 @@ def _line(figure: Figure, of: Division, name: str, errors: Iterable[Error]) -> A
 
 
 def _names(result: Predicted) -> dict[Division, str]:
-    """What a result counts as in each division but `depth`, which is a figure's."""
+    """Return a result's name in each division except `depth`, which depends on the figure."""
     return {
         "all": "all",
         "engine": result.engine,
@@ -197,7 +197,7 @@ def _depth(n_kv: int) -> str:
 
 
 def _placement(devices: Sequence[DeviceMemory]) -> str:
-    """As docs/speed.md names it: which devices hold the weights."""
+    """Return which devices hold the weights, in the words of docs/speed.md."""
     weights = {row.device: row.weights_mib for row in devices}
     cards, whole = sum(n > 0 for name, n in weights.items() if name != CPU), sum(weights.values())
     if not whole:
@@ -209,7 +209,7 @@ def _placement(devices: Sequence[DeviceMemory]) -> str:
 
 
 def _worst(errors: Iterable[Error]) -> list[WorstCase]:
-    """The largest errors, each result once; an error by half counts as one by twice."""
+    """Return the largest errors, one per result, where half and twice the measured value count the same."""
     found: dict[str, Error] = {}
     for error in sorted(errors, key=lambda e: -max(e.predicted / e.measured, e.measured / max(e.predicted, 1e-9))):
         found.setdefault(error.result.id, error)

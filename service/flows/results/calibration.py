@@ -1,8 +1,8 @@
-"""The calibration refitted to results of this service: by one command or on a schedule, never silently worse.
+"""Refits the calibration to this service's results, on command or on a schedule, and never silently worse.
 
-The parameters in force are what is believed before: each with its own spread. Results that are believed (agent-run or
-replicated) move them as far as they say more than that. A fifth of the owners, by the hash of their ids, is in no fit;
-the new calibration is kept only where neither phase's median error on them grows.
+The parameters in force are the prior, each with its own spread; believed results (agent-run or replicated) move them as
+far as they outweigh it. A fifth of the owners, chosen by the hash of their ids, is kept out of every fit; the new
+calibration is kept only if neither phase's median error on their results grows.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from service.store.results.calibrations import Errors
 from service.store.viewers import BELIEVED
 
 LEAST_RESULTS, LEAST_OWNERS = 20, 3
-"""What a fit takes: below, one owner's habits would be everybody's calibration."""
+"""The least that a fit needs; with less, one owner's habits would become everybody's calibration."""
 MOST_RESULTS = 2_000
-_DEPTHS = 5  # of one result: more say the same
+_DEPTHS = 5  # per result, since more would say the same
 _STEPS = 5
-_MODELS = 16  # whose headers are kept while results are read: many are of one model
+_MODELS = 16  # kept while results are read, since many share a model
 _PARTS, _KEPT_OUT = 5, 2
 
 
 class FittedSpeed(msgspec.Struct, frozen=True):
-    """One measured speed of an accepted result: `n` tokens on top of `depth`, in tokens a second."""
+    """One measured speed of a believed result: `n` tokens on top of `depth`, in tokens per second."""
 
     result: str
     owner: str
@@ -69,7 +69,7 @@ class FittedSpeed(msgspec.Struct, frozen=True):
 
     @property
     def offset(self) -> str:
-        """Rows of one owner's rig share what is its own."""
+        """The group of rows that share an offset, for whatever is peculiar to one owner's rig."""
         return f"{self.owner} {self.rig.cpu_model} {self.phase} {'CPU' if self.work.host_layers else 'GPU'}"
 
     def error(self, p: Values) -> float:
@@ -83,7 +83,7 @@ class FittedSpeed(msgspec.Struct, frozen=True):
 
 
 class Refit(NamedTuple):
-    """A calibration fitted to results, and its errors on those kept out of the fit."""
+    """A refitted calibration, and its errors on the results kept out of the fit."""
 
     calibration: Calibration
     errors: Errors
@@ -91,10 +91,9 @@ class Refit(NamedTuple):
 
 
 def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
-    """Fit the calibration in force to the results that are believed and, unless not `keep`, put the new one in force.
+    """Fit the calibration in force to the believed results and, if `keep`, put the new one in force.
 
-    Raises CalibrationRefused, with the figures, where there are too few results, or predictions of those kept out of
-    the fit would be worse.
+    Raises CalibrationRefused, with figures, if there are too few results or the errors on those kept out would grow.
     """
     read = lru_cache(maxsize=_MODELS)(partial(_model, context))
     rows = [row for result in accepted(context.engine, BELIEVED, MOST_RESULTS) for row in rows_of(result, read)]
@@ -112,7 +111,7 @@ def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
 
 
 def rows_of(result: BelievedResult, read: Callable[[str, str, str], Model | None]) -> Iterator[FittedSpeed]:
-    """Yield the speeds of a result, five depths at most; nothing where its header or hardware cannot be read now.
+    """Yield the speeds of a result at up to five depths; nothing if its header or hardware cannot be read now.
 
     `read` returns the model of a repo, revision and variant.
     """
@@ -149,7 +148,7 @@ def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Mod
 
 
 def _cards(result: BelievedResult, rig: Rig) -> list[int]:
-    """The cards that it ran on: of each name that was predicted to be used the first that is not taken yet."""
+    """Return the cards that a result ran on: for each name in its prediction the first unused card."""
     names = [device.gpu for device in result.prediction.devices if device.device != CPU]
     return [card for card in cards_named(rig, names) if card is not None]
 
@@ -168,7 +167,7 @@ def _require_enough(fitted: Sequence[FittedSpeed], kept_out: Sequence[FittedSpee
 
 
 def _solved(rows: Sequence[FittedSpeed], old: Calibration) -> Solution:
-    """What is in force is the prior, each parameter with its own spread; those that were never fitted stay."""
+    """Solve the fit with the values in force as the prior; parameters that were never fitted stay."""
     known = {
         name: msgspec.structs.replace(p, prior=p.value, prior_spread=p.spread if p.prior_spread else 0.0)
         for name, p in old.parameters.items()
@@ -182,7 +181,7 @@ def _solved(rows: Sequence[FittedSpeed], old: Calibration) -> Solution:
 
 
 def _weighted(rows: Sequence[FittedSpeed]) -> list[FittedSpeed]:
-    """Owners count by the square root of their results, as published groups do in the fit that is shipped."""
+    """Weight owners by the square root of their number of results, as the shipped fit weights published groups."""
     count = Counter(owner for owner, _ in {(row.owner, row.result) for row in rows})
     return [msgspec.structs.replace(row, weight=row.weight / math.sqrt(count[row.owner])) for row in rows]
 
@@ -198,7 +197,7 @@ def _errors(rows: Sequence[FittedSpeed], before: Values, after: Values) -> Error
 
 
 def _median(rows: Sequence[FittedSpeed], phase: str, p: Values) -> float:
-    """The median over results of the median over their depths, as a share."""
+    """Return the median over results of the median error over their depths, as a share."""
     by_result: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.phase == phase:

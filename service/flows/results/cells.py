@@ -1,4 +1,4 @@
-"""Cells: what must be the same for two measurements to be of the same thing."""
+"""Cells: two measurements are of the same thing if and only if they are in one cell."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from service.wire.measuring.agent import RunFile
 
 
 def cell_of(one: Measurement, files: Sequence[RunFile]) -> str:
-    """Return the hash of files, flags and engine, and of the names of the cards: the same flags on fewer of them are
-    another thing."""
     cards = [device.gpu for device in one.devices if device.device != CPU]
     parts = (one.engine, [file.sha256 for file in files], one.flags, cards)
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def files_of(listing: RepoListing, variant: str) -> tuple[RunFile, ...]:
-    """Return a variant's files as a host must find them. Raises InvalidFlags where the Hub does not tell their hash."""
+    """Return a variant's files as a host must have them. Raises InvalidFlags if the Hub does not state their hashes."""
     found = next((one for one in listing.variants if one.name == variant), None)
     files = found.files if found else ()
     if not files or any(file.sha256 is None or not file.n_bytes for file in files):

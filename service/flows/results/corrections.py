@@ -1,4 +1,4 @@
-"""What submitters change of their results: remarks, hardware, build; or that it is there at all. Rows never."""
+"""Submitters' changes to their results: remarks, hardware, build, or deletion. Rows never change."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def correct(
     context: Context, caller: Caller | None, edit_key: str | None, result_id: str, asked: Correction,
     admit_new_repo: Callable[[], None] = lambda: None,
 ) -> Result:  # fmt: skip
-    """Return a result as its submitter corrects it: predicted, judged and compared again, and what it was is kept.
+    """Correct a result for its submitter: predict, judge and compare it again, and keep what it was before.
 
-    Raises ResultNotFound, NotAllowed or WrongKey for somebody else's, InvalidInput for what is wrong.
+    Raises ResultNotFound, NotAllowed or WrongKey for somebody else's, InvalidInput for wrong values.
     """
     require_no_nul(asked)
     row = _own(context, caller, edit_key, result_id)
@@ -63,9 +63,9 @@ def correct(
 
 
 def delete(context: Context, caller: Caller | None, edit_key: str | None, result_id: str) -> None:
-    """Take a result back: its log, command, remarks and history are erased, and it is shown nowhere.
+    """Delete a result for its submitter: its log, command, remarks and history are erased, and it is shown nowhere.
 
-    One that was hidden is still known by its figures: deleting it does not let it be sent again as a new one.
+    A hidden one stays known by its figures, so that deleting it does not allow sending it again as new.
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's.
     """
     row = _own(context, caller, edit_key, result_id)
@@ -80,7 +80,7 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
 
 
 def history(context: Context, result_id: str, caller: Caller | None = None) -> list[ResultChange]:
-    """Return what was changed of a result that is shown, the oldest change first. Raises ResultNotFound."""
+    """Return the changes of a shown result, oldest first. Raises ResultNotFound."""
     read_result(context, result_id, caller)
     return [made_from(ResultChange, change) for change in results.changes_of(context.engine, result_id)]
 
@@ -106,7 +106,7 @@ def _own(context: Context, caller: Caller | None, edit_key: str | None, result_i
 
 
 def _again(context: Context, row: StoredResult, asked: Correction, admit_new_repo: Callable[[], None]) -> StoredResult:
-    """The same rows and command on the hardware or the build as corrected."""
+    """Return the result parsed again from the same rows and command with the corrected hardware or build."""
     if row.origin != "submitted" or row.model is None or row.command is None:
         raise InvalidInput("what an agent or an author reported has its hardware and build from them", field="hardware")
     sent = Submission(
@@ -131,7 +131,7 @@ def _again(context: Context, row: StoredResult, asked: Correction, admit_new_rep
 
 
 def _before(row: StoredResult, new: StoredResult) -> dict[str, str]:
-    """What readers see that is other than it was, as it was."""
+    """Return the previous values of what changes for readers."""
     told = {
         "hardware": (to_shorthand(row.hardware), to_shorthand(new.hardware)),
         "build": (row.build or "", new.build or ""),

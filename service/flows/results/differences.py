@@ -1,6 +1,6 @@
-"""What logs teach: printed buffers held against the running version's prediction; the same difference by its owners.
+"""What logs teach: printed buffers compared with predictions, and equal differences grouped by owner.
 
-docs/trust.md says who counts: one account is one rig, and only accounts that are known for two weeks are any.
+docs/trust.md says whose logs count: each account counts as one rig, once it has been known for two weeks.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from service.store.results.comparisons import Shown
 from service.store.results.results import StoredResult
 
 MOST_AT_ONCE = 100
-"""Results of one run of the job: a new engine model compares all of them again, the newest first."""
+"""Results that one run of the job compares, newest first; a new engine model compares all of them again."""
 _VERSION = int(ENGINE_MODEL)
-_MODELS = 16  # whose headers are kept while results are compared: many are of one model
+_MODELS = 16  # kept while results are compared, since many share a model
 _MOST_NAMED = 5
 _LATER = (HubUnavailable, HubBusy, HubRateLimited)
 State: TypeAlias = Literal["unconfirmed", "open", "warned"]
 
 
 class Entry(NamedTuple):
-    """A difference that is not settled. `results`: some of those that show it, the newest first; `since`: the oldest.
+    """An unsettled difference. `results`: some of those that show it, newest first; `since`: when the first did.
 
-    `unconfirmed`: shown by nobody who is known; `warned`: answers say so.
+    `unconfirmed`: no known account shows it; `open`: one does; `warned`: enough do that answers mention it.
     """
 
     reported: Reported
@@ -66,9 +66,9 @@ class Entry(NamedTuple):
 
 
 def compare_logs(context: Context) -> int:
-    """Compare the results that this engine model has not compared, 100 at most; return how many.
+    """Compare up to 100 results that this engine model has not compared yet; return how many.
 
-    Where the Hub does not answer, the rest waits.
+    If the Hub does not answer, the rest waits.
     """
     read = lru_cache(maxsize=_MODELS)(partial(_model, context))
     waiting = store.waiting(context.engine, _VERSION, MOST_AT_ONCE)
@@ -82,14 +82,14 @@ def compare_logs(context: Context) -> int:
         except AdvisorError:
             store.leave(context.engine, row.id, _VERSION)
             continue
-        store.leave(context.engine, row.id, _VERSION)  # whatever comes of it: it holds up no other
+        store.leave(context.engine, row.id, _VERSION)  # first, so that a result that crashes us delays no other
         log = _reading(row, results.read_log(context.engine, row.id))
         store.keep(context.engine, row.id, _VERSION, _lesson(row, model, log))
     return len(waiting)
 
 
 def _model(context: Context, repo: str, revision: str, variant: str) -> Model:
-    """Return the model of a result, read again where nothing is kept of it. Raises InvalidInput, the Hub's errors."""
+    """Return a result's model, asking the Hub if nothing is stored. Raises InvalidInput and the Hub's errors."""
     listing = list_repo(context, parse_reference(repo, revision))
     variants = [one for one in listing.variants if one.name == variant]
     if not variants:
@@ -98,7 +98,7 @@ def _model(context: Context, repo: str, revision: str, variant: str) -> Model:
 
 
 def _reading(row: StoredResult, log: str) -> LogReading:
-    """What was seen of buffers, with what else its log says, if it is kept."""
+    """Return the buffers stored with a result, with whatever else its log says if it is kept."""
     try:
         said = read_log(log)
     except InvalidInput:
@@ -107,7 +107,7 @@ def _reading(row: StoredResult, log: str) -> LogReading:
 
 
 def _lesson(row: StoredResult, model: Model, log: LogReading) -> Lesson | None:
-    """What a result says of the prediction of its command, which is made by the rules of its own build."""
+    """Return what a result teaches about its command's prediction, by the rules of its own build."""
     command = command_of(row)
     if command is None or row.arch != model.architecture:
         return None
@@ -119,20 +119,20 @@ def _lesson(row: StoredResult, model: Model, log: LogReading) -> Lesson | None:
 
 
 def open_differences(context: Records) -> list[Entry]:
-    """Return the differences that are not settled: those of most rigs first, then the newest."""
+    """Return the unsettled differences: those of most rigs first, then the newest."""
     names = store.architectures_that_differ(context.engine)
     found = [one for name in names for one in _of_architecture(context, name)]
     return sorted(found, key=lambda one: (-one.reported.rigs, -one.since.timestamp(), one.reported.name))
 
 
 def reported_of(context: Records, architecture: str) -> list[Reported]:
-    """Return the differences of an architecture that answers speak of."""
+    """Return an architecture's differences that answers mention."""
     return [one.reported for one in _of_architecture(context, architecture) if one.state == "warned"]
 
 
 def with_differences(context: Records, body: AdviceBody, constraints: Constraints) -> AdviceBody:
-    """Return the answer with a note at each config of which logs of several owners have shown otherwise, and a finding
-    at the command in use."""
+    """Return the answer with notes on configs, and findings on the command in use, whose memory several owners' logs
+    have shown to differ."""
     reported = reported_of(context, body.architecture) if body.configs and body.architecture else []
     if not reported:
         return body
@@ -155,7 +155,7 @@ def _noted(config: AdvisedConfig, found: Sequence[Finding]) -> AdvisedConfig:
 
 
 class _Topic(NamedTuple):
-    """What logs agree or disagree about."""
+    """A quantity about which logs agree or disagree."""
 
     subject: Subject
     place: str
@@ -167,7 +167,7 @@ def _of_architecture(context: Records, architecture: str) -> list[Entry]:
     differ: dict[_Topic, dict[str, list[Shown]]] = defaultdict(lambda: defaultdict(list))
     agree: dict[_Topic, set[str]] = defaultdict(set)
     heard = set[tuple[str, _Topic]]()
-    for one in shown:  # the newest first: an owner's last word counts
+    for one in shown:  # newest first, so that an owner's latest log counts
         for topic, difference in _said(one.lesson):
             if one.owner and (one.owner, topic) in heard:
                 continue
@@ -197,7 +197,7 @@ def _said(lesson: Lesson) -> Iterator[tuple[_Topic, Difference | None]]:
 def _unsettled(
     entry: Entry, topic: _Topic, them: Iterable[Shown], agreeing: int, acts: Mapping[str, datetime]
 ) -> Entry | None:
-    """An entry by what came after an operator had settled it; None where nothing did."""
+    """Return an entry from the logs that came after an operator settled it; None if there are none."""
     at = acts.get(entry.reported.name)
     if at is None:
         return entry

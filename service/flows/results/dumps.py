@@ -1,8 +1,8 @@
-"""Dumps: all results that everybody may see, in files, made each night.
+"""Nightly dumps: all public results, in files.
 
-What others published is left out: it is not ours to licence; so is what was imported from another service, whose dumps
-have it. Lines are in the order of ids. The files are signed with a key of the service's own, in `dumps.key` next to
-their folder, so that another service can import them (`flows.results.imports`).
+Published results are left out, as they are not ours to license, and so are results imported from another service, whose
+own dumps have them. Lines are ordered by id. The files are signed with the service's key, in `dumps.key` next to their
+folder, so that another service can import them (`flows.results.imports`).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _LIST, _KEY = "dumps.json", "dumps.key"
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return where dumps are kept."""
+    """Return the folder of the dumps."""
     return settings.state_dir / "dumps"
 
 
 def list_dumps(folder: Path) -> DumpList:
-    """Return the files that there are, the newest first."""
+    """Return the list of dumps, newest first."""
     path = folder / _LIST
     return msgspec.json.decode(path.read_bytes(), type=DumpList) if path.exists() else DumpList()
 
 
 def path_of(folder: Path, name: str) -> tuple[Path, str]:
-    """Return where a dump lies, and its SHA-256. Raises DumpNotFound for anything that is not in the list."""
+    """Return a dump's path and SHA-256. Raises DumpNotFound for anything that is not in the list."""
     path, digests = folder / name, {one.name: one.sha256 for one in list_dumps(folder).dumps}
     if name not in digests or not path.is_file():
         raise DumpNotFound("there is no dump of this name: `GET /v1/dumps` lists them", field="name")
@@ -59,9 +59,9 @@ def path_of(folder: Path, name: str) -> tuple[Path, str]:
 
 
 def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
-    """Write all results as JSONL and CSV, list them, and delete those of more than KEPT nights; return the list.
+    """Write all results as JSONL and CSV, list them, delete those older than KEPT nights, and return the list.
 
-    Those of before the last removal are deleted too: they may have what was removed.
+    Dumps from before the last removal are deleted too, since they may contain what was removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(folder.with_name(_KEY))
@@ -81,7 +81,7 @@ def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
 
 
 def write_parquet(engine: Engine, path: Path) -> int:
-    """Write a line for each measured row to a Parquet file, and return how many. Needs the extra `[parquet]`."""
+    """Write one line per measured row to a Parquet file; return how many. Needs the extra `[parquet]`."""
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
@@ -100,7 +100,7 @@ def write_parquet(engine: Engine, path: Path) -> int:
 
 
 def _written(engine: Engine, folder: Path, now: datetime) -> list[Dump]:
-    """Write both files in one reading of the database, and put them in place when both are whole."""
+    """Write both files in one pass over the database, and put them in place once both are complete."""
     partial = {form: folder / f"{_name(form, now)}.{os.getpid()}.partial" for form in _LINES}
     n_results = 0
     try:
@@ -137,7 +137,7 @@ def _placed(partial: Path, path: Path, form: DumpFormat, n_results: int, now: da
 
 
 def text_of(name: str, made_at: str, sha256: str) -> bytes:
-    """Return what is signed of a dump."""
+    """Return the text that a dump's signature signs."""
     return f"offload-advisor dump\n{name}\n{made_at}\n{sha256}\n".encode()
 
 
@@ -147,9 +147,9 @@ def _signed(one: Dump, key: SigningKey) -> Dump:
 
 
 def _key(path: Path) -> SigningKey:
-    """The service's key; made where there is none, readable for its user only.
+    """Return the service's key, created if there is none, readable for its user only.
 
-    It is linked into place whole, so that two processes that start together read the same one.
+    It is linked into place complete, so that two processes that start together get the same one.
     """
     if not path.exists():
         new = path.with_name(f"{path.name}.{os.getpid()}")
@@ -179,7 +179,7 @@ def _batches(engine: Engine, now: datetime) -> Iterator[list[DumpedResult]]:
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file next to its name and put it in place when it is whole."""
+    """Write a file next to its final place, and move it there once it is complete."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         write(partial)

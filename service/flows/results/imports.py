@@ -1,8 +1,8 @@
-"""Results of another service: its newest dump, signed by its key, taken over as what it says and no more.
+"""Imports another service's results from its newest dump, checked against that service's key.
 
-Imported results are self-reported ones, whatever they were there: they are shown as such with the service that they are
-from, and move estimates as everybody's do. A dump is all that its service has, so what it has no more is removed here.
-What was imported is in no dump of this service, and comes back to nobody.
+Imported results are self-reported whatever they were there: they are shown with the service that they come from, and
+move estimates as anybody's do. A dump is complete, so results that it no longer has are removed here. Imported results
+are not in this service's dumps, so they never come back to their origin.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TIMEOUT, _SECONDS = httpx.Timeout(60, connect=10), 900.0
 
 
 class Imported(NamedTuple):
-    """What an import did: results added, removed, known before, and refused (id and reason)."""
+    """The outcome of an import: how many results were added, removed and known, and those refused (id, reason)."""
 
     added: int
     removed: int
@@ -51,7 +51,7 @@ class Imported(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A dump as its list has it, and its bytes."""
+    """A dump's entry in its service's list, and its bytes."""
 
     key: str | None
     dump: Dump
@@ -59,10 +59,10 @@ class Fetched(NamedTuple):
 
 
 def import_results(context: Records, address: str, key: str) -> Imported:
-    """Take over the newest dump of the service at `address` (or in a folder that has its `dumps.json`).
+    """Import the newest dump of the service at `address` (or of a folder with a `dumps.json`).
 
-    `key`: which it must be signed with. Raises InvalidInput where there is no such dump, where it is not
-    signed with the key or not what was signed, and where it is older than what was imported from it.
+    `key`: the key it must be signed with. Raises InvalidInput if there is no dump, its signature or hash is wrong, or
+    it is older than one already imported from there.
     """
     found = _fetched(address)
     made_at = _require_signed(found, key)
@@ -86,7 +86,7 @@ def import_results(context: Records, address: str, key: str) -> Imported:
 
 
 def forget(context: Records, key: str) -> int:
-    """Remove a source with all its results; return how many those were. Raises InvalidInput where there is none."""
+    """Remove a source with all its results; return how many. Raises InvalidInput if nothing came from this key."""
     if sources.read(context.engine, key) is None:
         raise InvalidInput("nothing was imported under this key", field="--key")
     with writing(context.engine) as connection:
@@ -96,7 +96,7 @@ def forget(context: Records, key: str) -> int:
 
 
 def _fetched(address: str) -> Fetched:
-    """The newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
+    """Return the newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
     read = _over_http(address) if address.startswith(("http://", "https://")) else _from_folder(Path(address))
     try:
         listed = msgspec.json.decode(read("", _MOST_LINE), type=DumpList)
@@ -135,7 +135,7 @@ def _from_folder(folder: Path) -> Callable[[str, int], bytes]:
 
 
 def _require_signed(found: Fetched, key: str) -> datetime:
-    """When the dump was made, which is signed with it."""
+    """Return when the dump was made, after checking its signature and hash. Raises InvalidInput."""
     dump = found.dump
     if not is_signed(key, dump.signature or "", text_of(dump.name, dump.made_at, dump.sha256)):
         theirs = f": the service says {found.key}" if found.key and found.key != key else ""
@@ -146,7 +146,7 @@ def _require_signed(found: Fetched, key: str) -> datetime:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """The lines of a file compressed by gzip, unpacked piece by piece. Raises InvalidInput for one that never ends."""
+    """Yield the lines of a gzip file, decompressed piece by piece. Raises InvalidInput past limits of size."""
     unpacking, rest, n_lines = zlib.decompressobj(wbits=31), b"", 0
     for at in range(0, len(packed), 1 << 16):
         data = packed[at : at + (1 << 16)]
@@ -161,13 +161,13 @@ def _lines(packed: bytes) -> Iterator[bytes]:
 
 
 def _id_of(line: bytes) -> str:
-    """The id of a dumped result as it may be printed."""
+    """Return a dumped result's id if it is safe to print."""
     said = str(msgspec.json.decode(line)["id"])
     return said if is_id(said) else "a line"
 
 
 def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
-    """The row of a result; None for what its service doubts, or nobody's measurement."""
+    """Return a result as a row; None for one that its service doubts, or that nobody measured there."""
     if one.state != "shown" or one.published is not None:
         return None
     if not is_id(one.id):
@@ -203,7 +203,7 @@ def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
 
 
 def _is_usable(prediction: Prediction | None) -> bool:
-    """Whether speeds can be held against it."""
+    """Whether a prediction's figures are sane enough to compare speeds with."""
     if prediction is None:
         return True
     speeds = [
@@ -213,7 +213,7 @@ def _is_usable(prediction: Prediction | None) -> bool:
 
 
 def _instant(text: str) -> datetime:
-    """Raises InvalidInput for what is no instant."""
+    """Return a time with its zone. Raises InvalidInput."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

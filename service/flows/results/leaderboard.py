@@ -1,4 +1,4 @@
-"""The leaderboard and its related pages: who leads, what a model needs, what a rig runs, who gave what."""
+"""The leaderboard and its pages: the fastest results, and what models, rigs and contributors have."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NEWEST = 20  # results on a contributor's
 
 
 def leaderboard(context: Context, query: BoardQuery) -> Board:
-    """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
+    """Return a page of the board. Raises InvalidInput for an invalid date, or a cursor of another order."""
     since = day_of(query.since, "since") if query.since else None
     by_time = query.sort == "newest"
     after = position_in(query.cursor, query.sort, is_time=by_time) if query.cursor else None
@@ -60,7 +60,7 @@ def board_version(context: Records) -> str:
 
 
 def choices(context: Context) -> BoardChoices:
-    """Return what the board can be filtered by."""
+    """Return the values that the board can be filtered by."""
     engine = context.engine
     models, rigs = store.names(engine, "model"), store.names(engine, "rig")
     return BoardChoices(
@@ -75,7 +75,7 @@ def choices(context: Context) -> BoardChoices:
 
 
 def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPage:
-    """Return what is known of a model. `depth` None: the first at which it was measured. Raises NotOnBoard."""
+    """Return a model's page. `depth` None: the first depth that was measured. Raises NotOnBoard."""
     name = store.named(context.engine, "model", slug)
     if name is None:
         raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
@@ -98,7 +98,7 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
 
 
 def hardware_page(context: Context, slug: str, depth: int | None = None) -> HardwarePage:
-    """Return what a rig runs. `depth` None: the first at which anything was measured. Raises NotOnBoard."""
+    """Return a rig's page. `depth` None: the first depth that was measured. Raises NotOnBoard."""
     name = store.named(context.engine, "rig", slug)
     if name is None:
         raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
@@ -116,12 +116,12 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
 
 
 def similar_results(context: Context, result_id: str) -> list[BoardRow]:
-    """Return results of the same model on the same and on like rigs."""
+    """Return results of the same model on the same rig and on similar ones."""
     return [_row(row) for row in store.similar(context.engine, result_id)]
 
 
 def contributor(context: Context, pseudonym: str) -> Contributor:
-    """Return what somebody gave. Raises NotOnBoard for a name that nobody has, or somebody banned."""
+    """Return a contributor's page. Raises NotOnBoard for an unknown or banned one."""
     found = contributors.read(context.engine, pseudonym)
     if found is None:
         raise NotOnBoard("nobody of this name gave anything", field="pseudonym")
@@ -135,7 +135,7 @@ def contributor(context: Context, pseudonym: str) -> Contributor:
 
 
 def hosts_figures(context: Context) -> list[HostFigures]:
-    """Return what each public host has done, those with the most results first."""
+    """Return each public host's figures, those with the most results first."""
     return [
         msgspec.structs.replace(one, rig=safe(one.rig) if one.rig else None, gpu_hours=round(one.gpu_hours, 2))
         for one in contributors.hosts(context.engine)
@@ -149,8 +149,11 @@ def _depth(asked: int | None, measured: Sequence[int]) -> int:
 
 
 def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list[LeadingResult], dict[str, Any]]:
-    """Return a depth, who leads there of `model=` or `rig=`, and what a page shows of both: at the depths at which
-    anything proven was measured, or else anything, the fastest, and those that nothing bears out."""
+    """Return a depth, the leading rows there for `model=` or `rig=`, and the fields that both kinds of page share.
+
+    Depths are those with proven results, or if there are none, with any. Shown are the fastest proven results, and
+    separately those that nothing confirms.
+    """
     engine = context.engine
     depths = store.depths_of(engine, PROVEN, **of) or store.depths_of(engine, "self-reported", **of)
     depth = _depth(asked, depths)
@@ -164,7 +167,7 @@ def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list
 
 
 def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[str, Any]:
-    """What was predicted of a row, where it was of this very machine. What is cited is not called implausible."""
+    """Return the prediction of a row if it was for this very machine. A cited result is never called implausible."""
     said = row.prediction if row.prediction and row.prediction.own_rig and row.origin != "published" else None
     point = speed_at(said.speed, depth) if said and depth is not None else None
     if point is None:

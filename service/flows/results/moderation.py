@@ -1,4 +1,4 @@
-"""What operators do about results and accounts, each act written down with who, when and why; and reports of abuse."""
+"""Operators' acts on results and accounts, each recorded with who, when and why; and reports of abuse."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _UP: tuple[ResultState, ...] = ("shown", "quarantined")
 
 
 def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
-    """Do what an operator asks, and write it down. `by`: the name of the operator's account, or ON_THE_MACHINE.
+    """Carry out an operator's act and record it. `by`: the name of the operator's account, or ON_THE_MACHINE.
 
-    Raises InvalidInput where nothing is of that id or name, or it is so already.
+    Raises InvalidInput if nothing has that id or name, or it is in that state already.
     """
     now = context.clock()
     reason = plain(asked.reason)
@@ -52,12 +52,12 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
 
 
 def audit(context: Records, subject: str | None = None) -> list[AuditEntry]:
-    """Return what operators did, the newest 200 first."""
+    """Return operators' latest 200 acts, newest first."""
     return store.acts(context.engine, subject)
 
 
 def report_abuse(context: Records, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
-    """Keep what somebody says is wrong with a result. Raises ResultNotFound."""
+    """Store a report of what is wrong with a result. Raises ResultNotFound."""
     row = read_result(context, result_id, caller)
     text = plain(reduced(said.text))[:1000]
     account_id = caller.account_id if caller else None
@@ -65,19 +65,19 @@ def report_abuse(context: Records, caller: Caller | None, result_id: str, said: 
 
 
 def open_reports(context: Records) -> list[OpenReport]:
-    """Return the reports that no operator has closed, the oldest first."""
+    """Return the open reports, oldest first."""
     return store.open_reports(context.engine)
 
 
 def quarantined(context: Records) -> list[QuarantinedResult]:
-    """Return the results that are in quarantine, the newest first."""
+    """Return the quarantined results, newest first."""
     return store.quarantined(context.engine)
 
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:
     row = results.read(context.engine, act.subject)
     with writing(context.engine) as connection:
-        # Asked within: its submitter may delete it at this very moment, and for good.
+        # Checked inside the transaction, because its submitter may be deleting it for good right now.
         if row is None or results.state_in(connection, row.id) == "deleted":
             raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
         results.change(connection, row.id, state=state, state_reason=reason)
@@ -87,7 +87,7 @@ def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> A
 
 
 def _ban(context: Records, act: Act) -> Act:
-    """The account's tokens and hosts are refused from now on, and its results hidden."""
+    """Refuse the account's tokens and hosts from now on, and hide its results."""
 
     def change(connection: Connection, account_id: str) -> None:
         store.set_standing(connection, account_id, banned_at=act.at)
@@ -97,7 +97,7 @@ def _ban(context: Records, act: Act) -> Act:
 
 
 def _unban(context: Records, act: Act) -> Act:
-    """Its results are judged again, but for those that an operator has hidden."""
+    """Lift a ban; the account's results are judged again, except those that an operator hid."""
     hidden: list[str] = []
 
     def change(connection: Connection, account_id: str) -> None:
@@ -149,7 +149,8 @@ def _revoke(context: Records, act: Act) -> Act:
 
 
 def _settle(context: Records, act: Act) -> Act:
-    """What logs have shown until now is explained; the same of later results counts again."""
+    """Mark a difference as explained by what logs showed so far; later results that show it count anew."""
+
     if all(one.reported.name != act.subject for one in open_differences(context)):
         raise InvalidInput("no difference that is not settled has this name: /v1/accuracy lists them", field="subject")
     with writing(context.engine) as connection:

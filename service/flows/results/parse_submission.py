@@ -1,4 +1,4 @@
-"""A submission, parsed: its rows, its command as the engine takes it, its model and machine; and what it lacks."""
+"""Parses a submission into rows, command, model and machine, and says what it lacks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from service.wire.results.results import ResultModel, Seen
 from service.wire.results.submissions import Missing, Submission
 
 MOST_POINTS = 24
-MOST_REMARKS = 2_000  # characters, as they are kept: hiding a name may make them longer than they were sent
+MOST_REMARKS = 2_000  # characters as stored; replacing a name may make them longer than they were sent
 _BETWEEN = "\n\x1e\n"
 _OLDEST = timedelta(days=3 * 365)
 _WANTED = {
@@ -61,8 +61,11 @@ _WANTED = {
 
 
 class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a submission. `missing`: what it lacks, the first to be asked for first; `choices`: repos that
-    it may be of. Without anything missing, `filed` has what a result is made of. `command`, `log`: reduced."""
+    """What is known of a submission. `command` and `log` are reduced.
+
+    `missing`: what it lacks, in the order to ask for it; `choices`: repos that it may be about. `filed`: the fields of
+    the result, once nothing is missing.
+    """
 
     missing: tuple[Missing, ...] = ()
     choices: tuple[str, ...] = ()
@@ -80,7 +83,7 @@ class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Command(msgspec.Struct, frozen=True):
-    """A command read twice: as it was given, for the model's repo; reduced, for all else."""
+    """A command parsed twice: as given, to find the model's repo; and reduced, for everything else."""
 
     given: ParsedCommand
     parsed: ParsedCommand
@@ -89,12 +92,12 @@ class _Command(msgspec.Struct, frozen=True):
 
 
 def parse_submission(context: Context, asked: Submission, admit_new_repo: Callable[[], None]) -> ParsedSubmission:
-    """Return what a submission says, its header read where nothing is missing.
+    """Return a parsed submission; its model's header is read once nothing is missing.
 
-    Raises InvalidInput and its kinds for what is there and wrong, and the Hub's errors.
+    Raises InvalidInput and its subclasses for what is present but wrong, and the Hub's errors.
     """
     require_no_nul(msgspec.structs.replace(asked, text=""))
-    _measured_at(context, asked)  # what is wrong is said of an incomplete submission too
+    _measured_at(context, asked)  # a wrong date is reported even for an incomplete submission
     if asked.revision:
         checked_revision(asked.revision)
     said = read_paste(asked.text)
@@ -143,7 +146,7 @@ def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo |
 
 
 class _Told(NamedTuple):
-    """The texts of a submission, reduced: names that one of them gives away are hidden in all."""
+    """A submission's texts, reduced together, so that a name that one of them gives away is hidden in all."""
 
     text: str
     command: str
@@ -172,7 +175,7 @@ def _command(asked: Submission, said: Reading, text: str) -> _Command | None:
 
 
 def _engine(asked: Submission, said: Reading) -> tuple[Engine | None, tuple[Assumption, ...]]:
-    """The engine as stated, as its log's lines say, or the only one that has a build of this commit."""
+    """Return the engine as stated, else as its log says, else the only one that has this commit."""
     if asked.engine:
         return asked.engine, ()
     try:
@@ -194,7 +197,7 @@ def _known_build(engine: Engine, build: BuildAsked | str) -> bool:
 
 
 def _build(engine: Engine, asked: Submission, said: Reading) -> tuple[BuildAsked | str | None, tuple[Assumption, ...]]:
-    """The build whose defaults hold: as stated or printed, if it is known here. Raises InvalidInput for no build."""
+    """Return the build whose defaults apply, as stated or printed, if known here. Raises InvalidInput for no build."""
     build = asked.build or said.build
     if isinstance(asked.build, str):
         parse_build(asked.build)
@@ -214,7 +217,7 @@ def _build_text(asked: Submission) -> str | None:
 
 
 def _require_one_config(parsed: ParsedCommand) -> None:
-    """Raise InvalidFlags for a command that no program ran as it stands, or that is several."""
+    """Raise InvalidFlags for a command that no program accepts, or that stands for several runs."""
     if parsed.refused:
         raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
     if parsed.unknown:
@@ -228,7 +231,7 @@ def _require_one_config(parsed: ParsedCommand) -> None:
 
 
 def _hardware(asked: Submission, said: Reading) -> Hardware | None:
-    """Return the machine, in its canonical form; without what tells it from others of its kind."""
+    """Return the machine in canonical form, without what distinguishes it from others of its kind."""
     stated = asked.hardware
     hardware = parse_hardware(stated) if isinstance(stated, str) else (stated or said.hardware)
     if hardware is None:
@@ -241,7 +244,7 @@ def _hardware(asked: Submission, said: Reading) -> Hardware | None:
 
 
 def _require_listed(hardware: Hardware, listed: Hardware) -> None:
-    """Raise InvalidHardware where the output lists a card that the machine does not have."""
+    """Raise InvalidHardware if the output lists a card that the stated machine lacks."""
     here = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
     for gpu in listed.gpus:
         if gpu.count > here[gpu.name]:
@@ -288,7 +291,7 @@ def _model(
 
 
 def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) -> None:
-    """Raise InvalidInput where the command, its output and the machine cannot be of one run."""
+    """Raise InvalidInput if the command, its output and the machine cannot belong to one run."""
     refused = next((rule.refused for rule in case.rules if rule.refused), None)
     if refused or case.unknown_devices:
         what = refused or f"there is no device {case.unknown_devices[0][:64]!r} on this machine"
@@ -301,7 +304,7 @@ def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) 
 def _cell(
     case: Case, listing: RepoListing, variant: str, rows: Sequence[MeasuredRow]
 ) -> tuple[RunFlags | None, str | None, tuple[str, ...]]:
-    """Return flags and cell by which others are like it. A command that nobody could be asked to run is in no cell."""
+    """Return the flags and cell that make it comparable, or None for both and the reason why it is not."""
     if any(depth.behind for depth in depths_of(rows)):
         return None, None, ("it is compared with no other result: prompts end where its outputs begin",)
     try:
@@ -327,7 +330,7 @@ def _files(listing: RepoListing, variant: str) -> ResultModel | None:
 
 
 def _prediction(case: Case, bound: Rig, rows: Sequence[MeasuredRow]) -> Prediction:
-    """What would have been said of it, at the depths where it was measured, with prompts of that size."""
+    """Return the prediction for the run, at the depths and prompt sizes that were measured."""
     depths = depths_of(rows)
     spread = {round(i * (len(depths) - 1) / max(MOST_POINTS - 1, 1)) for i in range(MOST_POINTS)}
     return Prediction(
@@ -340,7 +343,7 @@ def _prediction(case: Case, bound: Rig, rows: Sequence[MeasuredRow]) -> Predicti
 
 
 def _point(case: Case, depth: Depth) -> SpeedPoint:
-    """What is predicted of one depth; of a request, of the middle of its prompt and of its output."""
+    """Return the prediction for one depth; for a request, at the middle of its prompt and of its output."""
     n_prompt = depth.prompts[0].n_prompt
     n_ubatch = max(min(case.flags.n_ubatch, n_prompt), 1)
     flags = msgspec.structs.replace(case.flags, n_ubatch=n_ubatch)

@@ -1,4 +1,4 @@
-"""Results as everybody reads them: one, its log, pages of them."""
+"""Results as they are read: one, its log, or pages of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ _RECEIVED = "received"  # the order of a list of results
 
 
 def read_result(context: Records, result_id: str, caller: Caller | None = None) -> Result:
-    """Return a result, with what was predicted of it.
+    """Return a result with its prediction.
 
-    What a private host measured is for its owner, the asker and operators; for others it does not exist.
-    Raises ResultNotFound.
+    A private host's results exist only for its owner, the asker and operators. Raises ResultNotFound.
     """
     found = listed_results.read(context.engine, result_id, viewer_of(caller)) if is_id(result_id) else None
     if found is None:
@@ -42,19 +41,19 @@ def read_result(context: Records, result_id: str, caller: Caller | None = None) 
 
 
 def require_visible(context: Records, caller: Caller | None, row: StoredResult) -> None:
-    """Raise ResultNotFound for what a private host measured, and this caller may not see."""
+    """Raise ResultNotFound if a private host measured it and this caller may not see it."""
     if row.state in SEEN:
         read_result(context, row.id, caller)
 
 
 def read_log(context: Context, result_id: str, caller: Caller | None = None) -> str:
-    """Return the reduced log of a result, empty where it has none. Raises ResultNotFound."""
+    """Return the reduced log of a result, empty if it has none. Raises ResultNotFound."""
     read_result(context, result_id, caller)
     return clean(results.read_log(context.engine, result_id))
 
 
 def list_results(context: Context, query: ResultQuery) -> ResultPage:
-    """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
+    """Return a page of results, latest received first. Raises InvalidInput for an invalid cursor or date."""
     since, before = _day(query.since, "since"), _day(query.until, "until", timedelta(days=1))
     after = position_in(query.cursor, _RECEIVED, is_time=True) if query.cursor else None
     found = listed_results.page(context.engine, query, after, query.limit + 1, since, before)
@@ -66,7 +65,7 @@ def list_results(context: Context, query: ResultQuery) -> ResultPage:
 
 
 def as_result(found: ListedResult) -> Result:
-    """Return a stored result as everybody sees it."""
+    """Return a stored result in its public form."""
     row = found.result
     return made_from(
         Result,
@@ -95,7 +94,7 @@ def as_result(found: ListedResult) -> Result:
 
 
 def safe(name: str) -> str:
-    """Return a name that came from a header, a repo or a paste as it may be shown: printable, one line, cut."""
+    """Return a name from a header, repo or paste made safe to show: printable, on one line, cut to length."""
     shown = " ".join(clean(name).split())
     return shown if len(shown) <= _MOST_NAME else shown[: _MOST_NAME - 1] + "…"
 
@@ -113,13 +112,13 @@ def _model(row: StoredResult) -> FiledModel:
 
 
 def _unnamed(hardware: Hardware) -> Hardware:
-    """Return hardware without what tells one machine from its like."""
+    """Return hardware without anything that distinguishes one machine from its like."""
     gpus = [msgspec.structs.replace(gpu, uuids=None, pci_order=None, device_order=None) for gpu in hardware.gpus]
     return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
 
 
 def command_of(row: StoredResult) -> str | None:
-    """Return the command of a result as it was given, or what the flags of an agent's run are as a command."""
+    """Return a result's command as given; for an agent's run, rendered from its flags."""
     if row.command is not None or row.flags is None or row.model is None:
         return clean(row.command) if row.command else None
     try:
@@ -137,7 +136,7 @@ def _day(text: str | None, field: str, later: timedelta = timedelta()) -> dateti
 
 
 def outcome_of(result: StoredResult) -> RunOutcome:
-    """Return what a run measured, with each figure next to the predicted one, if there was a prediction."""
+    """Return what a run measured, each figure beside its prediction, if there was one."""
     said, day = result.prediction, iso_time(result.measured_at)
     devices, speed = (said.devices, said.speed) if said else ([], [])
     return outcome(

@@ -1,7 +1,7 @@
-"""Published results, shipped with the package, so that the board is of use on its first day.
+"""Published results that are shipped with the package, so that the board is useful from the first day.
 
-They are their authors' words, not ours to licence: each is marked with who published it and where, is left out of the
-data's licence, and goes for good when its author asks for it.
+They are their authors' words and not ours to license: each names who published it and where, is excluded from the
+data's licence, and is removed for good if its author asks.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FEW = 100
 
 
 def import_published(engine: Engine, now: datetime) -> int:
-    """Add the published results that are not here yet; return how many. One that was removed is not added again.
+    """Add the published results that are missing; return how many. A removed one is not added again.
 
-    The board is rebuilt where an older version of the service made it.
+    The board is rebuilt if an older version of the service made it.
     """
     predicted = predictions()
     several = [_stored(one, now, predicted.get(one.id)) for one in published_results()]
@@ -48,7 +48,7 @@ def import_published(engine: Engine, now: datetime) -> int:
 
 
 def remove_published(engine: Engine, name: str) -> str:
-    """Take a published result off for good; `name`: its id here or in the file. Returns its id. Raises InvalidInput."""
+    """Remove a published result for good; `name` is its id here or in the file. Return its id. Raises InvalidInput."""
     ids = {one.id: id_of(one.id) for one in published_results()}
     result_id = ids.get(name, name)
     found = results.read(engine, result_id)
@@ -60,19 +60,19 @@ def remove_published(engine: Engine, name: str) -> str:
 
 
 def published_results() -> Iterator[PublishedResult]:
-    """Yield the published results that the package has."""
+    """Yield the published results in the package."""
     lines = resources.files("service.data").joinpath("published.jsonl").read_bytes().splitlines()
     yield from (msgspec.json.decode(line, type=PublishedResult) for line in lines)
 
 
 def predictions() -> dict[str, Prediction]:
-    """Return what is predicted of published results, by their ids in the file: of most (`bench.published`)."""
+    """Return the predictions of published results by their ids in the file; some have none (`bench.published`)."""
     lines = resources.files("service.data").joinpath("predictions.jsonl").read_bytes().splitlines()
     return {one.id: one.prediction for one in (msgspec.json.decode(line, type=PredictedResult) for line in lines)}
 
 
 def id_of(name: str) -> str:
-    """Return the id that a published result has in every database."""
+    """Return the id of a published result, the same in every database."""
     digest = hashlib.sha256(f"published {name}".encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -96,10 +96,10 @@ def _stored(one: PublishedResult, now: datetime, prediction: Prediction | None) 
 
 
 class PublishedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One published result. `command` is text, often a fragment: it is shown and never read as a config.
+    """One published result. `command` is text, often a fragment: it is shown and never parsed.
 
-    `model`: its name as published, its shape as the model's published config has it. `remarks`: what the author did not
-    state and is taken from elsewhere.
+    `model`: the name as published, the shape from the model's published config. `remarks`: what was added from other
+    sources because the author did not state it.
     """
 
     id: str
@@ -115,7 +115,7 @@ class PublishedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class PredictedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is predicted of a published result by parameters that saw neither its author nor its machine."""
+    """A published result's prediction, by parameters fitted without its author's and its machine's results."""
 
     id: str
     prediction: Prediction

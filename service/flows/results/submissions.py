@@ -1,4 +1,4 @@
-"""What people send of their benchmarks: parsed, shown to them, and stored."""
+"""Submissions of people's own benchmarks: parsed, previewed, and stored."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _UNGUESSABLE = 22  # characters of 128 random bits
 def preview(
     context: Context, caller: Caller | None, asked: Submission, admit_new_repo: Callable[[], None] = lambda: None
 ) -> Preview:
-    """Return what is understood of a submission, and what it lacks; nothing is kept.
+    """Return how a submission is understood, and what it lacks; nothing is stored.
 
-    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput and its kinds for what
-    is there and wrong, and the Hub's errors.
+    `admit_new_repo` is called before any work on a repo never read here, and may raise. Raises InvalidInput and its
+    subclasses for what is present but wrong, and the Hub's errors.
     """
     found = parse_submission(context, asked, admit_new_repo)
     shown = made_from(
@@ -56,7 +56,7 @@ def preview(
     row = judged(context, _row(context, caller, asked, found))
     same = results.with_rows(context.engine, row.rows_key)
     if same is not None and listed_results.read(context.engine, same.id, viewer_of(caller)) is None:
-        same = None  # a private host's, or hidden: its id is not for who asks
+        same = None  # a private host's or a hidden result, whose id the caller may not learn
     return msgspec.structs.replace(
         shown,
         model=_model(row),
@@ -75,9 +75,9 @@ def submit(
     context: Context, caller: Caller | None, asked: Submission, idempotency_key: str | None = None,
     admit_new_repo: Callable[[], None] = lambda: None,
 ) -> Submitted:  # fmt: skip
-    """Return the result that a submission has become, or the one that its rows were already.
+    """Store a submission; return its result, or the existing one with the same rows.
 
-    Raises InvalidInput for the first thing that is missing or wrong, IdempotencyKeyReused, NotAllowed, and as
+    Raises InvalidInput for the first missing or wrong thing, IdempotencyKeyReused, NotAllowed, and as
     `preview`.
     """
     if caller is not None:
@@ -111,7 +111,7 @@ def submit(
 
 
 def _known(context: Context, row: StoredResult) -> StoredResult | None:
-    """The result that was made of this key, or of these rows. Raises IdempotencyKeyReused."""
+    """Return the result already made with this key or these rows, if any. Raises IdempotencyKeyReused."""
     if row.submission_key is not None:
         same = results.with_submission_key(context.engine, row.submission_key)
         if same is not None and same.rows_key != row.rows_key:
@@ -127,8 +127,10 @@ def _submission_key(caller: Caller | None, idempotency_key: str) -> str:
 
 
 def _edit_key(idempotency_key: str | None) -> str:
-    """Return a new key; where the request's own cannot be guessed, the one that belongs to it: who lost the answer
-    asks again and gets it again. `idempotency_key`: after the last blank what the client sent.
+    """Return the result's edit key: random, or derived from the request's own key if that cannot be guessed, so that a
+    client that lost the answer gets the same key by asking again.
+
+    `idempotency_key` ends, after its last blank, with what the client sent.
     """
     if idempotency_key is None or len(idempotency_key.rpartition(" ")[2]) < _UNGUESSABLE:
         return secrets.token_urlsafe(24)
@@ -137,7 +139,7 @@ def _edit_key(idempotency_key: str | None) -> str:
 
 
 def _same_key(new: StoredResult, known: StoredResult, edit_key: str | None) -> str | None:
-    """The edit key where it opens what is known, which this very request has made."""
+    """Return the edit key if the known result was made by this very request, and so opens with it."""
     same = new.submission_key is not None and new.submission_key == known.submission_key
     return edit_key if same and new.edit_key_hash == known.edit_key_hash else None
 
@@ -160,7 +162,7 @@ def _row(context: Context, caller: Caller | None, asked: Submission, found: Pars
 
 
 def _cited(source: str, measured_at: datetime) -> Published:
-    """Where a result was published that its sender did not measure."""
+    """Return the source of a result that its sender did not measure."""
     return Published(by=urlsplit(source).hostname or "", url=source, date=measured_at.date().isoformat())
 
 

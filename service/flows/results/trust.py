@@ -1,4 +1,4 @@
-"""Whom to believe: what is refused, what is kept with a doubt, and of which tier a result is. docs/trust.md."""
+"""Trust: which results are refused, which are quarantined, and each one's tier (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from service.store.results.trust import Witness
 from service.wire.measuring.runs import TrustTier
 
 OLD_ENOUGH = timedelta(days=14)
-"""An account must be as old before what it measured replicates anything, unless an operator vouches for it."""
+"""The age an account needs before its measurements replicate anything, unless an operator vouches for it."""
 BUILDS_APART = 60
 """Days: engines change what they do in less than a year; within two months few changes touch one config."""
 NEW_HOST = "our agent ran it on a new host: it counts as agent-run once a replicated result has borne it out"
@@ -41,9 +41,9 @@ _WAITING = timedelta(days=60)
 
 
 def judged(context: Records, row: StoredResult) -> StoredResult:
-    """Return a result that is about to be kept with its tier, quarantined with the reason where there is a doubt.
+    """Return a new result with its tier, quarantined with the reason if there is a doubt.
 
-    Raises InvalidInput for what cannot be: faster than memory and arithmetic of its rig allow, or of no machine.
+    Raises InvalidInput for the impossible: faster than its rig's memory and arithmetic allow, or of no machine.
     """
     doubt = None
     if row.failure is None:
@@ -56,7 +56,7 @@ def judged(context: Records, row: StoredResult) -> StoredResult:
 
 
 def judge_again(context: Records, row: StoredResult) -> None:
-    """Judge a result that is kept already as if it came now, whatever became of it before."""
+    """Judge a stored result as if it had just arrived, whatever was decided before."""
     new = judged(context, msgspec.structs.replace(row, state="shown", state_reason=None))
     with store.writing(context.engine) as connection:
         if results.state_in(connection, row.id) == row.state:  # nobody has deleted or hidden it meanwhile
@@ -81,7 +81,7 @@ def _doubt(context: Records, row: StoredResult) -> str | None:
 
 
 def _print_of_another(context: Records, row: StoredResult) -> str | None:
-    """A print of what is here already, under whatever name: by chance two measurements are never the same."""
+    """Return a doubt if a stored result has the same figures: two measurements are never identical by chance."""
     known = store.same_model(context.engine, row.model_slug, row.engine, row.rows_key)
     for other in known:
         if other.id != row.id and same_figures(row.rows, other.rows):
@@ -98,14 +98,14 @@ def _first_tier(connection: Connection, row: StoredResult) -> tuple[TrustTier, s
 
 
 def settle_in(connection: Connection, cell: str | None, now: datetime) -> None:
-    """Decide again what the results of a cell say of each other: which are replicated, which hosts that proves, which
-    results are outliers. Twice is the same as once; None: a result of no cell, about which nothing can be said.
+    """Decide anew what a cell's results say of each other: which are replicated, which hosts that proves, which are
+    outliers. Idempotent. `cell` None, for a result in no cell, does nothing.
 
-    Part of the transaction (`store.trust.writing`) that adds or changes a result: nobody is killed between the two.
+    Part of the transaction (`store.trust.writing`) that adds or changes a result, so that no crash separates them.
     """
     if cell is None:
         return
-    for _ in range(_MOST_PASSES):  # an outlier is told by the tiers of the others, which change in the same pass
+    for _ in range(_MOST_PASSES):  # outliers depend on the others' tiers, which change in the same pass
         if not _settle_once(connection, cell, now):
             return
 
@@ -126,13 +126,13 @@ def _settle_once(connection: Connection, cell: str, now: datetime) -> bool:
 
 
 def settle(context: Records, cell: str | None) -> None:
-    """Do the same in a transaction of its own."""
+    """Call `settle_in` in a transaction of its own."""
     with store.writing(context.engine) as connection:
         settle_in(connection, cell, context.clock())
 
 
 def sweep(context: Records) -> int:
-    """Settle the cells whose owners may have become old enough; return how many those were."""
+    """Settle cells whose owners may have become old enough; return how many."""
     cells = store.cells_that_wait(context.engine, context.clock() - _WAITING)
     for cell in cells:
         settle(context, cell)
@@ -140,7 +140,7 @@ def sweep(context: Records) -> int:
 
 
 def settle_account(context: Records, account_id: str) -> None:
-    """Decide again whatever an account has a part in, after its standing has changed."""
+    """Decide anew everything an account takes part in, after its standing has changed."""
     for cell in store.cells_of_account(context.engine, account_id):
         settle(context, cell)
     with store.writing(context.engine) as connection:
@@ -149,7 +149,7 @@ def settle_account(context: Records, account_id: str) -> None:
 
 
 class _Verdict(NamedTuple):
-    """Ids of replicated results, ids of hosts that agreed with what others replicated, reasons of outliers by id."""
+    """Ids of replicated results, ids of hosts proven by them, and the reasons of outliers by result id."""
 
     replicated: set[str]
     proven: set[str]
@@ -176,7 +176,7 @@ def _verdict(found: Sequence[Witness], now: datetime) -> _Verdict:
 
 
 def _by_rig(found: Sequence[Witness]) -> list[list[Witness]]:
-    """The results of each machine: same GPUs, CPU and RAM. What does not say its CPU is like no other."""
+    """Group results by machine: same GPUs, CPU and RAM. One that does not state its CPU matches no other."""
     machines: list[tuple[Hardware, Any, list[Witness]]] = []
     known: dict[str | None, list[Witness]] = {}
     for one in found:
@@ -199,7 +199,7 @@ def _by_rig(found: Sequence[Witness]) -> list[list[Witness]]:
 
 
 def built_on(engine: EngineName, build: str | None, measured_at: datetime) -> date:
-    """Return the day of the engine's build as far as it is known, else that of the measurement."""
+    """Return the date of the engine's build if known, else that of the measurement."""
     try:
         known = resolve_build(engine, build) if build else None
     except InvalidInput:
@@ -218,14 +218,16 @@ def _place(one: Witness) -> Place:
 
 
 def _counts(one: Witness, outliers: Mapping[str, str]) -> bool:
-    """Whether a result may bear out another: shown, or quarantined as an outlier that it is no more."""
+    """Whether a result may confirm another: shown, or quarantined only as an outlier that it no longer is."""
     lifted = one.state == "quarantined" and (one.state_reason or "").startswith(OUTLIER)
     return one.id not in outliers and (one.state == "shown" or lifted)
 
 
 def _outliers(them: Sequence[_Measured]) -> Iterator[tuple[str, str]]:
-    """Each result held against the newest of every other owner, of no lower tier than its own; what a host measured
-    against other hosts', for accounts and pastes cost nothing."""
+    """Yield outliers: results that differ from every other owner's newest result of the same or a higher tier.
+
+    Agents' results are compared only with agents', because accounts and pastes cost nothing.
+    """
     standing = [m for m in them if m.witness.state == "shown" or (m.witness.state_reason or "").startswith(OUTLIER)]
     for one in standing:
         others = {
@@ -246,8 +248,11 @@ def _near_builds(one: _Measured, other: _Measured) -> bool:
 
 
 def _replications(them: Sequence[_Measured], verdict: _Verdict) -> None:
-    """Agents on hosts of two owners that agree replicate each other, where both owners are established. A host is
-    proven by agreeing with what two others, of two other owners, have replicated."""
+    """Add replicated results and proven hosts to `verdict`.
+
+    Agreeing agents on hosts of two established owners replicate each other. A host is proven by agreeing with a result
+    that two other owners have replicated.
+    """
     agents = [m for m in them if m.witness.origin == "agent" and m.witness.host_id and m.witness.account_id]
     near: dict[str, list[_Measured]] = {m.witness.id: [] for m in agents}
     for one, other in combinations(agents, 2):
@@ -269,7 +274,7 @@ def _replicated_without(one: _Measured, other: _Measured, near: Mapping[str, Seq
 
 
 def _changes(connection: Connection, one: Witness, verdict: _Verdict) -> dict[str, object]:
-    """What of a result is to be as it is not now. What an operator has decided stands."""
+    """Return the fields of a result that must change. An operator's decision stands."""
     tier, reason = _tier(connection, one, verdict)
     wanted: dict[str, object] = {"tier": tier}
     by_rule = one.state == "shown" or (one.state_reason or "").startswith(OUTLIER)
@@ -290,7 +295,7 @@ def _tier(connection: Connection, one: Witness, verdict: _Verdict) -> tuple[Trus
 
 
 def _retier(connection: Connection, host: str) -> None:
-    """Bring a host's results in all cells to what it counts for now; those that are replicated stay so."""
+    """Update the tier of a host's results in all cells to its current standing; replicated ones keep theirs."""
     good = store.counts_as_agent(connection, host)
     tiers: tuple[TrustTier, TrustTier] = ("self-reported", "agent-run")
     before, after = tiers if good else tiers[::-1]
