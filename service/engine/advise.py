@@ -185,7 +185,7 @@ def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel
     stated = constraints.reserve_mib
     if isinstance(stated, list) and len(stated) != len(rig.cards):
         raise InvalidInput(
-            f"reserve_mib has {len(stated)} numbers for {len(rig.cards)} GPUs: give one number, or one a GPU",
+            f"reserve_mib has {len(stated)} numbers for {len(rig.cards)} GPUs: give one number, or one per GPU",
             field="constraints.reserve_mib",
         )
 
@@ -198,7 +198,7 @@ def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[
     chosen = [i for i, v in enumerate(variants) if wanted(v)]
     if not chosen:
         sizes = ", ".join(f"{v.name} {v.model.bpw:.2f}" for v in sorted(variants, key=lambda v: v.model.bpw)[:20])
-        raise InvalidInput(f"no variant has that many bits per weight: {sizes}", field="constraints.min_bpw")
+        raise InvalidInput(f"no variant is within that range of bits per weight: {sizes}", field="constraints.min_bpw")
     return chosen
 
 

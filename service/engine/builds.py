@@ -222,10 +222,10 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     def doubt(self) -> str | None:
         """Why its rules are not quite known; None where they are."""
         if self.newer:
-            return "newer builds than this one are not known here"
+            return "builds newer than this one are not known here"
         if self.older:
-            return "builds before this date are not known here: the oldest known stands for it"
-        return "its exact date is not known: one near it is taken" if self.about else None
+            return "builds before this date are not known here: the oldest known one is used"
+        return "its exact date is not known: a nearby build is used" if self.about else None
 
     @property
     def rules(self) -> BuildRules:
@@ -347,7 +347,7 @@ def _of_date(engine: Engine, text: str, label: str | None = None, *, about: bool
         raise _wrong(f"{text[:40]!r} is not a date")
     newest, oldest = _history(engine).today.date, _history(engine).today.oldest
     if text < oldest:
-        return Build(engine=engine, label=f"{label or text}, taken for one of {oldest}", date=oldest, older=True)
+        return Build(engine=engine, label=f"{label or text}, treated as one of {oldest}", date=oldest, older=True)
     if text >= newest:
         return msgspec.structs.replace(today(engine), newer=text > newest)
     named = f"{label} of {'about ' if about else ''}{text}" if label else f"of {text}"

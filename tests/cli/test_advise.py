@@ -42,7 +42,7 @@ def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture
 def test_a_question_that_is_not_understood_says_what_would_be(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--what-if", "more power"]) == 2
     said = capsys.readouterr().err
-    assert "--what-if: `more power` is not a change that is understood" in said
+    assert "--what-if: `more power` was not understood as a change" in said
     assert "+1 RTX 3090" in said
 
 

@@ -50,7 +50,7 @@ def test_it_says_get_download_run_and_the_oldest_build() -> None:
     get, download, run = card.steps
     oldest = advice().configs[0].commands.oldest_build
     assert oldest is not None
-    assert get.title == f"Get ik_llama.cpp of {oldest.date} or newer"
+    assert get.title == f"Get ik_llama.cpp from {oldest.date} or newer"
     assert [line.split()[0] for line in get.posix.split("\n")] == ["git", "cmake", "cmake", "export"]
     assert "&&" not in get.powershell
     assert (download.title, download.posix.split()[0]) == ("Download", "hf")
@@ -82,9 +82,9 @@ def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None
     full = replace(better, weighed=Weighed(ram_used=0.9, raises_limit=True))
     whys = [card_of(replace(advice(), configs=[first, one])) for one in (better, full)]
     same, filling = (card.why for card in whys if card is not None)
-    assert "BETTER would be closer to 16 bits" in same
-    assert "RAM that a model may take" not in same
-    assert "and it fills 90 % of the RAM that a model may take, and the GPU's limit has to be raised for it" in filling
+    assert "BETTER would be closer to 16-bit" in same
+    assert "usable RAM" not in same
+    assert "and it fills 90 % of the usable RAM, and it needs a higher memory limit for the GPU" in filling
 
 
 @pytest.mark.parametrize("backend", ["rocm", "sycl"])

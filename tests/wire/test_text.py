@@ -61,7 +61,7 @@ def test_a_proposal_is_a_line_in_the_short_form_and_a_whole_command_with_its_mem
     proposed = advice_of(found)
     (proposal,) = found.configs[0].proposals
     short, full = (" ".join(render_text(proposed, detail).split()) for detail in ("short", "full"))
-    assert "worth a measurement, with drafts of the file's next-token layers (MTP): 1.4 to 2.2 times" in short
+    assert "worth measuring: drafting with the file's next-token layers (MTP), 1.4 to 2.2 times" in short
     assert "--spec-type" not in short
     assert proposal.basis in full
     assert "--spec-type draft-mtp --spec-draft-n-max 3" in full.replace("\\ ", "")
@@ -92,7 +92,7 @@ def test_foreign_names_cannot_leave_a_code_block_or_call_everyone() -> None:
 
 def test_a_number_and_its_percent_sign_stay_on_one_line() -> None:
     for n_words in range(40):
-        lines = wrapped("word " * n_words + "about 3.2 % above 16 bits, " * 8)
+        lines = wrapped("word " * n_words + "about 3.2 % above 16-bit, " * 8)
         assert not any(line.endswith("3.2") for line in lines)
         assert max(map(len, lines)) <= WIDTH
 

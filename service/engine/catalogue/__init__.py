@@ -26,15 +26,15 @@ _MATTERS = (
 _SHOWN = 200  # characters of the notes in an answer
 # What a note of the reader says of how it read the text, and any other: why, and what it matters to.
 _READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")
-_READ_SO = ("how the text was read", "all, if it is meant otherwise: write it out")
-_KEPT = ("kept as a note: no figure is taken from it", "nothing, unless it says what is assumed otherwise")
+_READ_SO = ("how the text was read", "everything, if that is not what you meant: then write it out")
+_KEPT = ("kept as a note, used for no figure", "nothing, unless it contradicts an assumption")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
 _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1151 (ROCm 7.2, system requirements)
 _MIXED = Assumption(
     "hardware.gpus.backend",
-    "Vulkan for all, or one maker's cards alone",
-    "cards of several makers work together in a Vulkan build only",
-    "which cards a config uses: its reasons say it",
+    "Vulkan for all, or only one vendor's cards",
+    "cards of several vendors work together only in a Vulkan build",
+    "which cards a config uses (see its reasons)",
 )
 
 
@@ -120,11 +120,11 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     makers, names = {card.backend for card in own}, {card.backend for card in driven}
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
-    why = "no back end was given: that of the cards' maker; state vulkan for a Vulkan build"
+    why = "no back end was given: the vendor's own; state vulkan for a Vulkan build"
     if names != makers:
-        why = "no back end was given: Vulkan's packages run on this GPU as they are; state rocm for a ROCm build"
+        why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
     elif all(map(_shares_with_amd, own)):
-        why = "no back end was given: ROCm takes clearly less time for such prompts; state vulkan for a Vulkan build"
+        why = "no back end was given: ROCm is clearly faster for prompts like these; state vulkan for a Vulkan build"
     yield Assumption("hardware.backend", names.pop(), why, "speed, and the build of the engine")
 
 

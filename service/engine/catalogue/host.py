@@ -103,7 +103,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
     if os_family(hardware.os or "") == "wsl" and ram.free_gb is None:
         total *= WSL_SHARE
-        why = "WSL gives Linux half of it, unless .wslconfig says more: paste `free -m` of WSL then"
+        why = "WSL gives Linux half of it by default: if .wslconfig says more, paste `free -m` from WSL"
         assumed.append(Assumption("hardware.ram.free_gb", f"{total:g}", why, "which models fit at all"))
     system, model = _os(hardware.os, unified), row.name or cpu.model
     usable = usable_ram(int(total * GIB), hardware.os or system, model, sockets, reported=ram.free_gb is not None)
@@ -131,7 +131,7 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
     name = cpu.model or (_CPU_OF.get(unified.name, unified.name) if unified else None)
     if unified is not None and not cpu.model and unified.name in _CPU_OF:
         why = f"not given: the one that has the {unified.name}"
-        assumed.append(Assumption("hardware.cpu", str(name), why, "speed of everything that stays in RAM"))
+        assumed.append(Assumption("hardware.cpu", str(name), why, "the speed of everything in RAM"))
     row = cpu_row(name) if name else None
     if row is not None:
         return row
@@ -139,7 +139,7 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
         cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
         kind = f"{family.generation}, {cores} cores, {family.channels}x DDR at {family.mts} MT/s"
         why = f"the catalogue does not know `{cpu.model}`: what its number says{_near(cpu.model)}"
-        assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
+        assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
         return family
     is_server = _is_server(cpu, ram, n_gpus)
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
@@ -147,7 +147,7 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
         row = msgspec.structs.replace(row, pcie=3.0)
     kind = f"{'server' if is_server else 'desktop'} CPU, {cpu.physical_cores or row.cores} cores, AVX2"
     why = f"the catalogue does not know `{cpu.model}`{_near(cpu.model)}" if cpu.model else "not given"
-    assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
+    assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
     return row
 
 
@@ -178,7 +178,7 @@ def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, assumed: list[A
         assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", "its only size", "which models fit at all"))
         return total
     total = float(_MODULE_GB * (row.channels or 2) * sockets)
-    why = f"not given: one {_MODULE_GB} GB module in each channel"
+    why = f"not given: one {_MODULE_GB} GB module per channel"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))
     return total
 
@@ -204,7 +204,7 @@ def _bandwidth(
     mts = ram.mts or usual_mts
     if ram.mts is None:
         why = "not given: usual for this platform"
-        assumed.append(Assumption("hardware.ram.mts", str(mts), why, "speed of everything that stays in RAM"))
+        assumed.append(Assumption("hardware.ram.mts", str(mts), why, "the speed of everything in RAM"))
     peak = channels * mts * _BYTES_A_CHANNEL / 1000
     return min(_OF_PEAK * peak, row.fabric_gbs * sockets if row.fabric_gbs else peak)
 
@@ -218,13 +218,13 @@ def _stated_peak_gbs(row: CpuRow, ram: Ram, sockets: int) -> float | None:
 
 def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) -> int:
     most = (row.channels or 2) * sockets
-    matters = "speed of everything that stays in RAM"
+    matters = "the speed of everything in RAM"
     if ram.channels is None:
-        why = "not given: all that the platform has"
+        why = "not given: as many as the platform has"
         assumed.append(Assumption("hardware.ram.channels", str(most), why, matters))
         return most
     if ram.channels > most:
-        why = f"{ram.channels} are more than the platform has: taken for modules, two a channel"
+        why = f"{ram.channels} are more than the platform has: read as modules, two per channel"
         assumed.append(Assumption("hardware.ram.channels", str(most), why, matters))
         return most
     return ram.channels

@@ -43,7 +43,7 @@ def _check_gpu(gpu: Gpu, path: str) -> None:
     _number(f"{path}.count", gpu.count, 1, MAX_GPUS, "GPUs")
     rows = gpu_rows(gpu.name)
     if gpu.count > 1 and rows and rows[0].unified:
-        what = f"{gpu.count}x {gpu.name}: each is a machine of its own: write the one machine that it shall run on"
+        what = f"{gpu.count}x {gpu.name}: each is a whole machine: describe only the one that will run the model"
         raise InvalidHardware(what, field=f"{path}.count")
     _number(f"{path}.vram_gib", gpu.vram_gib, 0.25, 2048, "GiB a card")
     _number(f"{path}.free_gib", gpu.free_gib, 0, 2048, "GiB a card")
@@ -72,7 +72,7 @@ def _check_ram(ram: Ram) -> None:
     _text("hardware.ram.type", ram.type, 40)
     _number("hardware.ram.total_gb", ram.total_gb, 0.5, 16_384, "GB")
     _number("hardware.ram.free_gb", ram.free_gb, 0, 16_384, "GB")
-    _number("hardware.ram.channels", ram.channels, 1, 128, "channels over all sockets")
+    _number("hardware.ram.channels", ram.channels, 1, 128, "channels of all sockets together")
     _number("hardware.ram.mts", ram.mts, 200, 20_000, "MT/s")
     _number("hardware.ram.measured_bandwidth_gbs", ram.measured_bandwidth_gbs, 1, 20_000, "GB/s")
     if ram.total_gb is not None and ram.free_gb is not None and ram.free_gb > ram.total_gb:
@@ -97,7 +97,7 @@ def _text(path: str, value: str | None, longest: int) -> None:
 
 def _one_a_card(path: str, values: list[str] | list[int] | None, count: int) -> None:
     if values is not None and (len(values) != count or len(set(values)) != count):
-        raise InvalidHardware(f"give one a card ({count}), each once, not {len(values)}", field=path)
+        raise InvalidHardware(f"give one per card ({count}), each once, not {len(values)}", field=path)
 
 
 def _each_once(path: str, values: Sequence[str | int], what: str) -> None:

@@ -50,7 +50,7 @@ def _cuda(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> 
     known = sorted({card.compute_capability for card in cards if card.compute_capability})
     if known:
         names = ";".join(str(round(10 * number)) for number in known)
-        reason = "kernels for these cards and no others: a shorter build, and nothing is compiled at the first start"
+        reason = "kernels for these cards only: a shorter build, and nothing to compile at the first start"
         yield BuildOption(f'-DCMAKE_CUDA_ARCHITECTURES="{names}"', reason, "CMake CUDA_ARCHITECTURES; docs/build.md")
     yield from engine_spec(engine).commands.cuda_options(model, flags, cards)
 
@@ -58,4 +58,4 @@ def _cuda(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> 
 def _notes(cards: Sequence[Card]) -> Iterator[str]:
     old = sorted({card.name for card in cards if card.backend == "cuda" and (card.compute_capability or 99) < _TURING})
     if old:
-        yield f"{', '.join(old)}: use CUDA 12, for CUDA 13 no longer compiles for cards before Turing"
+        yield f"{', '.join(old)}: use CUDA 12, as CUDA 13 no longer compiles for cards before Turing"

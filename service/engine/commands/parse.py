@@ -162,14 +162,14 @@ def _chosen(commands: list[list[str]]) -> list[str]:
     for words in commands:
         if other := other_program(words):
             raise InvalidFlags(
-                f"this is a command of {other}, whose options and placement are its own: give a line of llama.cpp such "
-                "as `llama-server -m a.gguf -ngl 99`, or ask for an advice of the model",
+                f"this is a command of {other}, which has its own options and placement: give a llama.cpp command "
+                "such as `llama-server -m a.gguf -ngl 99`, or ask for advice on the model",
                 field="command",
             )
         if any(OPTION.match(word.lstrip("(")) for word in words):
             return words
     raise InvalidFlags(
-        "the command has no program and no option of llama.cpp: give a line such as `llama-server -m a.gguf -ngl 99`",
+        "the command has no program and no option of llama.cpp: give one such as `llama-server -m a.gguf -ngl 99`",
         field="command",
     )
 

@@ -245,7 +245,7 @@ def _from_kcpps(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise InvalidFlags(f"the file is no JSON: {error}", field="command") from error
+        raise InvalidFlags(f"the file is not JSON: {error}", field="command") from error
     if not isinstance(content, dict) or not {"gpulayers", "model_param", "contextsize"} & content.keys():
         raise InvalidFlags("the JSON is not a settings file of KoboldCpp (.kcpps)", field="command")
     return {name: value for name, value in content.items() if value not in (None, "", [], -1)}
@@ -255,7 +255,7 @@ def _from_kobold_words(text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
-        raise InvalidFlags(f"the command's quotes do not close: {error}", field="command") from error
+        raise InvalidFlags(f"a quote in the command is not closed: {error}", field="command") from error
     found: dict[str, Any] = {}
     name = ""
     at = next(i for i, word in enumerate(words) if "koboldcpp" in word.lower())

@@ -189,7 +189,7 @@ class OptionReader:
 
     def _value(self, name: str) -> str:
         if self.i >= len(self.words):
-            raise InvalidFlags(f"{name} is the last word, but wants a value", field=name)
+            raise InvalidFlags(f"{name} is the last word, but needs a value", field=name)
         self.i += 1
         return self.words[self.i - 1]
 
@@ -293,7 +293,7 @@ class OptionReader:
     def _cache_type(self, field: str, name: str) -> None:
         value = self._first(name)
         if value not in CACHE_TYPES:
-            raise InvalidFlags(f"{name} {value}: no cache type of these engines", field=name, choices=CACHE_TYPES)
+            raise InvalidFlags(f"{name} {value}: not a cache type of these engines", field=name, choices=CACHE_TYPES)
         self.fields[field] = value
 
     def _gpu_layers(self, name: str) -> None:
@@ -342,7 +342,7 @@ class OptionReader:
     def _load_mode(self, name: str) -> None:
         value = self._first(name)
         if value not in _LOAD_MODES:
-            raise InvalidFlags(f"{name} {value}: no load mode", field=name, choices=tuple(_LOAD_MODES))
+            raise InvalidFlags(f"{name} {value}: not a load mode", field=name, choices=tuple(_LOAD_MODES))
         self.fields["mmap"], self.fields["mlock"] = _LOAD_MODES[value]
 
     def _override(self, name: str) -> None:
@@ -362,7 +362,9 @@ class OptionReader:
         for piece in pieces:
             pattern, equals, device = piece.partition("=")
             if not equals:
-                raise InvalidFlags(f"{name} {piece}: a rule is REGEX=DEVICE, its regex without ',' and '='", field=name)
+                raise InvalidFlags(
+                    f"{name} {piece}: a rule is REGEX=DEVICE, without ',' or '=' in the regex", field=name
+                )
             self.rules.append(Override(pattern, device))
 
 

@@ -90,12 +90,12 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     gpus = _gpus(found)
     if gpus and any(f.no_gpu and not f.tool for f in found):
         raise InvalidHardware(
-            f"it says `no GPU`, and names {gpus[0].name}: leave out one of them", field="hardware.gpus"
+            f"it says `no GPU` but names {gpus[0].name}: leave out one of them", field="hardware.gpus"
         )
     notes = [f.notes for f in found if f.notes]
     if gpus_required and not gpus and not any(f.no_gpu for f in found):
         if not any(f.cpu for f in found if not f.tool):
-            read = f" (`{notes[0][:80]}` is none that is known)" if notes else ""
+            read = f" (`{notes[0][:80]}` is not known here)" if notes else ""
             right = "name one, such as `RTX 3090`, or write `no GPU`"
             right += ", on a line of its own next to what was pasted" if any(f.tool for f in found) else ""
             raise InvalidHardware(f"no GPU found{read}: {right}", field="hardware.gpus")
@@ -213,7 +213,7 @@ def _whole_name(gpu: SeenGpu) -> str:
     names = list(dict.fromkeys(row.name for row in complete(gpu.name.rstrip(".… "), gpu.total_mib or 0)))
     if len(names) == 1:
         return names[0]
-    which = f"it may be {' or '.join(names[:5])}" if names else "no known GPU begins so with that much memory"
+    which = f"it may be {' or '.join(names[:5])}" if names else "no known GPU with that much memory begins like this"
     raise unreadable(gpu.name, f"the name is cut off, and {which}; paste `nvidia-smi -L` too")
 
 

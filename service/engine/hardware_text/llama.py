@@ -70,7 +70,7 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
         return None
     counts = [int(m[1]) for line in lines if (m := _COUNT.search(line))]
     if len(counts) == 1 and counts[0] > len(found):
-        raise unreadable(f"found {counts[0]} devices", f"it lists {len(found)} of them: paste the lines of all")
+        raise unreadable(f"found {counts[0]} devices", f"it lists {len(found)} of them: paste all of its lines")
     chips = {m[1]: m[2] for line in lines if (m := _CHIP.match(line))}
     seen = tuple(
         SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), device=int(m[1]), total_mib=float(m[3]) if m[3] else None)

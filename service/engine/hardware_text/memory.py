@@ -207,7 +207,7 @@ class Memory:
         others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total and s not in shown]
         if any(s.role == "ram" or s.gb < _DISK_GB for s in others):
             raise unreadable(
-                text, f"the modules make {total:g} GB, and it says {others[0].text}: leave out one of them"
+                text, f"the modules add up to {total:g} GB, but the text says {others[0].text}: leave out one of them"
             )
         self.sizes = [s for s in self.sizes if not (s.role in ("ram", "bare") and (s.gb == total or s in shown))]
         self.sizes.append(_Size(gb=total, role="ram", text=text, at=0, end=0))
@@ -268,9 +268,11 @@ class Memory:
 
     def _of_cards(self, size: _Size, cards: list[Gpu], is_mac: bool) -> None:
         if not cards:
-            raise unreadable(f"{size.text} VRAM", "which GPU has it? Write its name in front, as in `RTX 4060 Ti 16GB`")
+            raise unreadable(
+                f"{size.text} VRAM", "which GPU has that? Write its name in front, as in `RTX 4060 Ti 16GB`"
+            )
         if is_mac:
-            raise unreadable(f"{size.text} VRAM", "a Mac has one memory for all: write it as `M3 Ultra 512GB`")
+            raise unreadable(f"{size.text} VRAM", "a Mac has one shared memory: write it as `M3 Ultra 512GB`")
         together = sum((gpu.vram_gib or usual(gpu)) * gpu.count for gpu in cards)
         n_cards = sum(gpu.count for gpu in cards)
         sums = n_cards > 1 and abs(size.gb - together) <= _ROUNDED * together
@@ -289,10 +291,11 @@ class Memory:
         elif not sums:
             if not gpu_rows(gpu.name):
                 raise unreadable(
-                    f"{size.text} VRAM", f"how much has each? Write it behind the name, as in `{gpu.name} [24 GiB]`"
+                    f"{size.text} VRAM",
+                    f"how much does each have? Write it after the name, as in `{gpu.name} [24 GiB]`",
                 )
             names = " + ".join(f"{card.count}x {card.name}" for card in cards)
-            raise unreadable(f"{size.text} VRAM", f"{names} have {together:g} GB together: which of both is right?")
+            raise unreadable(f"{size.text} VRAM", f"{names} have {together:g} GB together: which is right?")
 
     def _settle_ram(self, cards: Sequence[Gpu]) -> None:
         if self.maybe_cores and not self.sizes:

@@ -74,7 +74,7 @@ def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
         return list(gpus)
     left = [n for n in range(sum(gpu.count for gpu in gpus)) if n not in said]
     if len(others) > 1 or len(left) != others[0].count:
-        raise unreadable(", ".join(map(str, said)), "which number has each other GPU? Write `Device 0: RTX 5090`")
+        raise unreadable(", ".join(map(str, said)), "which number does each other GPU have? Write `Device 0: RTX 5090`")
     return [gpu if gpu.device_order else msgspec.structs.replace(gpu, device_order=left) for gpu in gpus]
 
 

@@ -12,7 +12,7 @@ from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
 
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
-MACHINE = "write the one machine that it shall run on, as it is"
+MACHINE = "describe only the one machine that will run the model"
 
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
 
@@ -27,7 +27,7 @@ def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
         rows = gpu_rows(gpu.name)
         if rows and gpu.vram_gib is None and f'"{gpu.name}"' not in text and _MEMORY_DECIDES.match(rows[0].name):
             raise unreadable(
-                gpu.name, f"how much memory has it? Write it behind the name, as in `{rows[0].name}, 128GB`"
+                gpu.name, f"how much memory does it have? Write it after the name, as in `{rows[0].name}, 128GB`"
             )
 
 
@@ -66,7 +66,7 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
         around = [o for o in mentions if o.clause == m.clause and o.kind in parts]
         if m.kind == "doubt" and i + 1 < len(mentions) and any(o.kind in parts for o in mentions[i + 1 : i + 3]):
             said = text[max(0, m.at - 30) : m.end + 30].strip()
-            raise unreadable(said, f"which of both? {MACHINE}")
+            raise unreadable(said, f"which of the two? {MACHINE}")
         if m.kind == "plan" and any(o.kind in ("gpu", "apple", "either", "mac", "size") for o in around):
             said = text[min(m.at, around[0].at) : max(m.end, around[-1].end)]
             raise unreadable(said, f"no GPU or CPU of that name alone, as it may be a plan: {MACHINE}")

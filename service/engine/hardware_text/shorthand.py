@@ -45,7 +45,7 @@ MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_CARDS = 20  # of one kind, where the number stands behind the name
 _MOST_PROSE = 20_000
-_LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
+_LINKS = "write the link after the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 
 
@@ -56,7 +56,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     if not text.strip():
         return Claim(Found(notes="; ".join(asides)), frozenset(range(len(lines)))) if asides else None
     if len(text) > _MOST_PROSE:
-        said = f"{len(text)} characters that no tool wrote are too many, at most {_MOST_PROSE}"
+        said = f"{len(text)} characters of free text are too many, at most {_MOST_PROSE}"
         raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
     ask_about_negative(text)
     mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
@@ -114,7 +114,7 @@ class _Reading:
         if self.os == "macos" and not self.quoted:
             ask_about_mac(self.gpus)
         if self.has_mac and not self.gpus and cpu is None:
-            raise unreadable(self._mac_text(), "which chip has it? Write `M3 Ultra 512GB`")
+            raise unreadable(self._mac_text(), "which chip has that? Write `M3 Ultra 512GB`")
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
@@ -331,7 +331,7 @@ class _Reading:
     def _ask_about_sockets(self, m: Mention) -> None:
         """Raise InvalidHardware for `8x32GB per CPU`: how much the machine has is the sum."""
         if behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48]):
-            raise unreadable(f"{m.text}{behind[0]}", "how much RAM has the machine? Write the sum of all sockets")
+            raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
 
     def _read_size(self, m: Mention) -> None:
         self._ask_about_sockets(m)
@@ -350,7 +350,7 @@ class _Reading:
     def _read_used(self, m: Mention) -> None:
         size = float(m.hit[1]) / (1024 if m.hit[2].lower().startswith("m") else 1)
         if self.owner != "gpu":
-            raise unreadable(m.text, "of what? Write it behind the GPU that has it, as in `RTX 3090 (21GB free)`")
+            raise unreadable(m.text, "of what? Write it after the GPU that has it, as in `RTX 3090 (21GB free)`")
         gpu = self.gpus[-1]
         whole = gpu.vram_gib or usual(gpu)
         if gpu.count > 1 or not whole or not 0 <= size < whole:
@@ -365,7 +365,7 @@ class _Reading:
         elif self.cpus[-1].sockets in (None, n):
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
         else:
-            raise unreadable(m.text, "how many sockets? It says two numbers")
+            raise unreadable(m.text, "how many sockets? There are two numbers")
 
     def _read_copies(self, m: Mention) -> None:
         if not self.gpus:
@@ -391,7 +391,7 @@ class _Reading:
         if threads:
             self.notes.append(f"{m.text}: a rented vCPU is taken for half a core")
         if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
-            raise unreadable(m.text, "how many cores has the CPU? It says two numbers")
+            raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")
         self.cpus.append(Cpu(physical_cores=cores))
 
     def _read_count(self, m: Mention) -> None:
@@ -416,7 +416,7 @@ class _Reading:
         if bare := re.fullmatch(r"([1-6])\s?x\s?(4|8|16)", m.text) if m.gap == "," else None:
             raise unreadable(
                 m.text,
-                f"RAM or a link? Write `{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` behind the GPU",
+                f"RAM or a link? Write `{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` after the GPU",
             )
         if m.gap != "," and self.owner == "gpu":
             widths = widths_of(m.text)
@@ -456,7 +456,7 @@ class _Reading:
         field = SWITCHES[word.removeprefix("no ")]
         place = re.match(r"\s(?:is\s)?(?:on|at)\s(?:the\s)?(first|second|third|last)\b", self.text[m.end :], re.I)
         if place and place[1].lower() not in ("first", "last"):
-            raise unreadable(f"{m.text}{place[0]}", "write it behind the GPU that has it, as in `RTX 3090 (display)`")
+            raise unreadable(f"{m.text}{place[0]}", "write it after the GPU that has it, as in `RTX 3090 (display)`")
         i = 0 if place and place[1].lower() == "first" else -1
         self.gpus[i] = msgspec.structs.replace(self.gpus[i], **{field: not word.startswith("no ")})
 

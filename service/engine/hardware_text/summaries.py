@@ -132,12 +132,12 @@ def _product(text: str) -> str:
     if "Strix Halo" in text:
         return "Strix Halo"
     if not named:
-        raise unreadable(text, "it has no name there: write the card's, as in `RTX 5090`, or paste `nvidia-smi -L`")
+        raise unreadable(text, "the card has no name there: write it, as in `RTX 5090`, or paste `nvidia-smi -L`")
     if re.search(r"\bmobile\b|max-q", named[-1], re.I):
         return f"{maker} {re.split(r' (?:Max-Q|Mobile)', named[-1])[0]} Laptop GPU"
     name = _listed(f"{maker} {named[-1]}")
     if "/" in name and not gpu_rows(name):
-        raise unreadable(name, "its chip is that of several cards: write which of them it is, and leave that line out")
+        raise unreadable(name, "several cards have this chip: write which one it is, and leave that line out")
     return name
 
 

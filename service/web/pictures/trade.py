@@ -42,7 +42,7 @@ def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
         alone = all(math.dist(place, other) > 36 for other in seen)
         parts.append(_point(config.rank, place, (tg, loss) in front, alone))
         seen += [place] if alone else []
-    spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16 bits" for c, tg, loss in points)
+    spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16-bit" for c, tg, loss in points)
     return svg(key, (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
 
 
@@ -61,7 +61,7 @@ def _across(x: float, left: float) -> Markup:
 
 
 def _axis_names() -> Markup:
-    names = Markup("<text x='0' y='18'>perplexity above 16 bits</text>")
+    names = Markup("<text x='0' y='18'>perplexity above 16-bit</text>")
     return names + Markup("<text x='{}' y='{}' text-anchor='end'>TG, t/s</text>").format(_WIDTH - _RIGHT, _HEIGHT - 10)
 
 

@@ -67,7 +67,7 @@ def _engine(config: AdvisedConfig) -> Step:
     (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in SHELLS)
     only_posix = {package.shell for package in config.commands.packages} == {"posix"}  # Apple's GPUs know no Windows
     return Step(
-        title=f"Get {config.engine}{f' of {oldest.date} or newer' if oldest else ''}",
+        title=f"Get {config.engine}{f' from {oldest.date} or newer' if oldest else ''}",
         posix=posix,
         powershell=powershell,
         note=how if other in (how, "") or only_posix else f"{how}; Windows: {other}",
@@ -80,7 +80,7 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     if package is not None:
         return package.line, f"packaged by {package.name}"
     if commands.build is None:
-        return "", "the build that you named"
+        return "", "the build you named"
     apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&
     lines = commands.build.line.replace(apart, "\n" + apart.removeprefix(" && "))
     return f"{lines}\n{_FOUND[shell]}", "no package for these cards: build it"
@@ -95,16 +95,16 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         one = min(faster, key=_loss)
         parts.append(
             f"{one.variant} would be {_tg(one) / _tg(first):.1f} times as fast, "
-            f"but its perplexity is {_loss(one):.1f} % above 16 bits instead of {_loss(first):.1f} %"
+            f"but its perplexity is {_loss(one):.1f} % above 16-bit instead of {_loss(first):.1f} %"
         )
     if better:
         one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
         parts.append(
-            f"{one.variant} would be closer to 16 bits ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
+            f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
             f"but a request takes {longer(_seconds(one) / _seconds(first))}{_fuller(one, first)}"
         )
     if not faster and others:
-        parts.insert(0, "nothing as close to 16 bits is clearly faster")
+        parts.insert(0, "nothing of similar quality is clearly faster")
     if not better and first.pick and first.pick.next_better:
         parts.append(first.pick.next_better)
     return "; ".join(parts) or "it is the only config that fits"
@@ -115,11 +115,11 @@ def _fuller(config: AdvisedConfig, first: AdvisedConfig) -> str:
     one, other = config.weighed, first.weighed
     said = []
     if one.ram_used > max(other.ram_used + _MUCH_FULLER, _NEARLY_FULL):
-        said.append(f"it fills {100 * one.ram_used:.0f} % of the RAM that a model may take")
+        said.append(f"it fills {100 * one.ram_used:.0f} % of the usable RAM")
     if one.raises_limit and not other.raises_limit:
-        said.append("the GPU's limit has to be raised for it")
+        said.append("it needs a higher memory limit for the GPU")
     if one.to_build and not other.to_build:
-        said.append("its engine has to be built")
+        said.append("its engine must be built from source")
     return "".join(f", and {words}" for words in said)
 
 
@@ -244,5 +244,5 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
 
 def fact_words(fact: Fact) -> str:
     """Return one line about what was assumed."""
-    say = f"; to state it, write for example `{fact.say}`" if fact.say else ""
-    return f"assumed: {fact.name} = {fact.value} ({fact.why}); affects {fact.changes}{say}"
+    say = f"; if not, write for example `{fact.say}`" if fact.say else ""
+    return f"assumed: {fact.name} = {fact.value} ({fact.why}){say}; affects {fact.changes}"

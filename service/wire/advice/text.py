@@ -44,7 +44,7 @@ from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 HEIGHT = 40
 # wraps, brief, builds: the first that fits a screen
 _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
-_SHORT_REFUSALS, _SHORT_REASONS = 4, 2
+_SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
 
 
 def render_text(advice: Advice, detail: str = "short") -> str:
@@ -173,9 +173,9 @@ def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
             yield from wrapped(f"- {option.option}: {option.reason} ({option.source})")
         yield from (f"! {note}" for note in commands.build.notes)
     if commands.oldest_build is not None:
-        yield f"runs on builds from {commands.oldest_build.date} on ({', '.join(commands.oldest_build.needs)})"
+        yield f"runs on builds from {commands.oldest_build.date} or newer ({', '.join(commands.oldest_build.needs)})"
     server = ("bash", commands.server) if shell == "powershell" else ("PowerShell", commands.powershell)
-    titles = {"before that": commands.older, server[0]: server[1], "Docker": commands.docker}
+    titles = {"for older builds": commands.older, server[0]: server[1], "Docker": commands.docker}
     for title, text in titles.items():
         if text:
             yield from ("", f"# {title}", *text.split("\n"))
@@ -188,7 +188,7 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield _title(config)
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in typed(step, form.target_shell)
-        yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
+        yield from form.lines(step_words(number, step) + ("; see detail=full" if hidden else ""))
         yield from () if hidden else step_lines(step, form.target_shell, WIDTH)
     yield ""
     yield from device_table(card.devices)
@@ -219,13 +219,13 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield from form.all_lines(measured_lines(config, form.full))
     if config.loss_percent and not form.brief:
         low, expected, high = config.loss_percent
-        yield f"quality: about +{expected:.1f} % perplexity above 16 bits ({low:.1f} to {high:.1f}), by tensor types"
+        yield f"quality: about +{expected:.1f} % perplexity above 16-bit ({low:.1f} to {high:.1f}), by tensor types"
     yield from standing(config) if form.full else ()
     shown = 0 if form.brief else _SHORT_REASONS
     for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for proposal in () if form.brief else config.proposals:
-        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else ': see the full text'}")
+        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else '; see detail=full'}")
         yield from _proposed(proposal, form) if form.full else ()
     for note in config.notes:
         yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
@@ -238,8 +238,8 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
 def proposal_words(proposal: Proposal) -> str:
     """Return what a proposal is, and what it may give."""
     (low, high), (slow, fast) = proposal.times, proposal.tg_tps
-    gain = f"{low:g} to {high:g} times the tokens a second as published, here {slow:.0f} to {fast:.0f} t/s"
-    return f"worth a measurement, {_PROPOSED[proposal.name]}: {gain}"
+    gain = f"{low:g} to {high:g} times the tokens per second as published, here {slow:.0f} to {fast:.0f} t/s"
+    return f"worth measuring: {_PROPOSED[proposal.name]}, {gain}"
 
 
 def _proposed(proposal: Proposal, form: _Form) -> Iterator[str]:
@@ -258,15 +258,19 @@ def _title(config: AdvisedConfig) -> str:
 
 
 _PROPOSED = {
-    "drafting": "with drafts of the file's next-token layers (MTP)",
-    "expert-cache": "with all experts in RAM and those in use on the GPU too (--moe-cache-mib)",
+    "drafting": "drafting with the file's next-token layers (MTP)",
+    "expert-cache": "all experts in RAM, and those in use cached on the GPU (--moe-cache-mib)",
 }
 _BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
 
 
 def standing(config: AdvisedConfig) -> Iterator[str]:
     """Yield what the config is best at of all here, and which of them the speeds cannot tell it from."""
-    best = f"best here, or as good, in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
+    best = (
+        f"best of these, or tied for best, in {', '.join(_BEST[name] for name in config.best_at)}"
+        if config.best_at
+        else ""
+    )
     tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
     if best or tied:
         yield from wrapped("; ".join(part for part in (best, tied) if part))
@@ -286,7 +290,7 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
         for d in devices
     ]
     companions = ", ".join(f"{d.device} {d.companions_mib:,.0f}" for d in devices if d.companions_mib)
-    more = [f"the totals include draft model, next-token layers and projector: {companions}"] if companions else []
+    more = [f"totals include draft model, next-token layers and projector: {companions}"] if companions else []
     return [cut(line) for line in (head, *rows, *more)]
 
 
@@ -316,7 +320,7 @@ def _others(advice: Advice, brief: bool) -> Iterator[str]:
             f"PP {p.pp_tps:,.0f}{tied}"
         )
     if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
-        yield "+%: perplexity above 16 bits; *: not beaten in bits, PP, TG and context; =: too close to call"
+        yield "+%: perplexity above 16-bit; *: not beaten in bits, PP, TG and context; =: too close to call"
 
 
 def picked_as(config: AdvisedConfig) -> str:
@@ -338,9 +342,12 @@ def how(config: AdvisedConfig) -> str:
 
 def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
     if form.full:
+        alike: dict[tuple[str, str, str | None], list[str]] = {}
         for r in refused:
-            change = f"; to fix it: {r.smallest_change}" if r.smallest_change else ""
-            yield from wrapped(f"refused: {r.variant} with {r.engine}: {r.reason}{change}")
+            alike.setdefault((r.engine, r.reason, r.smallest_change), []).append(r.variant)
+        for (engine, reason, change), names in alike.items():
+            fix = f"; to fix it: {change}" if change else ""
+            yield from wrapped(f"refused: {', '.join(names)} with {engine}: {reason}{fix}")
         return
     groups: dict[tuple[str, str], list[Refusal]] = {}
     for r in refused:
@@ -353,7 +360,7 @@ def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
 
 def _refused_engine(group: list[Refusal]) -> str:
     """One engine, all variants that it cannot run; the reason of the largest is shown."""
-    names = ", ".join(r.variant for r in reversed(group))
+    names = ", ".join(r.variant for r in reversed(group)) if len(group) <= _NAMED else f"{len(group)} variants"
     reason = group[-1].reason.removeprefix(f"{group[0].engine} ")
     return f"refused with {group[0].engine}: {names} ({reason})"
 
@@ -384,7 +391,7 @@ def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
         yield from form.lines(fact_words(fact))
     more = card.more_assumed + (len(card.facts[1:]) if form.brief else 0)
     if more:
-        yield f"and {more} more assumed"
+        yield f"and {more} more assumption{'s' * (more > 1)}"
 
 
 _SHORT_ROWS = 3
@@ -404,7 +411,7 @@ def what_if_lines(answers: Sequence[WhatIf], full: bool) -> Iterator[str]:
 def _row(one: Upgraded) -> str:
     if one.speed is None or one.tg is None or one.pp is None:
         return f"{one.change}: {one.refused or 'fits'}"
-    per = f", TG {one.tg_per_gib:+.3f} t/s a GiB" if one.tg_per_gib is not None else ""
+    per = f", TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib is not None else ""
     tg, pp = f"TG {one.tg.tps:+.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
     return f"{one.change} ({one.component}): saves {one.seconds_saved:.1f} s, {tg}, {pp}{per}"
 
@@ -439,7 +446,7 @@ def _gains(config: AdvisedConfig, full: bool, most: int) -> Iterator[str]:
     for change in versus.changes if full else _largest(versus, most):
         yield f"  {_change(change, full)}"
     if not full and len(versus.changes) > most:
-        yield f"  and {len(versus.changes) - most} more with less effect"
+        yield f"  and {len(versus.changes) - most} more with smaller effects"
 
 
 def _largest(versus: VersusMine, most: int) -> list[Change]:

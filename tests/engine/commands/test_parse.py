@@ -361,12 +361,12 @@ def test_any_text_is_read_or_refused(pieces: list[str], engine: Engine | None) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("llama-server \\\n  -m a.gguf \\\n  # offload everything\n  -ngl 99", "remark `# offload everything`"),
-        ("llama-server -m a.gguf \\ # all layers\n  -ngl 99", "remark `# all layers`"),
+        ("llama-server \\\n  -m a.gguf \\\n  # offload everything\n  -ngl 99", "comment `# offload everything`"),
+        ("llama-server -m a.gguf \\ # all layers\n  -ngl 99", "comment `# all layers`"),
         ("llama-server -m a.gguf \\  \n  -ngl 99", "blanks stand behind a backslash"),
         ("llama-server -m a.gguf\n  -ngl 99", "before the line of -ngl"),
-        ("llama-server –m a.gguf -ngl 99", "`–m` has the dash"),
-        ("llama-server -m a.gguf -ot “exps=CPU”", "`“exps=CPU”` has the quote"),
+        ("llama-server –m a.gguf -ngl 99", "`–m` has a typographic dash"),
+        ("llama-server -m a.gguf -ot “exps=CPU”", "`“exps=CPU”` has a typographic quote"),
     ],
 )
 def test_what_a_shell_reads_otherwise_than_it_is_meant_is_said(text: str, said: str) -> None:

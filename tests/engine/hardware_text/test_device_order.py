@@ -59,7 +59,7 @@ def test_numbers_said_of_some_cards_leave_the_others_to_the_rest() -> None:
 
 
 def test_numbers_that_leave_the_order_open_are_asked_about() -> None:
-    with pytest.raises(InvalidHardware, match="which number has each other"):
+    with pytest.raises(InvalidHardware, match="which number does each other"):
         parse_hardware("5090, 4090, 3090, CUDA 2: 5090")
 
 

@@ -208,7 +208,7 @@ def test_parts_are_told_apart_without_commas(text: str, same_as: str) -> None:
 
 @pytest.mark.parametrize("text", ["16gb vram", "24GB VRAM, 64GB RAM", "8 GB of video memory"])
 def test_memory_without_its_card_is_asked_for_by_name(text: str) -> None:
-    with pytest.raises(InvalidHardware, match="which GPU has it"):
+    with pytest.raises(InvalidHardware, match="which GPU has that"):
         parse_hardware(text)
 
 

@@ -261,7 +261,7 @@ def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:
     assert config.at_once is not None
     assert config.at_once.requests == 4
     assert config.speed[-1].tg_tps < config.at_once.tps < 4 * config.speed[-1].tg_tps
-    assert any(f"4 requests at once: about {config.at_once.tps:.0f} t/s together" in note for note in config.notes)
+    assert any(f"4 requests at once: about {config.at_once.tps:.0f} t/s in total" in note for note in config.notes)
 
 
 def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:
@@ -341,4 +341,4 @@ def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds
     limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=bare)
     mine = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=limits).mine
     assert mine is not None
-    assert f"-fit on would give TG {mine.speed[-1].tg_tps:.1f} and PP {mine.speed[-1].pp_tps:,.0f} t/s" in said
+    assert f"(TG {mine.speed[-1].tg_tps:.1f} and PP {mine.speed[-1].pp_tps:,.0f} t/s" in said

@@ -93,20 +93,20 @@ def test_a_cache_type_asked_for_is_kept_and_told_where_it_is_what_hurts() -> Non
     asked = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
     body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=goal, constraints=asked)
     assert {c.flags.cache_type_k for c in body.configs} == {"f16"}
-    assert any("a cache of f16 was asked for: q8_0 would give TG +" in note for note in first(body).notes), first(body)
+    assert any("you asked for a cache of f16: q8_0 would give TG +" in note for note in first(body).notes), first(body)
 
 
 def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> None:
     asked = Constraints(engines=[EngineChoice("llama.cpp")])
     body = ask(QWEN, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU, constraints=asked)
     assert {c.engine for c in body.configs} == {"llama.cpp"}
-    assert any("llama.cpp was asked for: ik_llama.cpp would give" in note for note in first(body).notes)
+    assert any("you asked for llama.cpp: ik_llama.cpp would give" in note for note in first(body).notes)
 
 
 def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster() -> None:
     body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=131_072))
     assert first(body).flags.n_ctx == 131_072
-    assert any("a context of 131,072 was asked for: 16,384 would give TG +" in note for note in first(body).notes)
+    assert any("you asked for a context of 131,072: 16,384 would give TG +" in note for note in first(body).notes)
     usual = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=16_384))
     assert not any("context" in note and "asked for" in note for note in first(usual).notes)
 
@@ -114,12 +114,12 @@ def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster
 def test_a_reserve_beyond_the_usual_is_kept_and_told_where_it_hurts() -> None:
     asked = Constraints(reserve_mib=[6_144])
     body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
-    assert any("so large a reserve was asked for: 512 MiB a GPU would give TG +" in note for note in first(body).notes)
+    assert any("you asked for a larger reserve: 512 MiB per GPU would give TG +" in note for note in first(body).notes)
 
 
 def test_an_old_build_asked_for_is_kept_and_told_where_todays_is_faster() -> None:
     asked = Constraints(engines=[EngineChoice("ik_llama.cpp", "2025-03-01")])
     body = ask("Qwen2-57B-A14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=asked)
-    assert any("ik_llama.cpp" in n and "asked for: today's build would give" in n for n in first(body).notes), first(
+    assert any("asked for ik_llama.cpp" in n and ": today's build would give" in n for n in first(body).notes), first(
         body
     )

@@ -21,8 +21,8 @@ R1_DESKTOP = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
 
 def test_experts_beyond_ram_and_vram_are_advised_from_a_drive_and_the_answer_says_so_first() -> None:
     body = ask(R1, LARGER, hardware=R1_DESKTOP)
-    assert body.headline.startswith(f"Only from a drive, slowly: {LARGER} with llama.cpp, about ")
-    assert "Into memory nothing here fits. " in body.headline
+    assert body.headline.startswith(f"Only slowly, from a drive: {LARGER} with llama.cpp, about ")
+    assert "Without the drive, nothing here fits. " in body.headline
     (config,) = body.configs
     assert config.strategy == "experts from a drive"
     assert config.pick is not None
@@ -38,7 +38,7 @@ def test_experts_beyond_ram_and_vram_are_advised_from_a_drive_and_the_answer_say
 def test_what_is_read_from_a_drive_is_the_share_of_the_experts_that_ram_cannot_keep() -> None:
     (config,) = ask(R1, LARGER, hardware=R1_DESKTOP).configs
     said = next(reason.text for reason in config.reasons if reason.rule == "experts-from-drive")
-    found = re.search(r"cannot keep (\d+) GiB of the experts: each token reads about (\S+) GiB", said)
+    found = re.search(r"(\d+) GiB of the experts do not fit in RAM: each token reads about (\S+) GiB", said)
     assert found, said
     beyond, a_token = map(float, found.groups())
     assert a_token == pytest.approx(beyond * 8 / 256, abs=0.1)
@@ -51,10 +51,10 @@ def test_what_is_read_from_a_drive_is_the_share_of_the_experts_that_ram_cannot_k
 
 def test_experts_come_from_a_drive_without_a_gpu_too() -> None:
     body = ask(R1, LARGER, hardware=msgspec.structs.replace(R1_DESKTOP, gpus=[]))
-    assert body.headline.startswith("Only from a drive, slowly: ")
+    assert body.headline.startswith("Only slowly, from a drive: ")
     (config,) = body.configs
     assert [row.device for row in config.devices] == ["CPU"]
-    assert any("no GPU is used: weights are mapped" in reason.text for reason in config.reasons)
+    assert any("no GPU is used: weights are memory-mapped" in reason.text for reason in config.reasons)
 
 
 def test_several_cards_with_experts_from_a_drive_get_shares_of_their_own() -> None:

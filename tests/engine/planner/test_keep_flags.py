@@ -52,7 +52,7 @@ def test_every_config_has_what_is_kept(flags: tuple[str, ...], fields: dict[str,
 
 def test_a_small_micro_batch_that_is_kept_is_reported_with_what_it_costs() -> None:
     notes = first(kept("-ub 512", goal=GoalRequest(prompt=8000))).notes
-    said = next(note for note in notes if note.startswith("-ub 512 was asked for"))
+    said = next(note for note in notes if note.startswith("you asked for -ub 512: "))
     assert "-ub 4096" in said or "-ub 8192" in said
     assert "PP +" in said
 
@@ -64,7 +64,7 @@ def test_what_costs_nothing_is_not_reported() -> None:
 def test_all_experts_in_ram_that_are_kept_stay_there() -> None:
     config = first(kept("-ot exps=CPU"))
     assert [(o.pattern, o.device) for o in config.flags.overrides] == [("exps", "CPU")]
-    assert any("-ot exps=CPU was asked for" in note and "GiB more of the weights" in note for note in config.notes)
+    assert any("you asked for -ot exps=CPU: " in note and "GiB more of the weights" in note for note in config.notes)
 
 
 def test_shares_that_are_kept_use_so_many_cards() -> None:

@@ -135,8 +135,8 @@ def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_com
     config = first(body)
     assert all(c.strategy in ("all on GPU", "CPU only") for c in body.configs)
     assert config.variant == "q4_k_m"
-    assert config.notes[0].startswith("first raise the GPU's limit from 64 to 116 GiB")
-    assert config.notes[1] == "without that, #2 (q2_k) fits"
+    assert config.notes[0].startswith("first raise the GPU's memory limit from 64 to 116 GiB")
+    assert config.notes[1] == "without it, #2 (q2_k) fits"
 
 
 def test_a_gpu_with_memory_of_its_own_and_64_gb_leave_room_for_the_system() -> None:

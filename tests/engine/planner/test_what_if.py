@@ -153,7 +153,7 @@ def test_a_second_3090_on_a_desktop_helps_tokens_and_halves_the_link_for_prompts
     assert one.pp.times < 0.9
     assert one.speed.tg_tps == pytest.approx(now.tg_tps + one.tg.tps, abs=0.02)
     assert one.tg_per_gib == pytest.approx(one.tg.tps / 24, abs=0.001)
-    assert "t/s a GiB" in second.text
+    assert "t/s per GiB" in second.text
 
 
 def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:

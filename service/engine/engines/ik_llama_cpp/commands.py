@@ -89,8 +89,8 @@ class IkCommands(EngineCommands):
             yield BuildOption("-DGGML_NCCL=ON", reason, "docs/multi-gpu.md of both engines")
         if len(cards) > 1:
             reason = (
-                "today's default, said for older checkouts: four pipeline copies cannot be allocated with experts in "
-                "RAM"
+                "today's default, set explicitly for older checkouts: four pipeline copies cannot be allocated with "
+                "experts in RAM"
             )
             yield BuildOption("-DGGML_SCHED_MAX_COPIES=1", reason, "ik_llama.cpp pulls 751 and 879")
         quantised = {flags.cache_type_k, flags.cache_type_v} - {"f16", "f32", "bf16"}

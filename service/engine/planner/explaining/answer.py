@@ -22,7 +22,7 @@ def headline(
     """Return the sentence that a newcomer understands: whether it runs, how fast, and with how much memory."""
     ram_assumed = any(a.field == "hardware.ram.total_gb" for a in rig.assumed)
     if not configs:
-        return _nothing(refused) + (f" {_ram(rig)} of RAM were assumed: say how much there is." if ram_assumed else "")
+        return _nothing(refused) + (f" This assumes {_ram(rig)} of RAM: say how much there is." if ram_assumed else "")
     first, speed = configs[0], configs[0].speed[-1]
     word = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
     return (
@@ -36,9 +36,9 @@ def drive_headline(config: AdvisedConfig, nothing_fits: str) -> str:
     """Return the sentence of a config that reads experts from a drive, before `headline`'s that nothing fits."""
     speed = config.speed[-1]
     return (
-        f"Only from a drive, slowly: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
+        f"Only slowly, from a drive: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
         f"({speed.tg_low:.1f} to {speed.tg_high:.1f}) after {speed.n_kv:,} tokens, {_quality(config)}with experts "
-        f"that RAM cannot keep read from an NVMe drive. Into memory {nothing_fits.removeprefix('No: ')}"
+        f"that do not fit in RAM read from an NVMe drive. Without the drive, {nothing_fits.removeprefix('No: ')}"
     )
 
 
@@ -59,7 +59,7 @@ def _below_the_minimum(configs: Sequence[AdvisedConfig], ranked: Sequence[Conten
     faster = next((c for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)), None)
     if faster is None:
         return f"It fits, but nothing here reaches {_minimum(goal)}"
-    return f"It fits, below {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
+    return f"It fits, but is slower than {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
 
 
 def _minimum(goal: Goal) -> str:
@@ -73,9 +73,9 @@ def _quality(config: AdvisedConfig) -> str:
         return ""
     low, expected, high = config.loss_percent
     if expected < 0.05:
-        return "as good as in 16 bits, "
+        return "perplexity as at 16-bit, "
     digits = 0 if expected >= 10 else 1
-    return f"perplexity about {expected:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f}) above 16 bits, "
+    return f"perplexity about {expected:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f}) above 16-bit, "
 
 
 def _memory(config: AdvisedConfig, rig: Rig) -> str:
@@ -83,9 +83,9 @@ def _memory(config: AdvisedConfig, rig: Rig) -> str:
     parts = []
     if gpus:
         used, there = sum(d.total_mib for d in gpus) / 1024, sum(d.capacity_mib for d in gpus) / 1024
-        parts.append(f"{used:.0f} GiB of {there:.0f} on {'the GPU' if len(gpus) == 1 else f'{len(gpus)} GPUs'}")
+        parts.append(f"{used:.0f} of {there:.0f} GiB on {'the GPU' if len(gpus) == 1 else f'{len(gpus)} GPUs'}")
     ram = next(d.total_mib for d in config.devices if d.device == "CPU") / 1024
-    parts.append(f"{ram:.0f} of {_ram(rig)} in RAM" if ram >= 0.5 else "next to nothing in RAM")
+    parts.append(f"{ram:.0f} of {_ram(rig)} in RAM" if ram >= 0.5 else "almost nothing in RAM")
     return " and ".join(parts)
 
 
@@ -124,9 +124,15 @@ def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[A
     preset = resolve_goal(asked, _ANY_CONTEXT)
     beyond = goal.context > n_ctx_train * goal.parallel
     why = f"as asked; the model was trained for {n_ctx_train:,}, and llama.cpp's server uses no more for one request"
-    long = [Assumption("goal.context", f"{goal.context:,}", why, "the cache, and answers beyond it")] if beyond else []
+    affected = "the cache, and answers beyond that length"
+    long = [Assumption("goal.context", f"{goal.context:,}", why, affected)] if beyond else []
     return long + [
-        Assumption(f"goal.{name}", f"{taken:,}", f"not {meant:,}: the model was trained for less", "the speeds shown")
+        Assumption(
+            f"goal.{name}",
+            f"{taken:,}",
+            f"the preset's {meant:,} is more than the model was trained for",
+            "the speeds shown",
+        )
         for name, taken, meant in (("context", goal.context, preset.context), ("depth", goal.depth, preset.depth))
         if taken != meant
     ]

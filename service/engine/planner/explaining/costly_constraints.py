@@ -43,7 +43,7 @@ def costly_constraints(
     for relaxed in (*_relaxed(first, constraints, goal), *_shorter(asked, model, constraints, goal)):
         best = _best_without(first, model, relaxed, _engines(first, relaxed))
         if best and best.seconds.expected < first.seconds.expected * _WORTH_SAYING:
-            found.append(f"{relaxed.stated} was asked for: {_gain(first, best, _instead(best, relaxed))}")
+            found.append(f"you asked for {relaxed.stated}: {_gain(first, best, _instead(best, relaxed))}")
     return found
 
 
@@ -60,7 +60,7 @@ def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Rel
     usual = rig.reserves(cards, None)
     if any(ours > least for ours, least in zip(first.problem.limits.reserve, usual, strict=True)):
         usually = " or ".join(f"{size // MIB:,} MiB" for size in dict.fromkeys(usual))
-        yield _Relaxed("so large a reserve", f"{usually} a GPU", replace(stated, reserve_mib=None), goal)
+        yield _Relaxed("a larger reserve", f"{usually} per GPU", replace(stated, reserve_mib=None), goal)
     for i, text in enumerate((stated.keep_flags or ())[:_MOST_FLAGS]):
         others = [other for j, other in enumerate(stated.keep_flags or ()) if j != i]
         fields = tuple(user_flags(first.engine, replace(stated, keep_flags=[text])).fields)
@@ -115,7 +115,7 @@ def _gain(first: Contender, best: Contender, without: str) -> str:
     parts = [f"TG {tg:+.0f} %", f"PP {pp:+.0f} %"]
     on_gpus = _on_gpus(best) - _on_gpus(first)
     if on_gpus >= 1:
-        parts.append(f"{on_gpus:.0f} GiB more of the weights on GPUs")
+        parts.append(f"{on_gpus:.0f} GiB more of the weights on the GPUs")
     return f"{what} would give {', '.join(parts)}"
 
 

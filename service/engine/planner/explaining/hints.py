@@ -40,9 +40,9 @@ def _worth_measuring(config: AdvisedConfig) -> Reason | None:
     if _width(after) > _width(at) ** _WORTH:
         return None
     text = (
-        f"measure this one: its benchmark command takes about {_minutes(config)} once the file is there, and says its "
-        f"speed; that of other configs of this variant, here {at.tg_low:.1f} to {at.tg_high:.1f} t/s, would be known "
-        f"within {after.tg_low:.1f} to {after.tg_high:.1f} if it came out as expected"
+        f"worth measuring: its benchmark command takes about {_minutes(config)} after the download; a result as "
+        f"expected narrows the interval of this variant's other configs from {at.tg_low:.1f} to {at.tg_high:.1f} t/s "
+        f"down to {after.tg_low:.1f} to {after.tg_high:.1f}"
     )
     return Reason("worth-measuring", text)
 
@@ -74,9 +74,9 @@ def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], r
     pairs = zip(configs, ranked, strict=True)
     more = [(other.loss, config) for config, other in pairs if len(other.candidate.cards) > used.total()]
     if not more:
-        return Reason("idle-gpus", f"{names}: no config with more GPUs came out better, so run another model there")
+        return Reason("idle-gpus", f"{names}: no config with more GPUs is better, so there is room for another model")
     loss, config = min(more, key=lambda pair: (pair[0], pair[1].goal_seconds[1]))
-    what = f"{config.speed[-1].tg_tps:.1f} instead of {now:.1f} t/s"
+    what = f"at {config.speed[-1].tg_tps:.1f} instead of {now:.1f} t/s"
     if abs(loss - first.loss) > _NOTICED:
-        what += f", about +{loss:.1f} instead of +{first.loss:.1f} % perplexity"
+        what += f" and about +{loss:.1f} instead of +{first.loss:.1f} % perplexity"
     return Reason("idle-gpus", f"{names}: #{config.rank} ({config.variant}) uses more GPUs, {what}")

@@ -43,9 +43,7 @@ def _without_raising(
     fits = [c for c, contender in zip(configs, ranked, strict=True) if not contender.raises_limit]
     best = min(fits, key=lambda c: (c.strategy == "CPU only", c.loss_percent or (0.0, 0.0, 0.0)), default=None)
     where = " on the CPU" if best and best.strategy == "CPU only" else ""
-    text = (
-        f"without that, #{best.rank} ({best.variant}) fits{where}" if best else "without that, nothing listed here fits"
-    )
+    text = f"without it, #{best.rank} ({best.variant}) fits{where}" if best else "without it, nothing listed here fits"
     return [replace(first[0], notes=[*first[0].notes[:1], text, *first[0].notes[1:]])]
 
 
@@ -62,13 +60,13 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
     if name == "simple":
         return f"a shorter command than #1; a request takes {longer(times)}, at {loss}"
     where = {
-        "all on GPU": "whole on the GPU",
+        "all on GPU": "entirely on the GPU",
         "FFN in RAM": "with attention and cache on the GPU",
         "layers in RAM": "with as many layers on the GPU as fit",
         "CPU only": "on the CPU",
         "experts from a drive": "with experts read from a drive",
     }[contender.candidate.strategy]
-    return f"the best trade of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
+    return f"the best balance of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
 
 
 def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:
@@ -84,11 +82,11 @@ def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | Non
         left = slack(contender.problem, contender.fitted.memory)[:-1]
         more = outcome.case.model.n_bytes - contender.problem.model.n_bytes - sum(max(n, 0) for n in left)
         kind = "memory for the GPU" if contender.problem.limits.shared else "VRAM"
-        return f"{name} whole on the GPU ({gain}) takes about {_gib(more)} GiB more {kind}" if more > 0 else None
+        return f"{name} entirely on the GPU ({gain}) needs about {_gib(more)} GiB more {kind}" if more > 0 else None
     if not outcome.contenders and outcome.shortfall is not None:
         short = outcome.shortfall
         where = "RAM" if short.device == "RAM" else f"memory on {short.device}"
-        return f"{name} ({gain}) takes about {_gib(short.n_bytes)} GiB more {where}"
+        return f"{name} ({gain}) needs about {_gib(short.n_bytes)} GiB more {where}"
     return None
 
 

@@ -47,7 +47,7 @@ _LEAST = 0.1  # of the experts' bytes: what pull 29887 advises
 _LEAST_LINK = 10.0  # GB/s: a PCIe 4.0 x8 link or a faster one, as the published gains had
 _PROBE = 1024
 _LAYERS = "the file's next-token layers (MTP)"
-_NOT_HERE = "nobody measured it on this machine, so measure it before you keep it"
+_NOT_HERE = "not measured on this machine: measure it before you keep it"
 
 
 class Source(NamedTuple):
@@ -88,20 +88,20 @@ def _drafting(contender: Contender, config: AdvisedConfig, source: Source) -> Pr
     if not model.n_layer_nextn or options is None:
         return None
     if (why := _why_not(contender)) is not None:
-        return Reason("drafting-left-out", f"{_LAYERS} stay unused: {why}")
+        return Reason("drafting-left-out", f"{_LAYERS} are left unused: {why}")
     tried = [(lines, _table(lines[0], contender)) for lines in _drafted(contender, config, source, options)]
     fitting = next((one for one in tried if _fits(one[1], contender.problem)), None)
     if fitting is None:
         rows = zip(tried[-1][1], config.devices, strict=True)
         more = sum(row.total_high_mib - now.total_high_mib for row, now in rows) * MIB / GIB
-        size = f" takes up to {more:.1f} GiB more" if more > 0 else ""
-        return Reason("drafting-left-out", f"drafting with {_LAYERS}{size}: too much here")
+        size = f": it takes up to {more:.1f} GiB more" if more > 0 else ""
+        return Reason("drafting-left-out", f"drafting with {_LAYERS} does not fit here{size}")
     times, whose = DENSE, "four of five published pairs of runs of dense models, on their owners' cards"
     if model.moe_layers:
         times, whose = MIXTURE, "published runs of mixtures, on their owners' cards"
     elif options.endswith("=1"):
-        times, whose = ONE_TOKEN, "from no gain to that of the one published pair that drafted one token at a time"
-    smaller = "" if fitting is tried[0] else "; prompts are slower with its -ub, which leaves room for the drafts"
+        times, whose = ONE_TOKEN, "from no gain to that of the only published pair that drafted one token at a time"
+    smaller = "" if fitting is tried[0] else "; its smaller -ub makes room for the drafts, and prompts slower"
     return _proposal("drafting", *fitting, contender, times, f"{whose}{smaller}; {_NOT_HERE}")
 
 
@@ -123,13 +123,13 @@ def _why_not(contender: Contender) -> str | None:
     if contender.candidate.strategy != "all on GPU":
         found = "0.6 to 1.3" if model.moe_layers else "0.3 to 2"
         return (
-            f"with weights in RAM, published runs that drafted with them had {found} times the tokens a second, so "
-            "measure before you add them"
+            f"in published runs with weights in RAM, drafting with them gave {found} times the tokens per second, so "
+            "measure before you add it"
         )
     if any(rig.cards[card].backend == "metal" for card in contender.candidate.cards):
-        return "on Apple's GPUs, the two published pairs of runs gained 0 and 6 % by them"
+        return "in the two published pairs of runs on Apple GPUs they gained 0 and 6 %"
     if contender.problem.goal.parallel > _FEW:
-        return "they gain nothing by four requests at once"
+        return "with four or more requests at once they gain nothing"
     return None
 
 
@@ -141,7 +141,7 @@ def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | N
     if not may or any(card.backend != "cuda" for card in cards):
         return None
     if any(card.pcie_gbs < _LEAST_LINK for card in cards):
-        text = f"no expert cache ({_CACHE_OPTION}): over PCIe 3.0 x4 it was published with 0.03 to 0.2 times the speed"
+        text = f"no expert cache ({_CACHE_OPTION}): published runs over PCIe 3.0 x4 had 0.03 to 0.2 times the speed"
         return Reason("expert-cache-left-out", text)
     experts = sum(t.nbytes for t in model.tensors if is_expert(t.name))
     size = _largest(problem, contender.fitted.flags)
@@ -151,8 +151,8 @@ def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | N
     host = report(problem.tried(flags).memory, problem.devices, problem.limits.reserve, problem.rig.ram_bytes)[-1]
     lines = lines_of(contender, flags, source.files, source.models_dir, host)
     basis = (
-        f"three owners' runs against a placement that fills the card as well, prompts slower; here it has room for "
-        f"{size * MIB / experts:.0%} of the experts; takes a build from 7 October 2026 on (pull 29887); {_NOT_HERE}"
+        f"three owners' runs, compared with a placement that also fills the card, prompts slower; here it has room for "
+        f"{size * MIB / experts:.0%} of the experts; needs a build from 7 October 2026 (pull 29887); {_NOT_HERE}"
     )
     table = _table(lines.server, contender)
     return _proposal("expert-cache", (lines.server, lines.powershell), table, contender, CACHE, basis)

@@ -26,10 +26,10 @@ _MANY = 16
 # four cards whose memory is faster than any desktop card's.
 _SERVING_CARDS, _SERVING_GBS = 4, 1900.0
 _WHAT: dict[Resource, str] = {
-    "GPU": "work of the GPU",
+    "GPU": "GPU work",
     "RAM and CPU": "reading RAM and computing on the CPU",
     "link": "copying weights from RAM to the GPU",
-    "waiting": "starting kernels and waiting for other devices",
+    "waiting": "launching kernels and waiting for other devices",
 }
 _FASTER: dict[Resource, str] = {"GPU": "faster GPUs", "RAM and CPU": "faster RAM and CPU", "link": "a faster link"}
 _WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
@@ -50,18 +50,18 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
     found += _cache(flags, model)
     if flags.tensor_split:
         found.append(
-            Reason("explicit-split", "-ts is given: without it the engine splits by what happens to be free at start")
+            Reason("explicit-split", "-ts is set: without it the split depends on the memory that is free at startup")
         )
     if engine_spec(contender.engine).fit_places:
         compared = first and contender.candidate.strategy not in ("all on GPU", "experts from a drive")
         than = _engines_own(contender) if compared else ""
         found.append(
-            Reason("fit-off", f"-fit off: the placement is the one computed here, not one found at start{than}")
+            Reason(
+                "fit-off", f"-fit off keeps the placement computed here; -fit on would choose its own at startup{than}"
+            )
         )
     if flags.mmap is False and contender.candidate.strategy == "all on GPU":
-        text = (
-            "the file is read, not mapped: where GPU and CPU share the memory, mapping took ten times as long to load"
-        )
+        text = "the file is read, not memory-mapped: with memory shared by GPU and CPU, mapping took ten times as long"
         found.append(Reason("read-not-mapped", text))
     found += _first_card(contender, rig)
     found += _makers(rig)
@@ -71,11 +71,11 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
         found.append(_squeeze(contender.squeeze))
     if flags.numa == "numactl":
         found.append(
-            Reason("numa-bound", "one socket's memory holds the weights: bound to it, no token crosses to the other")
+            Reason("numa-bound", "one socket's memory holds the weights: bound to it, nothing is read across sockets")
         )
     elif flags.numa:
         found.append(
-            Reason("numa-interleave", "two sockets: weights are spread over both, so that both memory systems are read")
+            Reason("numa-interleave", "two sockets: weights are spread over both, to use the memory bandwidth of both")
         )
     return found
 
@@ -94,15 +94,15 @@ def _engines_own(contender: Contender) -> str:
         return ""
     theirs = predict_speed(tried.run, problem.goal.depth)
     return (
-        f"; -fit on would give TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
-        f"this TG {ours.tg.expected:.1f} and PP {ours.pp.expected:,.0f}"
+        f" (TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
+        f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here)"
     )
 
 
 def _squeeze(squeeze: Squeeze) -> Reason:
     """What a longer command would gain, and its rules."""
     rules = " ".join(f"-ot '{rule.pattern}={rule.device}'" for rule in squeeze.flags.overrides)
-    return Reason("squeeze", f"the longer {rules} is {squeeze.gain * 100 - 100:.1f} % faster: not worth its words")
+    return Reason("squeeze", f"only {squeeze.gain * 100 - 100:.1f} % faster, so left out: the longer {rules}")
 
 
 def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -> Reason:
@@ -110,12 +110,12 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
     if strategy == "CPU only":
         return Reason("cpu-only", "no GPU is used: all weights and the cache are in RAM")
     if strategy == "experts from a drive" and not devices:
-        return Reason("cpu-only", "no GPU is used: weights are mapped, the cache is in RAM")
+        return Reason("cpu-only", "no GPU is used: weights are memory-mapped, the cache is in RAM")
     where = _names(devices)
     if strategy == "all on GPU":
-        return Reason("all-on-gpu", f"everything fits on {where}: nothing is read from RAM for a token")
+        return Reason("all-on-gpu", f"everything fits on {where}: generating a token reads no weights from RAM")
     if strategy == "layers in RAM":
-        text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers on {where}, the others and their cache in RAM"
+        text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers are on {where}, the rest and their cache in RAM"
         return Reason("layers-in-ram", text)
     return _ffn_in_ram(contender, model, where)
 
@@ -132,13 +132,11 @@ def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     total = len(blocks)
     of_parts = f", and parts of {parts}" if parts else ""
     rest = (
-        "only the experts that a token uses are read from there"
-        if model.moe_layers
-        else "they are read for every token"
+        "where each token reads only the experts it uses" if model.moe_layers else "where each token reads all of them"
     )
     return Reason(
         f"{what.lower()}s-in-ram",
-        f"{whole} of {total} {what} layers{of_parts} fit on {where}; the others stay in RAM: {rest}",
+        f"{whole} of {total} {what} layers{of_parts} fit on {where}; the rest stay in RAM, {rest}",
     )
 
 
@@ -147,16 +145,16 @@ def _critical_first(model: Model, contender: Contender) -> Reason:
     n_layer = model.n_layer - model.n_layer_nextn
     return Reason(
         "critical-first",
-        f"attention{shared}, norms and the cache of all {n_layer} layers are on the GPU: every token reads them whole",
+        f"attention{shared}, norms and cache of all {n_layer} layers are on the GPU: every token reads all of them",
     )
 
 
 def _together(contender: Contender) -> Reason:
     if engine_spec(contender.engine).memory.fuses_up_and_gate:
-        text = f"up and gate of a layer are never apart: {contender.engine} fuses them, apart they cost up to 9x"
+        text = f"up and gate of a layer share a device: {contender.engine} fuses them, and apart they cost up to 9x"
     else:
-        text = "up and gate of a layer are never apart: nothing is gained by it"
-    return Reason("up-gate-together", f"{text}; down may lie elsewhere, for only activations cross")
+        text = "up and gate of a layer share a device: splitting them gains nothing"
+    return Reason("up-gate-together", f"{text}; down may be elsewhere, as only activations cross")
 
 
 def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
@@ -166,8 +164,8 @@ def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
         return []
     first, fastest = rig.cards[cards[0]], rig.cards[min(cards)]
     link = first.pcie_gbs > fastest.pcie_gbs
-    why = f"its link is the widest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most memory free"
-    text = f"{_short(first.name)} is the first device: {why}, and it takes the weights that are copied from RAM"
+    why = f"its link is the fastest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most free memory"
+    text = f"{_short(first.name)} comes first: {why}, and weights copied from RAM go to the first device"
     return [Reason("first-card", text)]
 
 
@@ -177,15 +175,15 @@ def _makers(rig: Rig) -> list[Reason]:
         return []
     backend = rig.cards[0].backend
     if backend == "vulkan":
-        return [Reason("vulkan-for-all", "cards of several makers: a Vulkan build of llama.cpp uses all of them")]
+        return [Reason("vulkan-for-all", "cards of several vendors: a Vulkan build of llama.cpp uses all of them")]
     names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
-    return [Reason("one-maker", f"{names} alone: a build for {backend.upper()} does not see the other maker's cards")]
+    return [Reason("one-maker", f"only {names}: a {backend.upper()} build does not see the other vendor's cards")]
 
 
 def _every_layer(flags: Flags) -> list[Reason]:
     if flags.split_mode == "layer":
         return []
-    text = f"-sm {flags.split_mode}: all GPUs work on every layer at the same time; layer by layer they take turns"
+    text = f"-sm {flags.split_mode}: all GPUs work on every layer at once; with -sm layer they take turns"
     return [Reason("cards-together", text)]
 
 
@@ -195,16 +193,16 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     if contender.candidate.strategy in ("all on GPU", "CPU only") or not model.n_expert_used:
         return []
     if not flags.op_offload:
-        text = "for prompts, experts in RAM are computed by the CPU: over this link their copies would take longer"
+        text = "the CPU computes the experts in RAM for prompts: copying them over this link would take longer"
         return [Reason("copying-loses", text)]
     threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
     if flags.n_ubatch >= threshold:
         text = (
-            f"-ub {flags.n_ubatch} is at least {threshold}: for prompts, experts in RAM are copied to the first GPU "
-            "once a micro-batch and computed there; larger is faster and takes more of its memory"
+            f"-ub {flags.n_ubatch} reaches the {threshold} from which, for prompts, experts in RAM are copied to the "
+            "first GPU once per micro-batch and computed there; a larger -ub is faster but takes more of its memory"
         )
     else:
-        text = f"-ub {flags.n_ubatch} is below {threshold}: for prompts, experts in RAM are computed by the CPU"
+        text = f"-ub {flags.n_ubatch} is below {threshold}: the CPU computes the experts in RAM for prompts"
     return [Reason("ubatch-threshold", text)]
 
 
@@ -214,7 +212,7 @@ def _cache(flags: Flags, model: Model) -> list[Reason]:
         found.append(
             Reason(
                 "mla",
-                "-mla 3 -amb 512: the latent cache (576 values a token and layer for DeepSeek), buffers kept small",
+                "-mla 3 -amb 512: latent cache (576 values per token and layer for DeepSeek) with small buffers",
             )
         )
     if flags.cache_type_k != "f16":
@@ -224,7 +222,7 @@ def _cache(flags: Flags, model: Model) -> list[Reason]:
             else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
         )
         share = type_named(flags.cache_type_k).bpw / 16
-        found.append(Reason("kv-type", f"the cache is {types}: {share:.0%} of f16, which leaves room for weights"))
+        found.append(Reason("kv-type", f"the cache is {types}, {share:.0%} of the size of f16: more room for weights"))
     return found
 
 
@@ -234,15 +232,18 @@ def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
 
 
 def _names(devices: tuple[Device, ...]) -> str:
-    return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
+    joined = "and" if len(devices) == 2 else "to"
+    return devices[0].name if len(devices) == 1 else f"{devices[0].name} {joined} {devices[-1].name}"
 
 
 def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
     """Yield what rules tokens and prompts of a config at a depth, and what a change would gain at most."""
     phases: tuple[tuple[Phase, str], ...] = (("tg", "tokens"), ("pp", "prompts"))
+    titles: dict[Phase, str] = {"tg": "generation", "pp": "prompts"}
     for phase, name in phases:
         parts = contender.speed.parts_tg if phase == "tg" else contender.speed.parts_pp
-        yield Reason(f"limit-{name}", f"{name}: {_limit_sentence(limit_of(contender.fitted.run, parts, phase, depth))}")
+        limit = limit_of(contender.fitted.run, parts, phase, depth)
+        yield Reason(f"limit-{name}", f"{titles[phase]}: {_limit_sentence(limit)}")
 
 
 def _limit_sentence(limit: Limit) -> str:
@@ -252,7 +253,7 @@ def _limit_sentence(limit: Limit) -> str:
         if resource != limit.resource and gain >= _WORTH_FASTER:
             said.append(f"{faster} would gain {gain - 1:.0%} at most")
     if limit.ram >= _WORTH_FASTER:
-        said.append(f"RAM a third faster (DDR5-6400 for 4800) would gain {limit.ram - 1:.0%}")
+        said.append(f"RAM a third faster (DDR5-6400 instead of 4800) would gain {limit.ram - 1:.0%}")
     return "; ".join(said)
 
 
@@ -265,36 +266,34 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         order = ", then ".join(f"{n}x {name}" if n > 1 else name for name, n in groups)
         found.append(f"check in the engine's log that {_names(devices)} are {order}")
     if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
-        found.append(
-            f"{contender.engine} pins all host weights in RAM when tensors are overridden to the CPU (mmap is off)"
-        )
+        found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
     if contender.fitted.memory.basis == "approximate":
-        found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
+        found.append("approximate: this architecture's graph is not known here, so the nearest family's is used")
     if goal.parallel > 1:
-        found.append(f"each of {goal.parallel} requests at once has {goal.context_each:,} tokens of the context")
+        found.append(f"each of {goal.parallel} requests at once gets {goal.context_each:,} tokens of context")
     if together is not None:
         found.append(
-            f"{goal.parallel} requests at once: about {together.tps:.0f} t/s together ({together.low:.0f} to "
-            f"{together.high:.0f}), {together.each:.1f} each; the other speeds are those of one request at a time"
+            f"{goal.parallel} requests at once: about {together.tps:.0f} t/s in total ({together.low:.0f} to "
+            f"{together.high:.0f}), {together.each:.1f} each; other speeds are for one request at a time"
         )
     elif goal.parallel > 1:
-        found.append("speeds are those of one request at a time")
+        found.append("speeds are for one request at a time")
     if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
-        found.append("for so many requests at once servers made for that, such as vLLM, are worth a comparison")
+        found.append("for this many requests at once, compare with a server built for that, such as vLLM")
     elif whole and _serves(rig, devices):
-        found.append(f"on {len(devices)} cards of this class others serve with vLLM or SGLang: worth a comparison")
+        found.append(f"on {len(devices)} cards of this class many use vLLM or SGLang: worth a comparison")
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
-        found.append(f"few runs with -sm {mode} were published: its speed is a formula and no more, so measure it")
+        found.append(f"few runs with -sm {mode} have been published: its speed is only a formula, so measure it")
     elif whole and len(devices) > 1:
         switch = f"-sm {engine_spec(contender.engine).memory.together[0]}"
         found.append(
-            f"{switch} lets the GPUs work at the same time and may be faster, deep contexts above all: measure it"
+            f"{switch} lets the GPUs work at the same time and may be faster, mostly at deep contexts: measure it"
         )
     if contender.raises_limit:
         card = rig.cards[devices[0].gpu]
         usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
-        found.insert(0, f"first raise the GPU's limit from {usual} to {most} GiB: {card.raised_by}")
+        found.insert(0, f"first raise the GPU's memory limit from {usual} to {most} GiB: {card.raised_by}")
     return found
 
 
@@ -315,14 +314,14 @@ def difference(contender: Contender, other: Contender, variants: Sequence[str], 
     parts = [f"{name} {_ratio(versus(contender.speed, other.speed, phase, same_engine))}" for phase, name in phases]
     if abs(contender.bpw - other.bpw) > 0.005:
         parts.append(f"{contender.bpw:.2f} against {other.bpw:.2f} bpw")
-    return f"against #{rank} ({variants[other.variant]}, {other.engine}): {', '.join(parts)}"
+    return f"compared with #{rank} ({variants[other.variant]}, {other.engine}): {', '.join(parts)}"
 
 
 def _ratio(ratio: Estimate) -> str:
     if ratio.low >= 1:
-        return f"faster by {_percent(ratio.low)} to {_percent(ratio.high)}"
+        return f"{_percent(ratio.low)} to {_percent(ratio.high)} faster"
     if ratio.high <= 1:
-        return f"slower by {100 - ratio.high * 100:.0f} to {100 - ratio.low * 100:.0f} %"
+        return f"{100 - ratio.high * 100:.0f} to {100 - ratio.low * 100:.0f} % slower"
     if is_called(ratio):
         word = "faster" if ratio.expected > 1 else "slower"
         return f"probably {word} ({ratio.low:.2f}x to {ratio.high:.2f}x)"

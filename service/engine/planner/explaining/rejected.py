@@ -84,23 +84,23 @@ def _slower(c: Contender, ranked: Sequence[Contender]) -> str:
     rank, nearest = own[0]
     percent = c.seconds.expected / nearest.seconds.expected * 100 - 100
     if percent > 0:
-        return f"slower by {max(percent, 0.1):.{0 if percent >= 1 else 1}f} % than #{rank}"
+        return f"{max(percent, 0.1):.{0 if percent >= 1 else 1}f} % slower than #{rank}"
     if c.fitted.flags.cache_type_k != nearest.fitted.flags.cache_type_k:
-        return f"faster than #{rank} by {-percent:.0f} % only: not worth a quantised cache"
-    return f"no more than {max(-percent, 0.1):.1f} % faster than #{rank}"
+        return f"only {-percent:.0f} % faster than #{rank}: not worth a quantised cache"
+    return f"only {max(-percent, 0.1):.1f} % faster than #{rank}"
 
 
 def _variant_not_shown(c: Contender, ranked: Sequence[Contender]) -> str:
     places = list(enumerate(ranked, 1))
     if other := next((i for i, k in places if k.variant == c.variant), None):
-        return f"the same variant is #{other}, with the other engine"
+        return f"the same variant is #{other} with the other engine"
     if c.loss > DAMAGED:
         return f"quantisation raises its perplexity by about {c.loss:.0f} %"
     better = [(i, k) for i, k in places if k.loss <= c.loss and k.seconds.expected <= c.seconds.expected]
     if better:
         rank, k = min(better, key=lambda pair: pair[1].seconds.expected)
-        return f"#{rank} takes {k.seconds.expected:.1f} s, and quantisation costs it no more"
-    return f"eight configs at most are shown, and #{len(ranked)} costs less in time and quality together"
+        return f"#{rank} takes {k.seconds.expected:.1f} s and loses no more quality"
+    return f"at most eight configs are shown, and #{len(ranked)} is better in time and quality combined"
 
 
 def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender], goal: Goal) -> _Line:
@@ -110,12 +110,12 @@ def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender],
         return _Line(rejected.candidate, None, False, why)
     forecast = rejected.forecast
     if rejected.why == "a card idle":
-        return _Line(rejected.candidate, forecast.seconds, False, "fewer of these GPUs hold everything")
+        return _Line(rejected.candidate, forecast.seconds, False, "fewer of these GPUs already hold everything")
     if rejected.why == "minimum not reached":
         slow_tg = forecast.tg < (goal.min_tg or 0)
         speed, least, unit = (forecast.tg, goal.min_tg, "") if slow_tg else (forecast.pp, goal.min_pp, " for prompts")
         return _Line(
-            rejected.candidate, forecast.seconds, False, f"at best {speed:.1f} t/s{unit}, {least:g} are wanted"
+            rejected.candidate, forecast.seconds, False, f"at best {speed:.1f} t/s{unit} where {least:g} is wanted"
         )
     return _Line(rejected.candidate, forecast.seconds, False, _pruned(rejected, outcome, ranked))
 
@@ -125,16 +125,16 @@ def _pruned(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender]) -
     quantised = rejected.candidate.flags.cache_type_k != "f16"
     placed = [c.seconds.expected for c in outcome.contenders]
     if placed and seconds >= min(placed):
-        return f"pruned by its bound: {seconds:.1f} s at best, a placed one takes {min(placed):.1f}"
+        return f"ruled out early: {seconds:.1f} s at best, where another takes {min(placed):.1f}"
     on_gpu = [c.seconds.expected for c in outcome.contenders if c.candidate.strategy == "all on GPU"]
     if on_gpu and rejected.candidate.strategy != "all on GPU":
-        return f"not placed: {seconds:.1f} s at best, with weights in RAM; all on GPU takes {min(on_gpu):.1f}"
+        return f"not tried: {seconds:.1f} s at best with weights in RAM, where all on GPU takes {min(on_gpu):.1f}"
     if placed and quantised:
-        return f"not placed: {seconds:.1f} s at best, a quantised cache has to save 5 % of {min(placed):.1f}"
+        return f"not tried: {seconds:.1f} s at best, and a quantised cache has to save 5 % of {min(placed):.1f}"
     if placed:
-        return f"not placed: {seconds:.1f} s at best, too near to the {min(placed):.1f} of a placed one"
+        return f"not tried: {seconds:.1f} s at best, too close to the {min(placed):.1f} of another"
     slowest = max((c.seconds.expected for c in ranked), default=0.0)
-    return f"pruned by its bound: {seconds:.1f} s at best, all configs shown take {slowest:.1f} or less"
+    return f"ruled out early: {seconds:.1f} s at best, where all configs shown take {slowest:.1f} or less"
 
 
 def _differs(candidate: Candidate) -> str:

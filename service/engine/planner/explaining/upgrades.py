@@ -95,7 +95,7 @@ def _wider_links(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     """What cards and platform have where no link is stated; a desktop's lanes are shared."""
     found = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])
     if _links(resolve(found).cards) > _links(rig.cards):
-        yield _upgrade("the widest link that cards and board have", "link", hardware, found, rig)
+        yield _upgrade("the fastest link that cards and board support", "link", hardware, found, rig)
 
 
 def _links(cards: Sequence[Card]) -> float:
@@ -151,7 +151,7 @@ def _signed(hardware: Hardware, rig: Rig, text: str, sign: int, asked: str) -> t
     if found.ram and found.ram.total_gb and not found.cpu:
         total = rig.ram_bytes / GIB + sign * found.ram.total_gb
         if total < 1:
-            raise InvalidInput(f"`{asked[:120]}`: it has {rig.ram_bytes / GIB:.0f} GB", field=FIELD)
+            raise InvalidInput(f"`{asked[:120]}`: the machine has {rig.ram_bytes / GIB:.0f} GB", field=FIELD)
         return replace(hardware, ram=replace(hardware.ram or Ram(), total_gb=total, free_gb=None)), "RAM"
     raise _unclear(asked)
 
@@ -232,7 +232,7 @@ def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, C
 
 def _unclear(text: str) -> InvalidInput:
     return InvalidInput(
-        f"`{text[:120]}` is not a change that is understood: write it as in the examples",
+        f"`{text[:120]}` was not understood as a change of the machine: write it as in the examples",
         field=FIELD,
         choices=_EXAMPLES,
     )

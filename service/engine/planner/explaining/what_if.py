@@ -68,7 +68,7 @@ def _best(present: Present, text: str) -> WhatIf:
     ordered = sorted(found, key=lambda u: (u.refused is not None, -(u.seconds_saved or 0.0)))
     says = _sentence(ordered[0]) if ordered else "Nothing can be added to this machine."
     if ordered and ordered[0].refused is not None:
-        says = "None of the usual upgrades alone makes anything fit."
+        says = "None of the usual upgrades is enough on its own to make anything fit."
     elif ordered and not _helps(ordered[0]):
         says = "None of the usual upgrades makes this config clearly faster."
     return WhatIf(asked=text, text=says, upgrades=ordered, restricted=_restricted(present, wider=False))
@@ -168,13 +168,13 @@ def _described(empty: Upgraded, present: Present, best: Contender) -> Upgraded:
 
 def _sentence(one: Upgraded) -> str:
     if one.speed is None:
-        return f"{one.change}: nothing of it fits, {one.refused}."
+        return f"{one.change}: still does not fit, {one.refused}."
     if one.tg is None or one.pp is None:
         return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
     if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
         return f"{one.change}: changes nothing for {one.variant}{f'; {one.also}' if one.also else ''}."
     tg = f"TG {one.speed.tg_tps:.1f} t/s, {gain_text(one.tg)}"
     text = f"{one.change}: {tg}; PP {one.speed.pp_tps:,.0f} t/s, {gain_text(one.pp)}"
-    per = f"; TG {one.tg_per_gib:+.3f} t/s a GiB" if one.tg_per_gib else ""
+    per = f"; TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib else ""
     also = f"; {one.also}" if one.also else ""
     return f"{text}{per}{also}."

@@ -76,7 +76,7 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
             return i
     if len(named) == 1 and not tag:
         return 0
-    what = f"none of this repo's variants holds the command's file {file[:120]!r}" if file else "it names no file"
+    what = f"none of this repo's variants contains the command's file {file[:120]!r}" if file else "it names no file"
     raise UnknownVariant(
         f"{what}: name the repo as OWNER/NAME:VARIANT, with the one that the command runs",
         field=FIELD,
@@ -135,7 +135,7 @@ def _because(case: Case, wrong: Sequence[Finding], goal: Goal) -> str | None:
     if broken:
         return f"is broken: {broken.message}"
     if case.parsed.tool == "server" and case.flags.n_ctx < goal.context:
-        return f"has a context of {case.flags.n_ctx:,} tokens, the goal needs {goal.context:,}"
+        return f"has a context of {case.flags.n_ctx:,} tokens, but the goal needs {goal.context:,}"
     return None
 
 

@@ -75,10 +75,12 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Sort]]) -> Iterator[Reas
     """Yield what is said of ties with the first config. `ranks`: of the configs that are listed, with their sorts."""
     if found.as_good:
         names = "; ".join(_named(c, ranks) for c in found.as_good)
-        yield Reason("as-good", f"too close to call: with 2 % more or less of an input this might be first: {names}")
+        yield Reason("as-good", f"too close to call: if an input is 2 % off, this may be the best instead:  {names}")
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
-        yield Reason("hardly-fits", f"fits by a hair: with 2 % less memory free on a card this would be first: {name}")
+        yield Reason(
+            "hardly-fits", f"fits only just: with 2 % less free memory on a card, this would be best instead:  {name}"
+        )
 
 
 def _named(contender: Contender, ranks: Sequence[tuple[int, Sort]]) -> str:

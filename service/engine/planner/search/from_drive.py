@@ -51,18 +51,18 @@ class FromDrive(NamedTuple):
         """What it reads, and what that takes of the time."""
         share = self.reads.token.expected * self.contender.speed.tg.expected
         text = (
-            f"RAM cannot keep {self.reads.beyond / GIB:.0f} GiB of the experts: each token reads about "
-            f"{self.reads.a_token / GIB:.1f} GiB from the drive, and a prompt nearly all experts for each micro-batch"
+            f"{self.reads.beyond / GIB:.0f} GiB of the experts do not fit in RAM: each token reads about "
+            f"{self.reads.a_token / GIB:.1f} GiB from the drive, and each micro-batch of a prompt nearly all of them"
         )
         return [
             Reason("experts-from-drive", text),
-            Reason("limit-tokens", f"tokens: reading the drive takes {share:.0%} of the time, at {_rate()}"),
+            Reason("limit-tokens", f"generation: reading the drive takes {share:.0%} of the time, at {_rate()}"),
         ]
 
     @property
     def note(self) -> str:
         """What has to be known before it is run."""
-        return f"assumed: an NVMe drive that reads {_rate()} (PCIe 4.0); leave mmap on, and the file on that drive"
+        return f"assumed: an NVMe drive that reads {_rate()} (PCIe 4.0); keep mmap on and the file on that drive"
 
 
 def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> list[FromDrive]:

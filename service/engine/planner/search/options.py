@@ -72,7 +72,7 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
     if parsed.unknown:
         raise _wrong(f"{engine} has no `{parsed.unknown[0][:80]}`")
     if any(option.split(" ")[0] in _OF_CARDS for option in parsed.flags.other):
-        raise _wrong("which cards are used cannot be set here: leave the others out of the hardware")
+        raise _wrong("the cards cannot be chosen here: leave the others out of the hardware")
     for rule in parsed.flags.overrides:
         if not is_easy(rule.pattern):
             raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
@@ -136,7 +136,7 @@ def _with(goal: GoalRequest, name: str, value: object) -> GoalRequest:
         return goal
     stated = getattr(goal, name)
     if stated not in (None, value):
-        raise _wrong(f"goal.{name} is {stated:,}, the flag says {value:,}: leave one of them out")
+        raise _wrong(f"goal.{name} is {stated:,}, but the flag says {value:,}: leave one of them out")
     return replace(goal, **{name: value})
 
 
