@@ -139,7 +139,7 @@ def fitted_comparisons(pairs: Sequence[Pair]) -> dict[str, Comparison]:
 
 def _fitted(pairs: Sequence[Pair]) -> Comparison:
     same = [p for p in pairs if p.same_engine]
-    known = min((_scaled(own, scale, 0.0) for own in _OWN for scale in _SCALES), key=lambda c: _unlikely(same, c))
+    known = min((_scaled(own, scale) for own in _OWN for scale in _SCALES), key=lambda c: _unlikely(same, c))
     stretch = _quantile((abs(p.predicted - p.measured) / p.spread(known), p.weight) for p in same) / Z80
     known = Comparison(round(known.own * stretch, 4), {k: round(x * stretch, 3) for k, x in known.parts.items()}, 0.0)
     left = [
@@ -150,8 +150,8 @@ def _fitted(pairs: Sequence[Pair]) -> Comparison:
     return msgspec.structs.replace(known, engines=max(round(_quantile(left), 3), _ENGINES))
 
 
-def _scaled(own: float, scale: float, engines: float) -> Comparison:
-    return Comparison(own, {part: x * scale for part, x in _SHAPE.items()}, engines)
+def _scaled(own: float, scale: float) -> Comparison:
+    return Comparison(own, {part: x * scale for part, x in _SHAPE.items()}, 0.0)
 
 
 def _unlikely(pairs: Sequence[Pair], known: Comparison) -> float:

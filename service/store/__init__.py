@@ -1,1 +1,1 @@
-"""The database: the only truth. Tables, migrations, and one file of queries an aggregate."""
+"""The database, the only source of truth: tables, migrations, and one file of queries per aggregate."""

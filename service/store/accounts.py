@@ -1,4 +1,4 @@
-"""Rows of `account` and `token`: who may do more than ask. Each function is one transaction."""
+"""Rows of `account`, `token` and `rig`. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
-    """One token of an account, without what it is."""
+    """One token of an account, without its secret."""
 
     id: str
     account_id: str
@@ -39,15 +39,15 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) -> StoredAccount:
-    """Return the account of this name, made if there is none, under the first of `pseudonyms` that is free.
+    """Return the account of this name, created if there is none under the first free one of `pseudonyms`.
 
-    Raises RuntimeError where none of them is.
+    Raises RuntimeError if none is free.
     """
     for pseudonym in pseudonyms:
         if (found := named(engine, name)) is not None:
             return found
         row: dict[str, Any] = {"id": secrets.token_urlsafe(16), "name": name, "pseudonym": pseudonym, "created_at": now}
-        with suppress(IntegrityError), engine.begin() as connection:  # another process may just have made it
+        with suppress(IntegrityError), engine.begin() as connection:  # another process may have been faster
             connection.execute(insert(account).values(row))
             return StoredAccount(**row, trusted_at=None, banned_at=None)
     raise RuntimeError("no pseudonym is free")
@@ -64,8 +64,8 @@ def name_of(engine: Engine, account_id: str) -> str | None:
 
 
 def forget(engine: Engine, account_id: str) -> None:
-    """Delete an account with everything that is only its own, which is what its private hosts measured too: without
-    them nothing would say that nobody is to see it. A banned one stays, with its ban and nothing else."""
+    """Delete an account with everything that is only its own, including its private hosts' results, since without the
+    hosts nothing would keep those private. A banned account stays, with its ban and nothing else."""
     private = select(host.c.id).where(host.c.account_id == account_id, host.c.visibility == "private")
     with engine.begin() as connection:
         connection.execute(delete(result).where(result.c.host_id.in_(private)))
@@ -84,7 +84,7 @@ def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[st
 
 
 def with_token(engine: Engine, token_hash: str) -> tuple[StoredAccount, StoredToken] | None:
-    """Return whose token has this hash; None for one that is unknown or revoked, or whose account is banned."""
+    """Return the token with this hash and its account; None if it is unknown or revoked, or the account banned."""
     good = (token.c.token_hash == token_hash, token.c.revoked_at.is_(None), account.c.banned_at.is_(None))
     with engine.connect() as connection:
         found = connection.execute(select(token).join(account).where(*good)).one_or_none()
@@ -95,12 +95,12 @@ def with_token(engine: Engine, token_hash: str) -> tuple[StoredAccount, StoredTo
 
 
 def note_use(engine: Engine, token_id: str, now: datetime) -> None:
-    """Keep when a token was used last."""
+    """Record when a token was last used."""
     changed(engine, update(token).where(token.c.id == token_id).values(used_at=now))
 
 
 def tokens(engine: Engine) -> list[tuple[StoredAccount, StoredToken]]:
-    """Return all tokens with their accounts, the oldest first; revoked ones too."""
+    """Return all tokens with their accounts, oldest first, revoked ones included."""
     with engine.connect() as connection:
         owners = {row.id: converted(row, StoredAccount) for row in connection.execute(select(account))}
         return [
@@ -116,19 +116,19 @@ def good_tokens(engine: Engine, account_id: str) -> list[str]:
 
 
 def revoke(engine: Engine, token_id: str, now: datetime) -> bool:
-    """End a token; False when there is no such one, or it has ended."""
+    """Revoke a token; return False if there is none, or it was revoked before."""
     change = update(token).where(token.c.id == token_id, token.c.revoked_at.is_(None)).values(revoked_at=now)
     return changed(engine, change) == 1
 
 
 def save_rig(engine: Engine, account_id: str, hardware: str, now: datetime) -> None:
-    """Keep an account's hardware in place of what was kept before."""
+    """Store an account's hardware, replacing what was stored before."""
     with engine.begin() as connection:
         connection.execute(delete(rig).where(rig.c.account_id == account_id))
         connection.execute(insert(rig).values(account_id=account_id, hardware=hardware, saved_at=now))
 
 
 def rig_of(engine: Engine, name: str) -> str | None:
-    """Return the hardware that the account `name` had us remember."""
+    """Return the hardware stored for the account `name`."""
     found = select(rig.c.hardware).join(account).where(account.c.name == name)
     return value(engine, found)

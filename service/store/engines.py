@@ -1,7 +1,7 @@
 """Database engines by URL: SQLite (WAL) for one machine, PostgreSQL for more.
 
-Every flow is synchronous: workers and the CLI call them as they are, the web calls them in threads. So there is one
-kind of engine, and one driver for each database.
+Every flow is synchronous: workers and the CLI call flows directly, the web in threads. So there is one kind of engine,
+and one driver for each database.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _JSON: dict[str, Any] = {
-    "hide_parameters": True,  # what is written would else stand in errors, and so in logs
+    "hide_parameters": True,  # else the values of statements would appear in errors, and so in logs
     "json_serializer": lambda value: msgspec.json.encode(value).decode(),
     "json_deserializer": msgspec.json.decode,
 }
-_POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
-_BUSY_SECONDS = 15  # a writer of ours holds the others up for milliseconds; a backup or a slow disk, for seconds
+_POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that may run the web's flows
+_BUSY_SECONDS = 15  # our writers hold others up for milliseconds; a backup or a slow disk, for seconds
 _BUSY_PAUSE = 0.02
 _NO_TRANSACTION = "NONE"
-_HELD_SECONDS = 30  # by a transaction of which nothing is heard; ours do nothing slow between their statements
-# libpq: a server that does not answer is lost after seconds, not after the system's two hours.
+_HELD_SECONDS = 30  # limit on an idle transaction; ours do nothing slow between their statements
+# libpq: give up on a silent server after seconds, instead of the system's two hours.
 _NOTICE_LOSS = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
@@ -51,7 +51,7 @@ _FULL = "no space is left for the database"
 _READ_ONLY = "the database cannot be written: look who owns its file and folder, and whether the disk is read-only"
 _NOT_OPENED = "the database cannot be opened: look whether its folder is there, and who owns it"
 _NO_ANSWER = "the database does not answer"
-# What is said of a failure, by SQLite's primary result code and by PostgreSQL's SQLSTATE; of any other, `_NO_ANSWER`.
+# Messages for failures by SQLite's primary result code and PostgreSQL's SQLSTATE; for others, `_NO_ANSWER`.
 _SAID_OF: dict[int | str, str] = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED, sqlite3.SQLITE_NOTADB: _DAMAGED, sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY, sqlite3.SQLITE_PERM: _READ_ONLY, sqlite3.SQLITE_CANTOPEN: _NOT_OPENED,
@@ -66,7 +66,7 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def make_engine(url: str) -> Engine:
-    """Return an engine for `url`; nothing is opened yet. Raises InvalidSetting for a URL of another database."""
+    """Return an engine for `url`; connections open on first use. Raises InvalidSetting for another kind of database."""
     parsed = _parse(url)
     engine = _sqlite(parsed) if parsed.drivername == "sqlite" else _postgresql(parsed)
     event.listen(engine, "handle_error", _say_unavailable)
@@ -95,8 +95,10 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _prepare(connection: Any, _record: object) -> None:
-    """PostgreSQL spends more on compiling our queries (76 ms, measured on the board's) than they take. And a process
-    that hangs, or whose machine is gone, in the middle of a transaction may not hold its locks for ever.
+    """Set up a PostgreSQL connection.
+
+    Without JIT: compiling our queries (76 ms, measured on the board's) takes longer than running them. With timeouts,
+    so that a process that hangs or loses its machine in a transaction does not hold its locks for ever.
     """
     connection.execute("SET jit = off")
     connection.execute(f"SET idle_in_transaction_session_timeout = '{_HELD_SECONDS}s'")
@@ -116,14 +118,14 @@ def _parse(url: str) -> URL:
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # `_begin` begins every transaction, also one of DDL or of reads
+    connection.isolation_level = None  # `_begin` begins every transaction, including those of DDL and of reads
     _use_wal(connection)
     for pragma in ("synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _use_wal(connection: Any) -> None:
-    """SQLite does not wait by itself while another process turns a new database to WAL: it is locked at once."""
+    """Switch to WAL, with retries: SQLite fails at once while another process does so for a new database."""
     last = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
@@ -136,16 +138,16 @@ def _use_wal(connection: Any) -> None:
 
 
 def glance(engine: Engine) -> Connection:
-    """Return a connection for a single SELECT: SQLite needs no transaction for it, and each statement costs a wait for
-    the interpreter's lock."""
+    """Return a connection for a single SELECT, without the transaction that SQLite does not need for it: each
+    statement costs a wait for the interpreter's lock."""
     return engine.connect().execution_options(sqlite_begin=_NO_TRANSACTION)
 
 
 @contextmanager
 def locked(engine: Engine, *numbers: int) -> Iterator[Connection]:
-    """Begin a transaction that reads before it writes: SQLite locks at once, and waits its turn as any writer does.
+    """Begin a transaction that reads before it writes: SQLite takes its write lock at once, waiting like any writer.
 
-    `numbers`: as `exclude`.
+    `numbers`: as for `exclude`.
     """
     with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
         exclude(connection, *numbers)
@@ -153,36 +155,37 @@ def locked(engine: Engine, *numbers: int) -> Iterator[Connection]:
 
 
 def exclude(connection: Connection, *numbers: int) -> None:
-    """Have a transaction wait for any other with one of these numbers; SQLite has one writer anyway."""
+    """Make a transaction wait for any other with one of these numbers; SQLite has only one writer anyway."""
     if connection.dialect.name == "postgresql":
         for number in numbers:
             connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def _begin(connection: Any) -> None:
-    # Deferred: a transaction that writes must write first, or it may meet SQLITE_BUSY_SNAPSHOT, which no wait fixes.
-    # One that has to read first is `locked`.
+    # Deferred: a transaction that writes must begin with a write, or it may meet SQLITE_BUSY_SNAPSHOT, which waiting
+    # does not cure. One that has to read first uses `locked`.
     mode = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
     if mode != _NO_TRANSACTION:
         connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def file_of(url: URL) -> Path | None:
-    """Return the file of a SQLite database; None of one in memory, or of another kind."""
+    """Return the file of an SQLite database; None for one in memory or of another kind."""
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
         return None
     return Path(url.database)
 
 
 def make_private_file(file: Path) -> None:
-    """Have a database's file and folder there, the file for its owner alone: SQLite's log takes its mode from it.
+    """Create a database's file and folder if missing, the file for its owner only: SQLite's log copies its mode.
 
-    A folder that is there keeps its mode. Raises DatabaseUnavailable.
+    An existing folder keeps its mode. Raises DatabaseUnavailable.
     """
     try:
         file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        # Only where it is not there: closing any descriptor of a file ends all locks that this process has on it, and
-        # SQLite's are such (https://sqlite.org/howtocorrupt.html, 2.2). The log would be deleted under who writes it.
+        # Only if it is missing: closing any descriptor of a file releases all locks that this process has on it,
+        # including SQLite's (https://sqlite.org/howtocorrupt.html, 2.2), and the log would be deleted under its
+        # writers.
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_CLOEXEC, PRIVATE_FILE))
         for one in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
@@ -193,7 +196,7 @@ def make_private_file(file: Path) -> None:
 
 
 def said_of(error: BaseException) -> str | None:
-    """Return in one sentence what a driver's error means for the database; None where it is no failure of it."""
+    """Return a sentence on what a driver's error means for the database; None if it is not a known failure."""
     code = getattr(error, "sqlite_errorcode", None)
     if isinstance(code, int):
         return _SAID_OF.get(code & 0xFF)
@@ -201,7 +204,7 @@ def said_of(error: BaseException) -> str | None:
 
 
 def _say_unavailable(context: ExceptionContext) -> None:
-    # The driver's words name hosts and users: they are for the log, not for those who ask over the network.
+    # The driver's message names hosts and users, so it goes to the log and not to clients.
     error = context.original_exception
     said = said_of(error) if isinstance(context.sqlalchemy_exception, DBAPIError) else None
     if said is not None or isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError):

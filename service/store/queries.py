@@ -1,4 +1,4 @@
-"""What nearly every query does: rows as Structs, a column, one value, and how many rows a change met."""
+"""Shared steps of queries: rows as Structs, a column, one value, and the number of rows changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def converted(row: Row[*tuple[Any, ...]], kind: type[T]) -> T:
-    """Return a row as a `kind`, whose fields are called like its columns."""
+    """Return a row as a `kind`, whose fields have the columns' names."""
     return msgspec.convert(row, kind, from_attributes=True)
 
 
@@ -27,7 +27,7 @@ def one(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> T | 
 
 
 def by_id(engine: Engine, wanted: Select[Any], key: Column[str], row_id: str, kind: type[T]) -> T | None:
-    """Return the row whose `key` is `row_id` as a `kind`, or None: also for a text that can be no id."""
+    """Return the row whose `key` is `row_id` as a `kind`; None if there is none, or the text cannot be an id."""
     return one(engine, wanted.where(key == row_id), kind) if is_id(row_id) else None
 
 
@@ -38,7 +38,7 @@ def several(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> 
 
 
 def shown(engine: Engine, wanted: Select[Any], kind: type[S]) -> list[S]:
-    """Return all rows, each as a `kind` of answers, which has instants as text."""
+    """Return all rows, each as a `kind` of the API's, with times as text."""
     with engine.connect() as connection:
         return [made_from(kind, row) for row in connection.execute(wanted)]
 
@@ -56,6 +56,6 @@ def value(engine: Engine, wanted: Select[T]) -> T | None:
 
 
 def changed(engine: Engine, change: UpdateBase) -> int:
-    """Make a change in a transaction of its own, and return how many rows it met."""
+    """Make a change in a transaction of its own; return how many rows it affected."""
     with engine.begin() as connection:
         return int(connection.execute(change).rowcount)

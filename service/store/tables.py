@@ -1,4 +1,4 @@
-"""The tables. What each column means; the queries are in one file an aggregate."""
+"""The tables, with the meaning of each column; the queries are in one file per aggregate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: given and returned with its time zone, kept in UTC on every database."""
+    """A point in time: given and returned with its zone, stored in UTC on every database."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -41,7 +41,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return `value` in UTC; SQLite forgets the zone."""
+        """Return `value` in UTC; SQLite loses the zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -60,13 +60,13 @@ metadata = MetaData(
     }
 )
 
-# `request_key` is the hash of what was asked with the branch as given, `key` the same with the commit: the first one
-# lets identical requests in flight share a row, the second finds a finished advice. `request` is the canonical
+# `request_key` is the hash of the request with the branch as given, `key` the same with the commit: identical requests
+# in flight share a row by the first, and a finished advice is found by the second. `request` is the canonical
 # AdviceRequest, `problem` what service.errors.describe returns, `delete_key_hash` a sha256. `packed` is the AdviceBody,
-# compressed (store/advice/advices.py); `body` holds it in rows of before 0007. While an advice is open, `payer` says
-# from whose share it is computed (store/advice/queue.py), `cost` how many CPU seconds that was estimated to take,
-# `budget` how many it may take, `job` in which job that is. `account`: whether it was asked for with an account.
-# `read_on`: about when its body was read last; null where there is none. `first_versions`: of the first time.
+# compressed (store/advice/advices.py); `body` holds it in rows from before 0007. While an advice is open, `payer` is
+# whose share it uses (store/advice/queue.py), `cost` its estimated CPU seconds, `budget` the CPU seconds it may take,
+# `job` the job that computes it. `account`: whether it was requested with an account. `read_on`: about when its body
+# was last read, null if there is none. `first_versions`: the versions of its first computation.
 advice = Table(
     "advice",
     metadata,
@@ -97,7 +97,7 @@ advice = Table(
     Index("advice_in_flight", "request_key", unique=True, sqlite_where=_IN_FLIGHT, postgresql_where=_IN_FLIGHT),
 )
 
-# One row: how often results changed, or whose results are shown (service.store.versions).
+# One row: how often results, or the set of those that are shown, have changed (service.store.versions).
 results_version = Table(
     "results_version",
     metadata,
@@ -105,9 +105,9 @@ results_version = Table(
     Column("changes", BigInteger, nullable=False),
 )
 
-# Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`; others see the
-# `pseudonym` only. `trusted_at`: an operator vouched for it; `banned_at`: none of its tokens, hosts and results count
-# any more.
+# Accounts, which may do more than ask. `name` is the operator's choice, or `discord:<id>`, `slack:<team>:<user>`;
+# others see only the `pseudonym`. `trusted_at`: an operator vouched for it; `banned_at`: its tokens, hosts and results
+# no longer count.
 account = Table(
     "account",
     metadata,
@@ -132,7 +132,7 @@ token = Table(
     Column("revoked_at", UtcDateTime),
 )
 
-# The hardware that a person on Discord or Slack had us remember, as typed (reduced).
+# The hardware that a Discord or Slack user had us remember, as typed (reduced).
 rig = Table(
     "rig",
     metadata,
@@ -141,8 +141,8 @@ rig = Table(
     Column("saved_at", UtcDateTime, nullable=False),
 )
 
-# What somebody asked a bot, until it is answered: service.wire.bots says what the columns hold. An answered one stays,
-# without its ask and the secrets of its reply, until it could no longer be sent again.
+# Questions to bots, until they are answered; service.wire.bots explains the columns. An answered one stays, without its
+# text and the secrets of its reply, for as long as its signed request could be replayed.
 interaction = Table(
     "interaction",
     metadata,
@@ -157,8 +157,8 @@ interaction = Table(
     Index("interaction_due", "due_at"),
 )
 
-# A machine that measures. `counter` is that of its last signed call, which only grows. `probe` is what it said of
-# itself last (service.wire.measuring.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
+# Machines that measure. `counter`: of the last signed call, only grows. `probe`: the host's latest description of
+# itself (service.wire.measuring.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
 host = Table(
     "host",
     metadata,
@@ -178,7 +178,7 @@ host = Table(
     CheckConstraint("visibility IN ('public', 'private')", name="host_visibility"),
 )
 
-# A single-use code by which one machine joins; `host_id` is the one that used it.
+# Single-use codes by which a machine joins; `host_id` is the host that used it.
 enrolment = Table(
     "enrolment",
     metadata,
@@ -190,7 +190,7 @@ enrolment = Table(
     Column("host_id", ForeignKey("host.id", ondelete="SET NULL")),
 )
 
-# A host's session tokens, by their sha256: for an hour, and for `/v1/agent` only.
+# Hosts' session tokens, by their sha256: valid for an hour, and for `/v1/agent` only.
 host_session = Table(
     "host_session",
     metadata,
@@ -199,7 +199,7 @@ host_session = Table(
     Column("expires_at", UtcDateTime, nullable=False),
 )
 
-# A request to have some configs of an advice measured. `request` is the ValidationRequest as it was sent.
+# Requests to have configs of an advice measured. `request` is the ValidationRequest as sent.
 validation = Table(
     "validation",
     metadata,
@@ -216,12 +216,12 @@ validation = Table(
     CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
 )
 
-# One measurement of one config. `outline` is what is the same on every host (RunOutline of wire/measuring/agent.py).
-# `fence` grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended
-# without a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
-# `hardware_key` says what was measured before. `prediction` is what the advice said of it, `changed` what a step of
-# tuning changes; `identity`: under what its result will be filed. `record`: by what it is judged, fixed at its lease
-# (service.store.measuring.runs).
+# Measurements of one config each. `outline` is the part that is the same on every host (RunOutline of
+# wire/measuring/agent.py). `fence` grows with each lease and accompanies every write of the host that holds it;
+# `attempt` counts leases that ended without a result, except those that gave way. `cell` is the hash of files, flags,
+# engine and cards, which with a host's `hardware_key` finds earlier measurements. `prediction` is the advice's,
+# `changed` what a step of tuning changes, `identity` what its result will be filed under. `record`: what it is judged
+# by, fixed at its lease (service.store.measuring.runs).
 run = Table(
     "run",
     metadata,
@@ -261,9 +261,9 @@ run = Table(
     Index("run_queue", "state", "created_at"),
 )
 
-# Which hosts may take a run, and what is their own in its document: which cards, which builds of the engine. On which
-# `terms` (service.store.measuring.runs) as the machine of `hardware_key`, which a host must still be; `dropped`:
-# how often it took the run and brought no result; it gave way to its owner and is not asked again `not_before`.
+# The hosts that may take a run, with their own part of its document: cards, and builds of the engine. `terms`
+# (service.store.measuring.runs) hold for the machine of `hardware_key`, which the host must still be. `dropped`: how
+# often it took the run without returning a result; after giving way to its owner it is not asked before `not_before`.
 run_host = Table(
     "run_host",
     metadata,
@@ -279,12 +279,12 @@ run_host = Table(
     CheckConstraint("match IN ('exact', 'near')", name="run_host_match"),
 )
 
-# What was measured, by an agent, by people, or published elsewhere. Of what was published only the text is kept: no
-# cell, key, flags or model. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and
-# sampled next to the rows; `log` the reduced text, compressed; `command` the reduced words as they were given. From
-# `model_name` to `ram_gib` is what people search for (service.engine.measured.identity). `rows_key` is the hash of
-# model, engine and rows, by which the same measurement sent twice is known; `submission_key` that of who sent it with
-# which idempotency key. Trust and states: docs/trust.md.
+# Results, measured by agents or people, or published elsewhere. Of published ones only the text is stored: no cell,
+# key, flags or model. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and
+# sampled besides the rows; `log` the reduced text, compressed; `command` the reduced words as given. The columns from
+# `model_name` to `ram_gib` are what people search by (service.engine.measured.identity). `rows_key` is the hash of
+# model, engine and rows, which detects the same measurement sent twice; `submission_key` the hash of the sender and his
+# idempotency key. Trust and states: docs/trust.md.
 LISTED_BY = ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin")  # newest first
 result = Table(
     "result",
@@ -342,8 +342,8 @@ result = Table(
 )
 
 # Other services whose results were imported: `key` is the Ed25519 key (Base64) that signs their dumps, `made_at` when
-# the imported dump was made. Results name it in `source`, and in `source_owner` their owner there, none where nobody
-# old enough is known.
+# the imported dump was made. Results refer to it by `source`, and by `source_owner` to their owner there, if that is an
+# account old enough.
 source = Table(
     "source",
     metadata,
@@ -353,8 +353,8 @@ source = Table(
     Column("imported_at", UtcDateTime, nullable=False),
 )
 
-# What submitters changed of their results: `before` has each field as it was, in words. Of a deleted result nothing but
-# that it was deleted.
+# Submitters' changes to their results: `before` has each field's old value, in words. Of a deleted result, only the
+# deletion is recorded.
 result_change = Table(
     "result_change",
     metadata,
@@ -365,8 +365,8 @@ result_change = Table(
     Column("before", _JSON, nullable=False),
 )
 
-# Cells in which a host agreed with what was replicated without its owner: with one of them its other results count as
-# an agent's own. `service.flows.results.trust` rewrites all proofs of a cell whenever something of the cell changes.
+# Cells in which a host agreed with a result that others replicated without its owner; one such proof makes its other
+# results count as agent-run. `service.flows.results.trust` rewrites all proofs of a cell when anything in it changes.
 host_proof = Table(
     "host_proof",
     metadata,
@@ -374,8 +374,8 @@ host_proof = Table(
     Column("cell", String(64), primary_key=True, index=True),
 )
 
-# What operators did: `by` is the name of an account, or of the machine's own command; `subject` the id of a result, or
-# the name of an account. Nothing is ever taken from it.
+# Operators' acts: `by` is an account's name, or stands for the command on the machine itself; `subject` a result's id
+# or an account's name. Rows are never removed.
 audit = Table(
     "audit",
     metadata,
@@ -387,7 +387,7 @@ audit = Table(
     Column("reason", String(500), nullable=False),
 )
 
-# What readers say is wrong with a result. `account_id` is null for somebody without a token.
+# Readers' reports of what is wrong with a result. `account_id` is null for somebody without a token.
 abuse_report = Table(
     "abuse_report",
     metadata,
@@ -401,8 +401,8 @@ abuse_report = Table(
     Column("closed_by", String(120)),
 )
 
-# Calibrations fitted to results of this database, the newest in force. `body` is a service.engine.speed Calibration as
-# JSON, `errors` what it was judged by (service.flows.results.calibration.Judged).
+# Calibrations fitted to this database's results; the newest is in force. `body` is a Calibration of
+# service.engine.calibration as JSON, `errors` what it was judged by (service.store.results.calibrations.Errors).
 calibration = Table(
     "calibration",
     metadata,
@@ -413,9 +413,9 @@ calibration = Table(
     Column("made_at", UtcDateTime, nullable=False, index=True),
 )
 
-# What the printed buffers of a result say of their prediction (service.engine.check.learning), as the `version` of the
-# engine model sees it; of the same difference all rows together are one entry of `/accuracy`. Columns other than the
-# first two are null where the result says nothing, those from `part` on where everything is as computed.
+# A result's printed buffers compared with their prediction (service.engine.check.learning) by the `version` of the
+# engine model; all rows with the same difference make one entry of `/accuracy`. Columns after the first two are null if
+# the result tells nothing, those from `part` on if everything is as computed.
 comparison = Table(
     "comparison",
     metadata,

@@ -1,7 +1,7 @@
-"""How often results have changed, in one row: what is kept of answers is true as long as that number stays.
+"""A counter of changes to results, in one row: cached answers stay valid while it stays the same.
 
-Code that changes what the board or a measured advice say counts it in the same transaction, before anything else that
-other writers could wait for: so they wait for each other in one order.
+Code that changes the board or a measured advice increments it in the same transaction, before touching anything that
+other writers could wait for, so that writers always wait for each other in the same order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from service.store.tables import advice
 from service.store.tables import results_version as table
 
 _COUNTED = update(table).values(changes=table.c.changes + 1)
-# Made once: what is asked with every answer is not compiled, nor looked up, with every answer.
+# Built once, because they run with every answer.
 _CHANGES = select(table.c.changes)
 _CALIBRATION = select(VERSION_IN_FORCE)
 _OF_READY = READY.add_columns(table.c.changes).join_from(advice, table, true())
@@ -32,8 +32,8 @@ _OF_ADVICE = (
 
 
 class AdviceVersion(NamedTuple):
-    """The state of an advice, the versions of the results that are joined to it and of the calibration fitted here, and
-    whether its body is kept."""
+    """The state of an advice, the versions of the results and of the calibration that it shows, and whether its body is
+    stored."""
 
     state: str
     results: int
@@ -53,7 +53,7 @@ def of_results(engine: Engine) -> int:
 
 
 class ReadyVersion(NamedTuple):
-    """A finished advice, and the versions of the results and of the calibration that it is joined to."""
+    """The id of a finished advice, and the versions of the results and of the calibration that it shows."""
 
     advice_id: str
     results: int
@@ -61,9 +61,9 @@ class ReadyVersion(NamedTuple):
 
 
 def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion | None:
-    """Return the finished advice under the key that a calibration's version makes of a request, None where none is.
+    """Return the finished advice under the key that `key` makes of the calibration's version, None if there is none.
 
-    One connection, for this is asked with every question that was answered before.
+    It uses one connection, since every repeated question asks this.
     """
     with glance(engine) as connection:
         calibration = connection.scalar(_CALIBRATION)
@@ -72,7 +72,8 @@ def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion |
 
 
 def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
-    """Return the version of an advice, None where there is none."""
+    """Return the version of an advice, None if there is none."""
+
     if not is_id(advice_id):
         return None
     with glance(engine) as connection:

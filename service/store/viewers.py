@@ -1,8 +1,6 @@
-"""Who reads results, and how far what is read must be borne out. No function that reads results assumes either."""
+"""Who may see which results, and which of them may change his answers."""
 
 from __future__ import annotations
-
-from enum import Enum
 
 import msgspec
 from sqlalchemy import ColumnElement, and_, false, or_, select, true
@@ -12,11 +10,11 @@ from service.store.tables import result as table
 from service.wire.measuring.runs import TrustTier
 
 BELIEVED: tuple[TrustTier, ...] = ("agent-run", "replicated")
-"""Tiers whose results change what others are told."""
+"""Tiers whose results may change other people's answers."""
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Who reads: an account (None: anybody), and whether it operates the service."""
+    """Who reads: an account (None: anybody), and whether it is an operator's."""
 
     account_id: str | None
     is_operator: bool = False
@@ -25,19 +23,10 @@ class Viewer(msgspec.Struct, frozen=True):
 ANYBODY = Viewer(None)
 
 
-class Trust(Enum):
-    """How far results must be borne out for what they are read for."""
-
-    PROVEN = "proven"
-    """For what changes an answer: of the tiers BELIEVED, and what the viewer's own hosts measured."""
-    UNPROVEN_TOO = "unproven too"
-    """To be shown with its tier, and to change nothing."""
-
-
 def may_see(viewer: Viewer) -> ColumnElement[bool]:
     """Return the condition that a viewer may see a result, in a query that has `host` joined (outer).
 
-    What a private host measured is its owner's, of anyone who had asked for it, and for operators.
+    A private host's results are for its owner, for whoever asked for them, and for operators.
     """
     if viewer.is_operator:
         return true()
@@ -48,9 +37,10 @@ def may_see(viewer: Viewer) -> ColumnElement[bool]:
     return or_(public, host.c.account_id == viewer.account_id, table.c.id.in_(asked))
 
 
-def is_trusted(trust: Trust, viewer: Viewer) -> ColumnElement[bool]:
-    """Return the condition that a result is as well borne out as `trust` says, in a query that has `host` joined."""
-    if trust is Trust.UNPROVEN_TOO:
-        return true()
+def is_proven_to(viewer: Viewer) -> ColumnElement[bool]:
+    """Return the condition that a result may change a viewer's answers, in a query that has `host` joined.
+
+    That takes a tier of BELIEVED that anybody may see, or a host of the viewer's own.
+    """
     own = host.c.account_id == viewer.account_id if viewer.account_id is not None else false()
     return or_(and_(table.c.tier.in_(BELIEVED), may_see(ANYBODY)), own)

@@ -36,7 +36,7 @@ from service.hub.listing import RepoListing
 from service.store.advice.advices import StoredAdvice
 from service.store.results import calibrations, results
 from service.store.results.results import StoredResult
-from service.store.viewers import BELIEVED, Trust, Viewer
+from service.store.viewers import BELIEVED, Viewer
 
 _EVER = datetime(2020, 1, 1, tzinfo=UTC)
 _ONLY_SAID = 0.5  # weight of a result that nobody confirmed, against one of a proven host: chosen, not measured
@@ -109,7 +109,7 @@ def _measured(
         return {}
     listing = stored_listing(context, row.repo, row.revision)
     cells = _cells(row, body, listing) if listing else {}
-    measured = results.of_cells(context.engine, list(cells.values()), _EVER, viewer, Trust.PROVEN)
+    measured = results.of_cells(context.engine, list(cells.values()), _EVER, viewer)
     measured = [one for one in measured if _is_of_today(one) and (one.failure is None or _is_own(one, viewer))]
     return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body, rig))}
 
@@ -136,9 +136,9 @@ def _near(
 ) -> dict[str, list[Observation]]:
     """Return, for each config without results of its own, the results on a like machine as evidence for it."""
     slug = rig_identity(body.hardware, rig).slug
-    them = results.near(context.engine, body.model_slug, slug, viewer, Trust.PROVEN) if body.model_slug else []
+    them = results.near(context.engine, body.model_slug, slug, viewer) if body.model_slug else []
     known_ids = {one.id for one in them}
-    anchors = results.near(context.engine, None, slug, viewer, Trust.PROVEN)
+    anchors = results.near(context.engine, None, slug, viewer)
     them += [one for one in anchors if one.id not in known_ids]
     known = versions(calibrations.version_in_force(context.engine)).calibration if them else ""
     errors = ((one, _error(one, known)) for one in them)

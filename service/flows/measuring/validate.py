@@ -44,7 +44,6 @@ from service.store.measuring.runs import Eligible, StoredRun
 from service.store.measuring.validations import StoredValidation
 from service.store.results import results
 from service.store.results.results import StoredResult
-from service.store.viewers import Trust
 from service.wire.measuring.runs import ConfigHosts, Validation, ValidationRequest
 
 log = Log("validations")
@@ -197,7 +196,7 @@ def _measured_before(context: Context, caller: Caller, planned: Sequence[Planned
     strangers = [one for one in planned if _uses_others(caller, one)]
     since, cells = context.clock() - AGAIN_AFTER, [one.cell for one in strangers]
     found: dict[str, StoredResult] = {}
-    for result in results.of_cells(context.engine, cells, since, viewer_of(caller), Trust.PROVEN):
+    for result in results.of_cells(context.engine, cells, since, viewer_of(caller)):
         if any(_is_of(one, result) for one in strangers if one.cell == result.cell):
             found.setdefault(result.cell or "", result)
     return found

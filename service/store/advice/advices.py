@@ -1,6 +1,6 @@
-"""Rows of `advice`: read, pinned, asked for again, removed. How they wait and end is in `service.store.advice.queue`.
+"""Rows of `advice`: reading, pinning, requeueing, removal. `service.store.advice.queue` has how they wait and end.
 
-Each function is one transaction. A body is kept compressed: 88 KB of JSON take 10.
+Each function is one transaction. A body is stored compressed: 88 KB of JSON take 10.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROGRESS_LENGTH = 200
 _A_DAY = timedelta(days=1)
 _LEVEL = 6
 _ENCODER = msgspec.json.Encoder()
-# Made once, for they are asked all the time.
+# Built once, because they are run all the time.
 READY = select(table.c.id).where(
     table.c.key == bindparam("asked"),
     table.c.state == "ready",
@@ -41,9 +41,9 @@ _PROGRESS = _PROGRESS.where(table.c.id.in_(bindparam("asked", expanding=True)))
 
 
 class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `request` is canonical; `body` is set when ready, unless it was dropped, `problem` when failed.
+    """One row. `request` is canonical; `body` is set when ready, unless dropped, and `problem` when failed.
 
-    `payer`, `cost`, `budget`, `job`, `account`, `read_on`, `first_versions`: as the table's comment says.
+    The table's comment explains `payer`, `cost`, `budget`, `job`, `account`, `read_on` and `first_versions`.
     """
 
     id: str
@@ -71,7 +71,7 @@ class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_dropped(self) -> bool:
-        """Whether its answer was computed, and is not kept any more."""
+        """Whether its answer was computed but is no longer stored."""
         return self.state == "ready" and self.body is None
 
 
@@ -81,49 +81,49 @@ def read(engine: Engine, advice_id: str) -> StoredAdvice | None:
 
 
 def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
-    """Return the row that is being computed for this request."""
+    """Return the row that is waiting or being computed for this request."""
     return _one(engine, select(table).where(table.c.request_key == request_key, _IN_FLIGHT))
 
 
 def ready_under(engine: Engine, key: str) -> str | None:
     """Return the id of the newest finished row with this key that nobody has had measured.
 
-    What was measured for an advice changes it, no matter on whose machine: from then on it is the asker's own.
+    Measuring an advice changes it, on whoever's machine, so from then on it belongs to its asker.
     """
     with glance(engine) as connection:
         return connection.scalar(READY, {"asked": key})
 
 
 def progress_of(engine: Engine, ids: Sequence[str]) -> dict[str, AdviceEvent]:
-    """Return how far rows are, by id, without what there is to answer; nothing of those that are not there."""
+    """Return the progress of rows by id, without their bodies; missing rows are left out."""
     with glance(engine) as connection:
         return {row.id: AdviceEvent(*row) for row in connection.execute(_PROGRESS, {"asked": list(filter(is_id, ids))})}
 
 
 def note_read(engine: Engine, row: StoredAdvice, now: datetime) -> None:
-    """Note that a body was read, no more often than once a day."""
+    """Record that a body was read, at most once a day."""
     if row.read_on is not None and now - row.read_on >= _A_DAY:
         changed(engine, update(table).where(table.c.id == row.id).values(read_on=now))
 
 
 def pin(engine: Engine, advice_id: str, revision: str, key: str) -> None:
-    """Note the commit that a row is computed for, and the key that this gives it."""
+    """Record the commit that a row is computed for, and the key that results."""
     _change(engine, advice_id, revision=revision, key=key)
 
 
 def note_progress(engine: Engine, advice_id: str, progress: str, now: datetime) -> None:
-    """Keep the last step of a row, so that anyone who asks next sees it without Redis."""
+    """Store a row's latest step, so that it can be read without Redis."""
     _change(engine, advice_id, progress=progress[:_PROGRESS_LENGTH], updated_at=now)
 
 
 def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
-    """Return the ids of failed rows: of `ids`, and where `since` is given of all that failed since then."""
+    """Return the ids of failed rows: among `ids`, or if `since` is given, all that failed since then."""
     which = table.c.id.in_(ids) if since is None else table.c.updated_at >= since
     return column(engine, select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id))
 
 
 def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
-    """Queue a failed row again; False when it is not failed any more, or its request is in flight under another row."""
+    """Queue a failed row again; return False if it is not failed, or its request is in flight as another row."""
     again = {"state": "queued", "problem": None, "attempts": 0, "updated_at": now}
     change = update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again)
     try:
@@ -134,7 +134,7 @@ def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
 
 
 def remove(engine: Engine, advice_id: str) -> bool:
-    """Delete a row; False when there was none."""
+    """Delete a row; return False if there is none."""
     return changed(engine, delete(table).where(table.c.id == advice_id)) == 1
 
 
@@ -148,12 +148,12 @@ def _one(engine: Engine, query: Select[Any]) -> StoredAdvice | None:
 
 
 def packed(body: AdviceBody) -> bytes:
-    """Return a body as it is kept."""
+    """Return a body in its stored form."""
     return zlib.compress(_ENCODER.encode(body), _LEVEL)
 
 
 def decoded(row: Row[Any] | None) -> StoredAdvice | None:
-    """Return a row of the table; its body as it is kept now, or as older versions kept it."""
+    """Return a table row as a Struct, whether its body is stored compressed or as older versions did."""
     if row is None:
         return None
     known = {name: getattr(row, name) for name in StoredAdvice.__struct_fields__}

@@ -1,10 +1,10 @@
-"""Whose advice is computed next: start-time fair queueing in the database (Goyal, Vin and Cheng, 1996).
+"""Decides whose advice is next: start-time fair queueing in the database (Goyal, Vin and Cheng, 1996).
 
-Each payer with open advices has a row in `share`: how many CPU seconds it has used, counted from a common clock. An
-advice is charged to its payer when it starts, by its estimate, and corrected when it ends by what it took. The next to
-start is the oldest advice of the payer that has used the least. Somebody new begins at the clock, which is where the
-payer stood that was served last: nobody saves up shares while away, and nobody waits behind more than one advice of
-any other client that has used as much.
+Each payer with open advices has a row in `share`: the CPU seconds it has used, on a common virtual clock. An advice is
+charged to its payer by its estimate when it starts, and corrected to its real cost when it ends. The next to start is
+the oldest advice of the payer that has used the least. The clock stands where the payer that was served last stood, and
+a new payer begins there: nobody saves up shares while away, and nobody waits behind more than one advice of any other
+client that has used as much.
 
 Advices that cost more than SHORT_SECONDS are in the long lane, which never has all workers. Each function is one
 transaction; those that decide run one at a time.
@@ -27,15 +27,15 @@ from service.store.advice.tables import share
 from service.store.engines import locked
 from service.store.tables import advice
 
-SHORT_SECONDS = 5.0  # of CPU: what most questions stay under (docs/scaling.md)
-_CLOCK = "clock"  # the row of `share` that is no payer's
-_ORDER = 7_224_310_417  # any number that is not another lock's
+SHORT_SECONDS = 5.0  # CPU seconds that most advices stay under (docs/scaling.md)
+_CLOCK = "clock"  # the row of `share` for the clock
+_ORDER = 7_224_310_417  # an arbitrary number that no other lock uses
 _OPEN = ("queued", "running")
 _OF_PAYER = func.coalesce(share.c.used, 0.0)
 
 
 class Added(Enum):
-    """What became of a new advice."""
+    """The outcome of adding an advice."""
 
     QUEUED = "queued"
     SAME_IN_FLIGHT = "the same request is in flight"
@@ -44,12 +44,12 @@ class Added(Enum):
 
 
 def _in_order(engine: Engine) -> AbstractContextManager[Connection]:
-    """A transaction that excludes any other of the queue: what it writes depends on what it has read."""
+    """Begin a transaction that excludes all others of the queue, since its writes depend on its reads."""
     return locked(engine, _ORDER)
 
 
 def add(engine: Engine, row: StoredAdvice, most_of_payer: int, most: int) -> Added:
-    """Commit a new row, unless its payer has `most_of_payer` open, or all together have `most`."""
+    """Commit a new row, unless its payer has `most_of_payer` open, or all payers together have `most`."""
     try:
         with _in_order(engine) as connection:
             if _n_open(connection) >= most:
@@ -66,7 +66,7 @@ def add(engine: Engine, row: StoredAdvice, most_of_payer: int, most: int) -> Add
 
 
 def begin_again(engine: Engine, advice_id: str, payer: str, cost: float, budget: float, now: datetime) -> bool:
-    """Queue an advice whose body was dropped. False where it is queued already, or its request is in flight."""
+    """Queue an advice whose body was dropped; return False if it is queued already, or its request is in flight."""
     dropped = (advice.c.id == advice_id, advice.c.state == "ready", advice.c.packed.is_(None), advice.c.body.is_(None))
     again = {"state": "queued", "payer": payer, "cost": cost, "budget": budget, "attempts": 0, "updated_at": now}
     try:
@@ -79,7 +79,7 @@ def begin_again(engine: Engine, advice_id: str, payer: str, cost: float, budget:
 
 
 def share_with(engine: Engine, advice_id: str, payer: str) -> bool:
-    """Have a queued advice paid by somebody who asks for the same, where that brings it forward; whether it does."""
+    """Charge a queued advice to another payer that asks for the same, if that brings it forward; return whether."""
     with _in_order(engine) as connection:
         found = select(_OF_PAYER).select_from(advice.outerjoin(share, share.c.payer == advice.c.payer))
         used = connection.scalar(found.where(advice.c.id == advice_id, advice.c.state == "queued"))
@@ -94,10 +94,10 @@ def share_with(engine: Engine, advice_id: str, payer: str) -> bool:
 
 
 def start(engine: Engine, job: str, now: datetime, long_at_once: int) -> StoredAdvice | None:
-    """Mark the next advice as running in `job`, count the attempt, and return it; None when none may start.
+    """Mark the next advice as running in `job`, count the attempt, and return it; None if none may start.
 
-    That is the one that this job was at before, if it did not end; else the next by share, a long one only while fewer
-    than `long_at_once` of them run.
+    An advice that this job was interrupted at comes first; otherwise the next by share, a long one only while fewer
+    than `long_at_once` long ones run.
     """
     with _in_order(engine) as connection:
         chosen = _interrupted(connection, job) or _next(connection, long_at_once)
@@ -111,20 +111,19 @@ def start(engine: Engine, job: str, now: datetime, long_at_once: int) -> StoredA
 
 
 def finish(engine: Engine, advice_id: str, body: AdviceBody, spent: float, now: datetime) -> bool:
-    """Store what was computed in `spent` CPU seconds. False when the row is finished already or gone: the first one to
-    finish wins."""
+    """Store a body that took `spent` CPU seconds. Return False if the row is gone or finished: the first one wins."""
     made_with = func.coalesce(advice.c.first_versions, literal(body.versions, advice.c.first_versions.type))
     kept = {"packed": packed(body), "read_on": now, "first_versions": made_with}
     return _end(engine, advice_id, spent, state="ready", updated_at=now, **kept)
 
 
 def fail(engine: Engine, advice_id: str, problem: dict[str, Any], spent: float, now: datetime) -> bool:
-    """Store why a row cannot be computed. False when it is finished already or gone."""
+    """Store why a row failed. Return False if the row is gone or finished."""
     return _end(engine, advice_id, spent, state="failed", problem=problem, updated_at=now)
 
 
 def _end(engine: Engine, advice_id: str, spent: float, **values: object) -> bool:
-    """End an advice, correct what its payer was charged, and forget who that is."""
+    """End an advice, correct its payer's charge, and forget the payer."""
     this = (advice.c.id == advice_id, advice.c.state.in_(_OPEN))
     with _in_order(engine) as connection:
         row = connection.execute(select(advice.c.payer, advice.c.cost).where(*this)).one_or_none()
@@ -138,10 +137,10 @@ def _end(engine: Engine, advice_id: str, spent: float, **values: object) -> bool
 
 
 def calls(engine: Engine, limit: int = 1000) -> list[str]:
-    """Return the names of the jobs that are needed for every open advice to be computed: those that are at one, then
-    one for each that waits, the oldest first.
+    """Return the names of the jobs needed to compute every open advice: first those of running ones, then one for each
+    that waits, oldest first.
 
-    Any job starts the next advice by share, whichever it is named after; one that was interrupted starts its own again.
+    Any job starts the next advice by share, whatever its name; an interrupted one resumes its own.
     """
     found = select(advice.c.id, advice.c.state, advice.c.job).where(advice.c.state.in_(_OPEN))
     with engine.connect() as connection:
@@ -151,22 +150,20 @@ def calls(engine: Engine, limit: int = 1000) -> list[str]:
 
 
 def another(name: str) -> str:
-    """Return the name of a second job for an advice, where one of its own name is at another advice."""
+    """Return the name of a second job for an advice, for when the job of its own name is busy with another one."""
     return f"{name}-again"
 
 
-def forget_settled(engine: Engine) -> int:
-    """Remove payers with nothing open that are not ahead of the clock any more; all, once nothing waits or runs.
-
-    Returns how many.
-    """
+def forget_settled(engine: Engine) -> None:
+    """Remove payers that have nothing open and are not ahead of the clock, or all of them once nothing is open."""
     with _in_order(engine) as connection:
         if not _n_open(connection):
-            return int(connection.execute(delete(share)).rowcount)
+            connection.execute(delete(share))
+            return
         clock = _used(connection, _CLOCK)
         open_ones = select(advice.c.payer).where(advice.c.state.in_(_OPEN), advice.c.payer.is_not(None))
         done = delete(share).where(share.c.payer != _CLOCK, share.c.used <= clock, share.c.payer.not_in(open_ones))
-        return int(connection.execute(done).rowcount)
+        connection.execute(done)
 
 
 def waiting(connection: Connection) -> dict[str, int]:
@@ -177,7 +174,7 @@ def waiting(connection: Connection) -> dict[str, int]:
 
 
 def _interrupted(connection: Connection, job: str) -> Row[Any, Any, Any] | None:
-    """The advice that this job was at when its worker ended; of a version without jobs the one it is named after."""
+    """Return the advice at which this job was interrupted; in rows of older versions, the one it is named after."""
     own = (advice.c.job == job) | (advice.c.job.is_(None) & (advice.c.id == job))
     wanted = select(advice.c.id, advice.c.payer, advice.c.cost).where(advice.c.state == "running", own)
     return connection.execute(wanted.limit(1)).one_or_none()

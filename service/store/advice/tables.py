@@ -1,4 +1,4 @@
-"""Tables related to advices: what repos hold, and whose turn it is."""
+"""Tables related to advices: the contents of repos, and payers' shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import Column, Float, LargeBinary, String, Table
 
 from service.store.tables import UtcDateTime, metadata
 
-# The commit of a branch, as it was when last asked.
+# The commit of a branch when it was last asked for.
 branch = Table(
     "branch",
     metadata,
@@ -16,7 +16,7 @@ branch = Table(
     Column("seen_at", UtcDateTime, nullable=False),
 )
 
-# What a repo holds at a commit, which never changes: a msgpack RepoListing. Also the list of repos read here.
+# A repo's contents at a commit, which never change: a msgpack RepoListing. Also serves as the list of repos read here.
 repo_listing = Table(
     "repo_listing",
     metadata,
@@ -26,8 +26,8 @@ repo_listing = Table(
     Column("seen_at", UtcDateTime, nullable=False),
 )
 
-# How many CPU seconds of advices each payer has used, from a common clock, which is a row too (store/advice/queue.py).
-# Payers are network prefixes, accounts and chat places; a row goes once its payer has no more than its fair share.
+# The CPU seconds of advices that each payer has used, on a common clock, itself a row (store/advice/queue.py). Payers
+# are network prefixes, accounts and chat places; a row is removed once its payer has used no more than its fair share.
 share = Table(
     "share",
     metadata,

@@ -1,4 +1,4 @@
-"""Rows of `interaction`: taken, claimed, moved on, ended. Each function is one transaction."""
+"""Rows of `interaction`, questions to bots: add, claim, update, end. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.wire.bots import Interaction, Visit
 
 
 def add(engine: Engine, row: Interaction) -> bool:
-    """Commit a new row. False when one with this id is there: the same question came twice."""
+    """Commit a new row; return False if its id exists, because the same question came twice."""
     try:
         with engine.begin() as connection:
             connection.execute(insert(table).values(msgspec.structs.asdict(row)))
@@ -30,8 +30,8 @@ def read(engine: Engine, identity: str) -> Interaction | None:
 
 
 def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
-    """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
-    with engine.connect() as connection:  # most looks find nothing, and a look is no reason to hold a writer up
+    """Claim due rows, oldest first: they become due again at `until`, even if the claimer dies."""
+    with engine.connect() as connection:  # most looks find nothing, and must not delay writers
         if connection.scalar(select(table.c.id).where(table.c.due_at <= now).limit(1)) is None:
             return []
     due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
@@ -40,7 +40,7 @@ def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[In
 
 
 def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> None:
-    """Make a row due that is held for `held` since it was made; one that was claimed meanwhile stays claimed."""
+    """Make a row due that is held back for `held` after its creation; one that was claimed meanwhile stays claimed."""
     row = read(engine, identity)
     if row is None or row.due_at != row.created_at + held:
         return
@@ -49,31 +49,31 @@ def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> No
 
 
 def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
-    """Keep claimed rows claimed."""
+    """Extend the claims on rows."""
     changed(engine, update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
 
 
 def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
-    """Note how far an answer is, and when to look again."""
+    """Store how far an answer is, and when to look again."""
     is_open = (table.c.id == identity) & table.c.due_at.is_not(None)
     changed(engine, update(table).where(is_open).values(visit=visit, due_at=due_at))
 
 
 def end(engine: Engine, identity: str) -> None:
-    """Note that an answer is given: what was asked, and the secrets of where it went, are forgotten."""
+    """Mark a row as answered, deleting the question and the secrets of where the answer went."""
     changed(engine, update(table).where(table.c.id == identity).values(ask=None, reply=None, due_at=None))
 
 
 def purge(engine: Engine, before: datetime) -> int:
-    """Delete answered rows from before; return how many."""
+    """Delete answered rows created before `before`; return how many."""
     return changed(engine, delete(table).where(table.c.due_at.is_(None), table.c.created_at < before))
 
 
 def count_open(engine: Engine) -> int:
-    """Return how many rows are not answered."""
+    """Return how many rows are unanswered."""
     return value(engine, select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
 
 
 def forget(engine: Engine, account: str) -> None:
-    """Delete what an account asked."""
+    """Delete an account's questions."""
     changed(engine, delete(table).where(table.c.account == account))

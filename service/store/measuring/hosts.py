@@ -20,7 +20,7 @@ _MOST_SHOWN = 500  # hosts in one list
 
 
 class SignedHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host whose call was found to be its own: who it is, and nothing of what it said of itself."""
+    """The identity of a host whose signed call was verified, without its own description."""
 
     id: str
     account_id: str
@@ -29,7 +29,7 @@ class SignedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredHost(SignedHost, frozen=True, kw_only=True):
-    """One host. `counter`: that of its last signed call; `probe`: what it said of itself last."""
+    """One host. `counter`: of its last signed call; `probe`: its latest description of itself."""
 
     public_key: str
     visibility: Visibility
@@ -42,7 +42,7 @@ class StoredHost(SignedHost, frozen=True, kw_only=True):
 
 
 class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
-    """A code that can still be used: whose it is, and until when."""
+    """A code that can still be used, with its owner and expiry."""
 
     account_id: str
     owner: str
@@ -51,7 +51,7 @@ class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells whether a call is a host's own, and may be made at all."""
+    """The key that verifies a host's calls, and what may forbid them."""
 
     public_key: str
     state: HostState
@@ -67,7 +67,7 @@ class PseudonymTaken(Exception):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a host has done: runs that ended, and cards times seconds."""
+    """A host's work: runs that ended, and GPU-seconds (cards times seconds)."""
 
     runs: int
     gpu_seconds: float
@@ -76,7 +76,7 @@ class Measured(msgspec.Struct, frozen=True):
 def add_enrolment(
     engine: Engine, code_hash: str, account_id: str, visibility: Visibility, now: datetime, expires_at: datetime
 ) -> None:
-    """Commit a new code; codes that ran out unused are forgotten."""
+    """Commit a new code; delete codes that expired unused."""
     row = {"code_hash": code_hash, "account_id": account_id, "visibility": visibility}
     with engine.begin() as connection:
         connection.execute(delete(enrolment).where(enrolment.c.expires_at < now, enrolment.c.host_id.is_(None)))
@@ -84,15 +84,15 @@ def add_enrolment(
 
 
 def read_enrolment(engine: Engine, code_hash: str, now: datetime) -> StoredEnrolment | None:
-    """Return the unused code with this hash; None when there is none, or its time is over."""
+    """Return the unused code with this hash; None if there is none, or it has expired."""
     wanted = select(enrolment, account.c.name.label("owner")).join(account, account.c.id == enrolment.c.account_id)
     return one(engine, wanted.where(*_usable(code_hash, now), account.c.banned_at.is_(None)), StoredEnrolment)
 
 
 def enrol(engine: Engine, code_hash: str, new: StoredHost, now: datetime) -> bool:
-    """Commit a host and use up its code, both or neither; False when the code is no longer good.
+    """Commit a host and use up its code, both or neither; return False if the code is no longer valid.
 
-    Raises KeyTaken, or PseudonymTaken: then another one may do.
+    Raises KeyTaken, or PseudonymTaken, after which another pseudonym may succeed.
     """
     try:
         with engine.begin() as connection:
@@ -120,14 +120,14 @@ def read(engine: Engine, host_id: str) -> StoredHost | None:
 
 
 def known_key(engine: Engine, host_id: str) -> KnownKey | None:
-    """Return the key of the host with this id, and whether it still counts."""
+    """Return the key of a host, and whether the host still counts."""
     wanted = select(host.c.public_key, host.c.state, account.c.banned_at).join(account)
     return one(engine, wanted.where(host.c.id == host_id), KnownKey)
 
 
 def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) -> list[StoredHost]:
-    """Return what an account may see, its own hosts first, then the oldest: the public ones that were approved, and all
-    of its own; or of these only the one with `host_id`."""
+    """Return the hosts that an account may see, its own first, then by age: all of its own, and public ones that were
+    approved. With `host_id`, only that one."""
     approved = host.c.state.in_(("active", "paused")) & host.c.approved_at.is_not(None)
     mine = host.c.account_id == account_id
     wanted = select(host).join(account).where(or_(mine, approved & (host.c.visibility == "public")))
@@ -138,14 +138,14 @@ def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) 
 
 
 def count_of(engine: Engine, account_id: str, now: datetime) -> int:
-    """Return how many hosts an account has, and codes for more; revoked ones do not count."""
+    """Return how many unrevoked hosts and valid codes an account has."""
     hosts = select(func.count()).where(host.c.account_id == account_id, host.c.state != "revoked")
     codes = select(func.count()).where(enrolment.c.account_id == account_id, *_unused(now))
     return (value(engine, hosts) or 0) + (value(engine, codes) or 0)
 
 
 def measured(engine: Engine) -> dict[str, Measured]:
-    """Return what each host has done, by id."""
+    """Return each host's work, by id."""
     query = select(run.c.host_id, func.count(), func.sum(run.c.gpu_seconds)).group_by(run.c.host_id)
     ended = query.where(run.c.host_id.is_not(None), run.c.state.in_(("succeeded", "failed")))
     with engine.connect() as connection:
@@ -153,7 +153,7 @@ def measured(engine: Engine) -> dict[str, Measured]:
 
 
 def given(engine: Engine, account_id: str) -> dict[tuple[str, bool], Measured]:
-    """Return what an account's hosts have done, by (host, whether it was for another account)."""
+    """Return the work of an account's hosts, by (host, whether it was for another account)."""
     other = (run.c.account_id != account_id).label("other")
     query = select(run.c.host_id, other, func.count(), func.sum(run.c.gpu_seconds))
     query = query.join(host, host.c.id == run.c.host_id)
@@ -164,7 +164,7 @@ def given(engine: Engine, account_id: str) -> dict[tuple[str, bool], Measured]:
 
 
 def received(engine: Engine, account_id: str) -> Measured:
-    """Return what hosts of others have done for an account."""
+    """Return the work of other people's hosts for an account."""
     query = select(func.count(), func.coalesce(func.sum(run.c.gpu_seconds), 0.0)).join(host, host.c.id == run.c.host_id)
     query = query.where(run.c.account_id == account_id, host.c.account_id != account_id, ~run.c.previous)
     with engine.connect() as connection:
@@ -175,11 +175,11 @@ def received(engine: Engine, account_id: str) -> Measured:
 def count_up(
     engine: Engine, host_id: str, counter: int, now: datetime, session: str | None = None
 ) -> SignedHost | None:
-    """Note a signed call and return its host, in one statement. `session`: the hash of the token that came with it,
-    None for a call that needs none.
+    """Record a signed call and return its host, in one statement.
 
-    None when `counter` is not above that of an earlier call (it is a replay, or out of order), the session is over or
-    another host's, the host is revoked, or its owner banned.
+    `session`: the hash of the call's session token, None for a call that needs none. Returns None when `counter` is not
+    above that of an earlier call (a replay, or out of order), the session is over or another host's, the host is
+    revoked, or its owner banned.
     """
     banned = exists().where(account.c.id == host.c.account_id, account.c.banned_at.is_not(None))
     good = [host.c.id == host_id, host.c.counter < counter, host.c.state != "revoked", ~banned]
@@ -191,22 +191,24 @@ def count_up(
 
 
 def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:
-    """Keep what a host says of itself."""
+    """Store a host's description of itself."""
     changed(engine, update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
 
 
 def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
-    """Change a host in a transaction of its own, as `change_in`; where its results come on the board or go, in one
-    that excludes any other that changes the board: each would wait for groups that the other has.
+    """Change a host as `change_in`, in a transaction of its own.
+
+    A change of visibility changes the board, so it excludes other writers of the board: else each could wait for groups
+    that the other holds.
     """
     with writing(engine) if "visibility" in values else engine.begin() as connection:
         return change_in(connection, host_id, now, **values)
 
 
 def change_in(connection: Connection, host_id: str, now: datetime, **values: object) -> StoredHost | None:
-    """Change a host that is not revoked; its first approval is noted, its sessions end with it.
+    """Change a host that is not revoked; record its first approval; if it becomes revoked, end its sessions.
 
-    The board has the results of public hosts only, and follows.
+    The board has the results of public hosts only, and is updated.
     """
     wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
     row = connection.execute(wanted.values(values).returning(*host.c)).one_or_none()
@@ -224,13 +226,13 @@ def change_in(connection: Connection, host_id: str, now: datetime, **values: obj
 
 
 def named(connection: Connection, name: str) -> str | None:
-    """Return the id of the host of this pseudonym or id, which is not revoked."""
+    """Return the id of the unrevoked host with this pseudonym or id."""
     known = or_(host.c.pseudonym == name, host.c.id == name)
     return connection.scalar(select(host.c.id).where(known, host.c.state != "revoked"))
 
 
 def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
-    """Return every host with the name of its owner, the one last seen first; revoked ones too."""
+    """Return every host with its owner's name, last seen first, revoked ones included."""
     wanted = select(host, account.c.name.label("owner")).join(account)
     with engine.connect() as connection:
         rows = connection.execute(wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)).all()
@@ -238,7 +240,7 @@ def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
 
 
 def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:
-    """Commit a session, the host's only one."""
+    """Commit a session, replacing any other of the host."""
     with engine.begin() as connection:
         _end_sessions(connection, host_id)
         connection.execute(delete(host_session).where(host_session.c.expires_at < now))

@@ -46,10 +46,10 @@ from service.wire.measuring.runs import RunKind, RunState
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """On what terms a host may take a run: the machine that it said it was when the run was planned.
+    """The terms on which a host may take a run: the machine it described when the run was planned.
 
-    `most_tg`, `most_pp`: tokens a second that the cards of the run cannot exceed, with the CPU; `max_minutes`: how long
-    its owner lets a run take.
+    `most_tg`, `most_pp`: tokens per second that the run's cards and the CPU cannot exceed; `max_minutes`: its owner's
+    limit on a run.
     """
 
     hardware: Hardware
@@ -59,9 +59,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a leased run is bounded, filed and booked by, whatever its host says of itself afterwards.
+    """What bounds, files and accounts for a leased run, fixed at its lease, whatever its host says afterwards.
 
-    `gpus`: indices of its cards in the host's own list; `owner_id`: the account of the host.
+    `gpus`: indices of its cards in the host's own list; `owner_id`: the host's account.
     """
 
     host_id: str
@@ -74,7 +74,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_ATTEMPTS = 3
-MAX_ROWS = 1000  # as many as a report may have
+MAX_ROWS = 1000  # the limit of a report
 _MAY_PASS = and_(table.c.state == "failed", table.c.result_id.is_(None), table.c.kind == "config")
 _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
@@ -121,9 +121,9 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Eligible(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that may take a run, and what is its own: cards in the run's order, builds that know the flags.
+    """A host that may take a run, with its own details: cards in the run's order, builds that know the flags.
 
-    `hardware_key`, `terms`: the machine that it was when the run was planned; None only in runs of older versions.
+    `hardware_key`, `terms`: its machine when the run was planned; None only in runs of older versions.
     """
 
     host_id: str
@@ -142,8 +142,11 @@ class Leased(msgspec.Struct, frozen=True):
 
 
 def _may_take() -> ColumnElement[bool]:
-    """The condition that a host may take a run at all, in a query that has `run_host` and `host` joined: it is the
-    machine that the run was planned for, and has not dropped it. The asker's own host may, MAX_ATTEMPTS times."""
+    """Return the condition that a host may take a run at all, in a query that joins `run_host` and `host`.
+
+    It is still the machine that the run was planned for, and has not dropped the run, or MAX_ATTEMPTS times if it is
+    the asker's own.
+    """
     return and_(run_host.c.hardware_key == host.c.hardware_key, run_host.c.dropped < _attempts_of_host())
 
 
@@ -155,7 +158,7 @@ def _is_due(now: datetime | BindParameter[Any]) -> ColumnElement[bool]:
     return or_(run_host.c.not_before.is_(None), run_host.c.not_before <= now)
 
 
-# Made once: each host that waits asks this, hundreds of them, again and again.
+# Built once: hundreds of waiting hosts run this again and again.
 _WAITS = select(run_host.c.host_id).distinct().join(table, run_host.c.run_id == table.c.id)
 _WAITS = _WAITS.join(host, host.c.id == run_host.c.host_id)
 _WAITS = _WAITS.where(run_host.c.host_id.in_(bindparam("asked", expanding=True)), table.c.state == "queued")
@@ -179,7 +182,7 @@ def waiting_for(engine: Engine, host_ids: Sequence[str], now: datetime) -> list[
 
 
 def insert_in(connection: Connection, row: StoredRun, hosts: Sequence[Eligible]) -> None:
-    """Add a run to a transaction, and who may take it."""
+    """Add a run and its eligible hosts within a transaction."""
     connection.execute(insert(table).values(msgspec.structs.asdict(row)))
     if hosts:
         connection.execute(insert(run_host), [{"run_id": row.id, **msgspec.structs.asdict(host)} for host in hosts])
@@ -211,10 +214,10 @@ def eligible(engine: Engine, run_id: str) -> list[Eligible]:
 def lease(
     engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime, allowance: float
 ) -> Leased | None:
-    """Give the next run to a host: its owner's own first, then of who used the fewest GPU-seconds of others in a day,
-    then the oldest. None when there is none for it.
+    """Lease the next run to a host: its owner's own first, then of whoever used the fewest GPU-seconds on others' hosts
+    in a day, then the oldest. None if there is none.
 
-    `allowance`: GPU-seconds of a day behind which an account gets no more of hosts of others.
+    `allowance`: GPU-seconds a day after which an account gets no more time on others' hosts.
     """
     with glance(engine) as connection:
         if connection.scalar(_WAITS, {"asked": [host_id], "now": now}) is None:
@@ -240,7 +243,7 @@ def lease(
 
 
 def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime) -> Leased:
-    """Fix what the run is judged by: the lease was given to the very machine of its terms."""
+    """Fix the run's record at its lease, when the host is known to be the machine of its terms."""
     own = _eligible(connection, run.id, host_id)
     if own.terms is None or own.hardware_key is None:
         raise ValueError(f"run {run.id} was leased without terms")
@@ -250,13 +253,13 @@ def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: st
 
 
 def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:
-    """What may have changed since a run was matched with a host, or while the host waited for one."""
+    """Return conditions that may have changed since a run was matched with a host, or while the host waited."""
     open_to_all = or_(table.c.account_id == owner_id, host.c.visibility == "public")
     return host.c.state == "active", open_to_all, account.c.banned_at.is_(None)
 
 
 def _used(account_id: ColumnElement[str], since: datetime) -> Select[float]:
-    """Cards times seconds that an account used of others' hosts since then; a run under way counts as a usual one."""
+    """Return the GPU-seconds that an account used on others' hosts since then; an unfinished run counts as usual."""
     other = table.alias("other")
     under_way = case((other.c.state.in_(("leased", "running")), _USUAL_SECONDS), else_=0.0)
     spent = select(func.coalesce(func.sum(other.c.gpu_seconds + under_way), 0.0))
@@ -272,7 +275,7 @@ def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
 def renew(
     engine: Engine, run_id: str, host_id: str, fence: int, until: datetime, progress: str, rows: Sequence[MeasuredRow]
 ) -> StoredRun | None:
-    """Lengthen a lease, and add rows. None when the run is no longer this lease's."""
+    """Extend a lease and add rows. Return None if the lease does not hold the run any more."""
     with locked(engine) as connection:
         held = connection.execute(select(table).where(*_held_by(run_id, host_id, fence))).one_or_none()
         if held is None:
@@ -288,7 +291,7 @@ def finish(
     connection: Connection, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
     result: StoredResult | None, log: str,
 ) -> bool:  # fmt: skip
-    """End a lease with what was reported, and store its result, in one transaction. False: it is not this lease's."""
+    """End a lease with a report and store its result, in one transaction. Return False if the lease is not current."""
     change = update(table).where(*_held_by(run_id, host_id, fence))
     stored = {**values, "report_key": report_key, "leased_until": None}
     if connection.execute(change.values(stored)).rowcount != 1:
@@ -299,12 +302,12 @@ def finish(
 
 
 def release(engine: Engine, host_id: str, now: datetime) -> int:
-    """Take back what a host held that asks for another run: it has lost it. Returns how many runs that were."""
+    """Take back the runs of a host that asks for another one, and so has lost them; return how many."""
     return _take_back(engine, and_(_HELD, table.c.host_id == host_id), now)
 
 
 def expire(engine: Engine, now: datetime, waits_since: datetime) -> int:
-    """Take back runs whose lease is over, and end those that nobody took since then. Returns how many those were."""
+    """Take back runs whose lease is over, and fail those that nobody took since `waits_since`; return how many."""
     nobody = and_(table.c.state == "queued", table.c.created_at < waits_since)
     count = 0
     if _any(engine, nobody):
@@ -315,13 +318,13 @@ def expire(engine: Engine, now: datetime, waits_since: datetime) -> int:
 
 
 def _any(engine: Engine, which: ColumnElement[bool]) -> bool:
-    """Whether there is such a run. Each host that asks looks; hundreds of them write nothing, and wait for nobody."""
+    """Whether there is such a run: a read, so that hundreds of hosts that ask neither write nor wait."""
     with glance(engine) as connection:
         return connection.scalar(select(table.c.id).where(which).limit(1)) is not None
 
 
 def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int:
-    """Take runs back from hosts that dropped them; those that no other may take have failed."""
+    """Take runs back from hosts that dropped them; those that no other host may take fail."""
     if not _any(engine, which):
         return 0
     again: dict[str, object] = {"state": "queued", "leased_until": None, "progress": None, "rows": []}
@@ -338,14 +341,14 @@ def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int
 
 
 def count_drop(connection: Connection, run_id: str, host_id: str, *, for_good: bool = False) -> None:
-    """Note in a transaction that a host brought no result of a run; `for_good`: it never will."""
+    """Record in a transaction that a host returned no result for a run; `for_good`: it never will."""
     same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
     times = MAX_ATTEMPTS if for_good else run_host.c.dropped + 1
     connection.execute(update(run_host).where(*same).values(dropped=times))
 
 
 def put_off(connection: Connection, run_id: str, host_id: str, until: datetime) -> None:
-    """Offer a run to a host no more until then, within a transaction."""
+    """Stop offering a run to a host until `until`, within a transaction."""
     same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
     connection.execute(update(run_host).where(*same).values(not_before=until))
 
@@ -358,9 +361,9 @@ def is_open_to_others(connection: Connection, run_id: str) -> bool:
 
 
 def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
-    """Return the ids of runs that failed for a cause that may pass: of `ids`, or all that ended since then.
+    """Return the ids of runs whose failure was transient: among `ids`, or all that ended since then.
 
-    A failure that is a result would come again; of a tuning the steps after it have been chosen without it.
+    A permanent failure is a result. A failed step of a tuning stays, since later steps were chosen without it.
     """
     which = table.c.id.in_(ids) if since is None else table.c.ended_at >= since
     wanted = select(table.c.id).join(validation, validation.c.id == table.c.validation_id).where(which, _MAY_PASS)
@@ -368,7 +371,7 @@ def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[s
 
 
 def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
-    """Queue a failed run again, as if it had been asked for now; False when that has been done already."""
+    """Queue a failed run again as if it were new; return False if that was done before."""
     again: dict[str, object] = {"state": "queued", "attempt": 0, "rows": [], "created_at": now}
     held = ("host_id", "report_key", "progress", "leased_at", "leased_until", "record")
     nothing = ("failure", "started_at", "ended_at", *held)
@@ -382,18 +385,18 @@ def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
 
 
 def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
-    """End every run of a validation that is not final; its holder is told at its next call."""
+    """Cancel a validation's unfinished runs; a host that holds one is told at its next call."""
     open_ones = (table.c.validation_id == validation_id, table.c.state.in_(OPEN))
     return changed(engine, update(table).where(*open_ones).values(state="cancelled", ended_at=now))
 
 
 def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
-    """Return the cards times seconds that an account used of others' hosts since then."""
+    """Return the GPU-seconds that an account used on others' hosts since then."""
     return float(value(engine, _used(literal(account_id), since)) or 0)
 
 
 def open_validations(connection: Connection, account_id: str) -> int:
-    """Return how many of an account's validations have runs that wait for hosts of others, or run there."""
+    """Return how many of an account's validations have unfinished runs that are for others' hosts."""
     count = select(func.count(table.c.validation_id.distinct())).join(run_host, run_host.c.run_id == table.c.id)
     count = count.join(host, host.c.id == run_host.c.host_id).where(host.c.account_id != account_id)
     return int(connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN))) or 0)

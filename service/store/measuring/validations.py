@@ -22,7 +22,7 @@ _MOST_HOSTS = 500
 
 
 class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
-    """One validation. `refused`: configs that nobody was asked to measure, and why."""
+    """One validation. `refused`: reasons why some configs are not measured."""
 
     id: str
     advice_id: str
@@ -36,17 +36,17 @@ class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitReached(Exception):
-    """The account has as many open validations as it may."""
+    """The account has too many open validations."""
 
 
 def add(
     engine: Engine, row: StoredValidation, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]],
     most_open: int | None = None,
 ) -> bool:  # fmt: skip
-    """Commit a validation with its runs, all or nothing. False when its idempotency key was used before.
+    """Commit a validation with its runs, all or nothing. Return False if its idempotency key was used before.
 
-    Raises LimitReached where `most_open` others of the account are open on hosts of others: counted one request of the
-    account after the other, or many at once would each find room.
+    Raises LimitReached if `most_open` others of the account are open on others' hosts. An account's requests are
+    counted one at a time, else many at once would all find room.
     """
     try:
         with engine.begin() as connection:
@@ -65,7 +65,7 @@ def add(
 
 
 def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]]) -> bool:
-    """Commit further runs of a validation. False when one of them is there already: another process was first."""
+    """Commit more runs of a validation; return False if one exists already, since another process was faster."""
     try:
         with engine.begin() as connection:
             for one, hosts in asked:
@@ -81,8 +81,8 @@ def read(engine: Engine, validation_id: str) -> StoredValidation | None:
 
 
 def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
-    """Return whether a viewer may see a validation: who asked for it, operators, and anybody where no private host may
-    measure it, or has; else the owners of these hosts only."""
+    """Return whether a viewer may see a validation: its asker and operators always, the rest unless private hosts may
+    take part or did, in which case only the owners of those."""
     if viewer.is_operator or viewer.account_id == row.account_id:
         return True
     of_it = select(run.c.id).where(run.c.validation_id == row.id)
@@ -95,13 +95,13 @@ def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
 
 
 def with_key(engine: Engine, account_id: str, key: str) -> StoredValidation | None:
-    """Return the validation that an account asked for under an idempotency key."""
+    """Return an account's validation with an idempotency key."""
     same = (table.c.account_id == account_id, table.c.idempotency_key == key)
     return one(engine, select(table).where(*same), StoredValidation)
 
 
 def of_advice(engine: Engine, advice_id: str) -> list[StoredValidation]:
-    """Return the validations of an advice, the oldest first."""
+    """Return the validations of an advice, oldest first."""
     wanted = select(table).where(table.c.advice_id == advice_id).order_by(table.c.created_at, table.c.id)
     return several(engine, wanted, StoredValidation)
 
@@ -113,13 +113,13 @@ def tunings_since(engine: Engine, since: datetime) -> list[str]:
 
 
 def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
-    """Note that a validation was cancelled, and end its runs."""
+    """Mark a validation as cancelled, and cancel its runs."""
     changed(engine, update(table).where(table.c.id == validation_id).values(cancelled_at=now))
     runs.cancel(engine, validation_id, now)
 
 
 def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
-    """Return the hosts that an account may hope for, its own first: public ones, and all its own but revoked ones."""
+    """Return the hosts that may measure for an account, its own first: public ones, and its own unrevoked ones."""
     mine = host.c.account_id == account_id
     public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
     wanted = select(host).join(account, account.c.id == host.c.account_id).where(account.c.banned_at.is_(None))
@@ -128,7 +128,8 @@ def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
 
 
 def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
-    """Return what hosts are called, by id."""
+    """Return the pseudonyms of hosts, by id."""
+
     wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
     with engine.connect() as connection:
         return {row.id: row.pseudonym for row in connection.execute(wanted)} if host_ids else {}

@@ -1,6 +1,6 @@
-"""`migrate()`: brings a database to the present tables. What a migration may do is said in CONTRIBUTING.md.
+"""`migrate()` brings a database's tables up to date. CONTRIBUTING.md says what a migration may do.
 
-Alembic is imported when needed: a worker never needs it, and would take a fifth longer to start.
+Alembic is imported when needed: workers never need it, and would take a fifth longer to start.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 log = Log("database")
 
-_LOCK = 7_224_310_416  # any number that only this service takes
-_IN_THE_WAY = ("55P03", "40P01")  # SQLSTATE: a lock that was not to be had in time, a deadlock
+_LOCK = 7_224_310_416  # an arbitrary number that only this service uses
+_IN_THE_WAY = ("55P03", "40P01")  # SQLSTATE of a lock timeout, of a deadlock
 _BUSY_SECONDS, _BUSY_PAUSE = 60.0, 0.1
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the database to the newest tables; nothing happens when it is there already, or is newer than this code.
+    """Bring the database to the newest tables; do nothing if it has them, or newer ones than this code knows.
 
-    Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Others may work on
-    the tables meanwhile. Raises DatabaseUnavailable when no database answers.
+    Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Others may use the
+    tables meanwhile. Raises DatabaseUnavailable if the database does not answer.
     """
     last = time.monotonic() + _BUSY_SECONDS
     while True:
@@ -57,7 +57,7 @@ def migrated(url: str) -> Iterator[Engine]:
 
 
 def _step(engine: Engine) -> bool:
-    """Make the next migration in a transaction of its own, which holds few locks; return whether there was none."""
+    """Run the next migration in a transaction of its own, which holds few locks; return True if there was none."""
     from alembic import command
     from alembic.runtime.migration import MigrationContext
 
@@ -73,7 +73,7 @@ def _step(engine: Engine) -> bool:
 
 
 def is_newer(revision: str | None) -> bool:
-    """Return whether tables are of a later version than this code knows: it works with them, for they only grow."""
+    """Return whether tables are newer than this code, which still works with them, since tables only grow."""
     return revision is not None and revision not in revisions()
 
 
@@ -112,7 +112,7 @@ def configuration(connection: Connection) -> Config:
 
 def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be at it for long
+        connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be migrating for long
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        # What works on a table goes first: in a deadlock PostgreSQL would end one of the two after a second.
+        # Ordinary work on a table takes precedence: in a deadlock PostgreSQL would end either side after a second.
         connection.execute(text("SET LOCAL lock_timeout = '300ms'"))

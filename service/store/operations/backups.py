@@ -1,7 +1,6 @@
-"""A database kept in one file, and brought back from it: SQLite by its online backup, PostgreSQL by its own tools.
+"""Backs a database up to one file, and restores it: SQLite by its online backup, PostgreSQL by its own tools.
 
-Both are taken while the service runs and hold one moment of it. What is brought back is one transaction: all, or
-nothing.
+Backups are taken while the service runs and show a single moment. A restore is one transaction.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from service.settings import without_secrets
 from service.store.engines import PRIVATE_FILE, make_private_file, said_of
 from service.store.migrations import migrated, revisions
 
-_PAGES = 4096  # of SQLite, copied at once; writers go on between two such pieces
+_PAGES = 4096  # of SQLite, copied at a time; writers go on in between
 _TOOL_SECONDS = 6 * 3600
 _REVISION = re.compile(r"^COPY public\.alembic_version .*\n(\w{1,32})$", re.M)
 
 
 def back_up(url: str, target: Path) -> int:
-    """Write all of the database at `url` to a new file and return its bytes.
+    """Write the whole database at `url` to a new file; return its size in bytes.
 
-    Raises InvalidInput for a file that is there already or cannot be written, DatabaseUnavailable.
+    Raises InvalidInput if the file exists or cannot be written, DatabaseUnavailable.
     """
     if target.exists():
         raise InvalidInput(f"{target} is there already: name a new file", field="FILE")
@@ -51,9 +50,9 @@ def back_up(url: str, target: Path) -> int:
 
 
 def keep_what_is_there(url: str, target: Path) -> bool:
-    """Keep the database at `url` in a new file, before another takes its place; return whether there was one.
+    """Back up the database at `url` before another takes its place; return whether there was one.
 
-    One that is too damaged for a backup is moved there as it is. Raises InvalidInput, DatabaseUnavailable.
+    One that is too damaged for a backup is moved to the file as it is. Raises InvalidInput, DatabaseUnavailable.
     """
     file = _sqlite_file(url) if _is_sqlite(url) else None
     if file is not None and not file.exists():
@@ -70,9 +69,9 @@ def keep_what_is_there(url: str, target: Path) -> bool:
 
 
 def restore(url: str, source: Path) -> None:
-    """Bring the database at `url` back to what `source` holds, and to the present tables.
+    """Restore the database at `url` from `source`, and bring its tables up to date.
 
-    Raises InvalidInput for a file that is not a backup of this service, or one of a newer version; DatabaseUnavailable.
+    Raises InvalidInput for a file that is not a backup of this service or is of a newer version; DatabaseUnavailable.
     """
     if not source.is_file():
         raise InvalidInput(f"there is no file {source}", field="FILE")
@@ -99,7 +98,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
     if not source.is_file():
         raise DatabaseUnavailable(f"there is no database {source}", field="DATABASE_URL")
     try:
-        with _opened(source, "ro") as there, closing(sqlite3.connect(target)) as copy:
+        with _opened(source) as there, closing(sqlite3.connect(target)) as copy:
             there.backup(copy, pages=_PAGES)
             copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
             if copy.execute("PRAGMA integrity_check").fetchone() != ("ok",):
@@ -112,7 +111,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 def _load_sqlite(source: Path, target: Path) -> None:
     make_private_file(target)
     try:
-        with _opened(source, "ro") as backup, closing(sqlite3.connect(target, timeout=15)) as there:
+        with _opened(source) as backup, closing(sqlite3.connect(target, timeout=15)) as there:
             backup.backup(there)
     except sqlite3.Error as error:
         said = said_of(error) or f"{target} cannot be written: {error}"
@@ -121,7 +120,7 @@ def _load_sqlite(source: Path, target: Path) -> None:
 
 def _sqlite_revision(source: Path) -> str:
     try:
-        with _opened(source, "ro") as backup:
+        with _opened(source) as backup:
             if backup.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise InvalidInput(f"{source} is damaged", field="FILE")
             return str(backup.execute("SELECT version_num FROM alembic_version").fetchone()[0])
@@ -130,8 +129,8 @@ def _sqlite_revision(source: Path) -> str:
 
 
 @contextmanager
-def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=15)) as connection:
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=15)) as connection:
         yield connection
 
 
@@ -161,7 +160,7 @@ def _postgres_revision(source: Path) -> str:
 
 
 def _tool(words: list[str], url: str) -> None:
-    """Run one of PostgreSQL's tools on a database; the password goes by the environment, which `ps` does not show."""
+    """Run one of PostgreSQL's tools; the password goes into the environment, which `ps` does not show."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     stated = conninfo_to_dict(make_url(url).set(drivername="postgresql").render_as_string(hide_password=False))

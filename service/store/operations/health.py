@@ -1,4 +1,4 @@
-"""What the database says of itself and of the work that waits in it. Nothing here changes anything."""
+"""Reads the state of the database and of the work that waits in it; changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNFINISHED = ("queued", "running")
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits: advices and runs. `stuck`: advices unfinished for long; `silent`: runs whose lease is over."""
+    """Unfinished work. `stuck`: advices unfinished for too long; `silent`: runs whose lease is over."""
 
     waiting: int
     stuck: int
@@ -27,7 +27,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits, by state and by age, and how many hosts called in lately."""
+    """Waiting work by state, the age of the oldest, and how many hosts called lately."""
 
     advices: dict[str, int]
     lanes: dict[str, int]
@@ -42,12 +42,12 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exists(engine: Engine) -> bool:
-    """Return whether there is a database to ask: to open a SQLite that is not there would make one."""
+    """Return whether the database exists; connecting to a missing SQLite database would create it."""
     return engine.dialect.name != "sqlite" or Path(engine.url.database or "").is_file()
 
 
 def revision(engine: Engine) -> str | None:
-    """Return the revision of the tables, None where there are none. Raises DatabaseUnavailable."""
+    """Return the revision of the tables, None if there are none. Raises DatabaseUnavailable."""
     with engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
@@ -56,9 +56,9 @@ def revision(engine: Engine) -> str | None:
 
 
 def damage(engine: Engine) -> str | None:
-    """Return what SQLite finds wrong with its file, in one line; None where it is sound. PostgreSQL is not asked.
+    """Return SQLite's complaint about its file in one line, None if it is sound, and for PostgreSQL.
 
-    Reads all of the file. Raises DatabaseUnavailable where it cannot even be read.
+    Reads the whole file. Raises DatabaseUnavailable if it cannot even be read.
     """
     if engine.dialect.name != "sqlite":
         return None
@@ -68,7 +68,7 @@ def damage(engine: Engine) -> str | None:
 
 
 def n_bytes(engine: Engine) -> int:
-    """Return the bytes that the database takes on its disk. Raises DatabaseUnavailable."""
+    """Return the database's size on disk in bytes. Raises DatabaseUnavailable."""
     if engine.dialect.name == "sqlite":
         return Path(engine.url.database or "").stat().st_size
     with engine.connect() as connection:
@@ -76,7 +76,7 @@ def n_bytes(engine: Engine) -> int:
 
 
 def backlog(engine: Engine, now: datetime, online_since: datetime) -> Backlog:
-    """Return what waits: a handful of small queries by index. Raises DatabaseUnavailable."""
+    """Return the waiting work, by a handful of indexed queries. Raises DatabaseUnavailable."""
     online = select(func.count()).where(host.c.state == "active", host.c.seen_at >= online_since)
     with engine.connect() as connection:
 
@@ -103,7 +103,7 @@ def backlog(engine: Engine, now: datetime, online_since: datetime) -> Backlog:
 
 
 def agents(engine: Engine, since: datetime) -> dict[str, int]:
-    """Return how many machines were seen since then, by the version of their program."""
+    """Return how many hosts were seen since then, by the version of their agent."""
     version = host.c.probe["agent"].as_string()
     wanted = select(version, func.count()).where(host.c.seen_at >= since, host.c.state != "revoked")
     with engine.connect() as connection:
@@ -111,8 +111,7 @@ def agents(engine: Engine, since: datetime) -> dict[str, int]:
 
 
 def work(engine: Engine, now: datetime, long_ago: datetime) -> Unfinished:
-    """Return what waits; `long_ago`: an advice that was asked for before it should be ready. Raises
-    DatabaseUnavailable."""
+    """Return the unfinished work; advices created before `long_ago` count as stuck. Raises DatabaseUnavailable."""
     unfinished = advice.c.state.in_(_UNFINISHED)
     held = run.c.state.in_(("leased", "running"))
     with engine.connect() as connection:

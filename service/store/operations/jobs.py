@@ -1,4 +1,4 @@
-"""Rows of `job`: when a scheduled job is due, and which process runs it now. One conditional UPDATE decides who."""
+"""Rows of `job`: when each scheduled job is due and which process runs it, decided by one conditional UPDATE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.store.queries import changed, converted
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of one job. `held_until`: it runs, unless that time has passed."""
+    """The state of one job. `held_until`: while that is in the future, some process runs it."""
 
     name: str
     due_at: datetime
@@ -43,14 +43,14 @@ def ensure(engine: Engine, due: Mapping[str, datetime]) -> None:
 
 
 def claim(engine: Engine, name: str, holder: str, now: datetime, until: datetime) -> bool:
-    """Take a job that is due and that nobody holds; return whether `holder` has it now."""
+    """Claim a due job that nobody holds; return whether `holder` has it now."""
     free = or_(table.c.held_until.is_(None), table.c.held_until < now)
     change = update(table).where(table.c.name == name, table.c.due_at <= now, free)
     return changed(engine, change.values(holder=holder, held_until=until)) == 1
 
 
 def renew(engine: Engine, names: Iterable[str], holder: str, until: datetime) -> None:
-    """Keep jobs that `holder` still runs from counting as lost."""
+    """Extend the leases on jobs that `holder` still runs."""
     change = update(table).where(table.c.name.in_(list(names)), table.c.holder == holder)
     changed(engine, change.values(held_until=until))
 
@@ -58,9 +58,9 @@ def renew(engine: Engine, names: Iterable[str], holder: str, until: datetime) ->
 def finish(
     engine: Engine, name: str, holder: str, claimed_at: datetime, now: datetime, due_at: datetime, *, succeeded: bool
 ) -> None:
-    """Give a job back and say when it is due again; nothing happens where another process took it meanwhile.
+    """Release a job and set when it is due again; do nothing if another process took it meanwhile.
 
-    A job that was made due after `claimed_at`, while it ran, stays so: what it did may lack what happened since.
+    If it was hastened while it ran, after `claimed_at`, it stays due, since this run may lack the cause for that.
     """
     ended = {"succeeded_at" if succeeded else "failed_at": now}
     due = case((table.c.due_at > claimed_at, table.c.due_at), else_=due_at)

@@ -1,4 +1,4 @@
-"""Rows of `removal_request`: who asks for a result to be removed, and what came of it."""
+"""Rows of `removal_request`: requests to remove a result, and their outcome."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST = 200
 
 
 def add(engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime) -> str:
-    """Keep a request; return its id."""
+    """Store a request; return its id."""
     row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "text": text}
     changed(engine, insert(table).values(**row, contact=contact, created_at=now))
     return str(row["id"])
 
 
 def open_requests(engine: Engine) -> list[OpenRemovalRequest]:
-    """Return the oldest 200 requests that nobody has decided."""
+    """Return the oldest 200 undecided requests."""
     wanted = select(table, table.c.result_id.label("result"), result.c.origin, *ABOUT)
     wanted = wanted.join(result, result.c.id == table.c.result_id).where(table.c.closed_at.is_(None))
     return shown(engine, wanted.order_by(table.c.created_at, table.c.id).limit(_MOST), OpenRemovalRequest)
@@ -33,12 +33,12 @@ def open_requests(engine: Engine) -> list[OpenRemovalRequest]:
 def close(
     connection: Connection, by: str, now: datetime, *, removed: bool, result_id: str = "", request_id: str = ""
 ) -> int:
-    """Close the open requests of a result, or one by its id, and forget how to answer; return how many those were."""
+    """Close a result's open requests, or one by its id, and delete contacts; return how many."""
     which = table.c.id == request_id if request_id else table.c.result_id == result_id
     values = {"closed_at": now, "closed_by": by, "removed": removed, "contact": None}
     return int(connection.execute(update(table).where(which, table.c.closed_at.is_(None)).values(**values)).rowcount)
 
 
 def last_removal(engine: Engine) -> datetime | None:
-    """Return when an operator removed a result last: dumps of before may still have it."""
+    """Return when an operator last removed a result: earlier dumps may still contain it."""
     return value(engine, select(func.max(audit.c.at)).where(audit.c.action == "remove"))

@@ -1,6 +1,6 @@
-"""What is not kept for ever: which rows are too old, counted or removed a batch at a time, so that nobody waits long.
+"""Retention: finds rows that are too old, and counts them or removes them in batches, so that nobody waits long.
 
-Results, who sent them, what operators did, and what was measured for an advice are never too old.
+Results, who sent them, operators' acts, and what was measured for an advice are never too old.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Condition: TypeAlias = Callable[[datetime], ColumnElement[bool]]
 
 
 class Kind(NamedTuple):
-    """Rows of one kind. `too_old`: which are, of what is older than an instant; `emptied`: only these columns."""
+    """A kind of rows. `too_old`: the condition, given an instant; `emptied`: columns to clear; none: delete rows."""
 
     name: str
     table: Table
@@ -45,12 +45,12 @@ class Kind(NamedTuple):
 
 
 def _unmeasured(before: datetime) -> ColumnElement[bool]:
-    """An advice that was measured is what its validations are read by."""
+    """Finished advices that nobody had measured; measured ones are needed by their validations."""
     return advice.c.state.in_(("ready", "failed")) & (advice.c.updated_at < before) & ~_MEASURED
 
 
 def _unread(before: datetime) -> ColumnElement[bool]:
-    """A body that nobody read for long, of no account, and not measured: it can be computed again."""
+    """Bodies that nobody has read for long and that can be recomputed: not measured, not requested by an account."""
     return (advice.c.read_on < before) & (advice.c.state == "ready") & advice.c.account.is_not(True) & ~_MEASURED
 
 
@@ -71,7 +71,7 @@ def count(engine: Engine, kind: Kind, before: datetime) -> int:
 
 
 def remove(engine: Engine, kind: Kind, before: datetime) -> int:
-    """Remove the rows of a kind that are too old, a batch in each transaction; return how many they were."""
+    """Remove rows of a kind that are too old, one batch per transaction; return how many."""
     removed = 0
     while batch := _remove_batch(engine, kind, before):
         removed += batch

@@ -1,4 +1,4 @@
-"""The tables of the operator's side: requests to remove results, and what runs on a schedule."""
+"""Tables of the operator's side: removal requests and scheduled jobs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from sqlalchemy import Boolean, Column, ForeignKey, String, Table
 
 from service.store.tables import UtcDateTime, metadata
 
-# Requests to remove a result, from its submitter or anybody whom it concerns. `contact` is how the operator answers,
-# and is emptied when the request is closed. `removed`: what came of it.
+# Requests to remove a result, by its submitter or anybody concerned. `contact`: how to reply, emptied when the request
+# is closed. `removed`: the decision.
 removal_request = Table(
     "removal_request",
     metadata,
@@ -22,8 +22,8 @@ removal_request = Table(
     Column("removed", Boolean),
 )
 
-# What runs on a schedule (service.flows.operations.schedule), one row a job. `holder`: the process that runs it until
-# `held_until`; after that it counts as lost, and another one may run it.
+# Scheduled jobs (service.flows.operations.schedule), one row each. `holder`: the process that runs it until
+# `held_until`; after that it counts as lost, and another may run it.
 job = Table(
     "job",
     metadata,

@@ -1,4 +1,4 @@
-"""Results that were predicted before they were measured."""
+"""Reads results that were predicted before they were measured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from service.store.queries import several
 from service.store.results.board import FiledResult
 from service.store.tables import account, host
 from service.store.tables import result as table
-from service.store.viewers import ANYBODY, Trust, is_trusted, may_see
+from service.store.viewers import ANYBODY, is_proven_to, may_see
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultModel, ResultOrigin, Seen
 
 
 class Predicted(FiledResult, frozen=True, kw_only=True):
-    """A result with what was predicted of it."""
+    """A result with its prediction."""
 
     origin: ResultOrigin
     n_params: int | None
@@ -28,20 +28,20 @@ class Predicted(FiledResult, frozen=True, kw_only=True):
 
 
 def predicted(engine: Engine, most: int) -> list[Predicted]:
-    """Return the newest shown results that have rows and a prediction, and are proven or published; nothing of banned
+    """Return the newest shown results that have rows and a prediction and are proven or published; nothing of banned
     accounts or private hosts."""
     wanted = select(*(table.c[name] for name in Predicted.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.prediction.is_not(None))
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True)
     wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)), may_see(ANYBODY))
-    wanted = wanted.where(or_(table.c.origin == "published", is_trusted(Trust.PROVEN, ANYBODY)))
+    wanted = wanted.where(or_(table.c.origin == "published", is_proven_to(ANYBODY)))
     newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     return several(engine, newest, Predicted)
 
 
 class BelievedResult(FiledResult, frozen=True, kw_only=True):
-    """A result that is believed, with what it takes to predict it again."""
+    """A believed result, with what is needed to predict it again."""
 
     account_id: str
     hardware_key: str | None
@@ -52,8 +52,8 @@ class BelievedResult(FiledResult, frozen=True, kw_only=True):
 
 
 def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[BelievedResult]:
-    """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first;
-    nothing of banned accounts or private hosts."""
+    """Return the newest shown results of these tiers whose model, flags and prediction are known, newest first; nothing
+    of banned accounts or private hosts."""
     wanted = select(*(table.c[name] for name in BelievedResult.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id)
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(may_see(ANYBODY))

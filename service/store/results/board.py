@@ -1,8 +1,8 @@
-"""The board's own tables: kept by the transaction that changes a result, and rebuilt from results at any time.
+"""Maintains the board's tables: updated in the transaction that changes a result, and rebuildable from results.
 
-A *group* is what the board never mixes: a variant of a model on cards, memory and platform of a kind, with an engine.
-Of each group the results are kept that lead it at a depth and trust: the fastest, and slower ones that are newer than
-all that are faster. So the best since any day, of any trust, is found without looking at the other results.
+A *group* is what the board never mixes: one variant on cards, memory and platform of one kind, with one engine. For
+each group, depth and trust, the leading results are kept: the fastest, and slower ones that are newer than every faster
+one. So the best since any day, at any trust, is found without looking at the other results.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NAMED: dict[NameKind, Any] = {
 }
 FLOORS: dict[TrustTier, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2}
 TRUSTS: dict[BoardTrust, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2, "published": 3}
-"""What a page is of: at least a tier; or what is cited from public threads, and all but what is self-reported."""
+"""A page's trust: at least a tier; or everything but self-reported results, including published ones."""
 _METRICS: tuple[Metric, ...] = ("tg", "pp")
 _FILED = (
     result.c.model_slug,
@@ -66,12 +66,12 @@ _FILED = (
     result.c.origin,
 )
 _BATCH = 1000
-_REBUILDING = 7_268_342  # any number that is not another lock's
+_REBUILDING = 7_268_342  # an arbitrary number that no other lock uses
 _FEW = 200
 
 
 class FiledResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a result is filed under, and what was measured: columns of `result`."""
+    """A result's classification and figures: columns of `result`."""
 
     id: str
     tier: TrustTier
@@ -91,13 +91,13 @@ class FiledResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Counted(FiledResult, frozen=True, kw_only=True):
-    """What is read of a result to enter it. `counts`: whether it is on the board."""
+    """The part of a result needed to enter it. `counts`: whether it is on the board."""
 
     counts: bool
 
 
 def slice_of(metric: Metric, depth: int, trust: BoardTrust) -> int:
-    """Return the number of a slice: a phase, one of DEPTHS, and the least trust."""
+    """Return the number of a slice, for a phase, one of DEPTHS, and a minimum trust."""
     return _METRICS.index(metric) * 100 + DEPTHS.index(depth) * 10 + TRUSTS[trust]
 
 
@@ -108,15 +108,15 @@ def _is_trusted(row: Row[Any], trust: BoardTrust) -> bool:
 
 
 def counts() -> Any:
-    """Return the condition under which a result is on the board: shown, of a public host or none, of nobody banned."""
+    """Return the condition for being on the board: shown, of a public host or none, of no banned account."""
     shown = result.c.state == "shown", result.c.failure.is_(None)
     return and_(*shown, may_see(ANYBODY), account.c.banned_at.is_(None))
 
 
 def keep(connection: Connection, *result_ids: str) -> None:
-    """Enter results as they are now, or take them off, and find again who leads their groups.
+    """Enter results as they are now, or remove them, and update the leaders of their groups.
 
-    Part of the caller's transaction, which on PostgreSQL holds the groups until it ends.
+    Part of the caller's transaction, which on PostgreSQL locks the groups until it ends.
     """
     versions.count_change(connection)
     found = connection.execute(_to_enter().where(result.c.id.in_(result_ids)))
@@ -137,7 +137,7 @@ def keep(connection: Connection, *result_ids: str) -> None:
 
 
 def keep_of(connection: Connection, host_id: str) -> None:
-    """Do the same for every result of a host, after its visibility changed."""
+    """Call `keep` for every result of a host, after its visibility changed."""
     versions.count_change(connection)
     ids = connection.scalars(select(result.c.id).where(result.c.host_id == host_id).order_by(result.c.id)).all()
     for first in range(0, len(ids), _FEW):
@@ -145,14 +145,14 @@ def keep_of(connection: Connection, host_id: str) -> None:
 
 
 def rebuild(engine: Engine) -> int:
-    """Rebuild all tables of the board from the results; return how many count."""
+    """Rebuild the board's tables from the results; return how many count."""
     with locked(engine) as connection:
         return _rebuild(connection)
 
 
 def bring_up_to_date(engine: Engine) -> None:
-    """Rebuild the tables where an older version filled them, which knew fewer kinds of trust."""
-    with locked(engine, _REBUILDING) as connection:  # of several processes that start at once, one
+    """Rebuild the tables if an older version filled them, which knew fewer kinds of trust."""
+    with locked(engine, _REBUILDING) as connection:  # one of several processes that start at once
         led = [slice_of(metric, depth, PROVEN) for metric in _METRICS for depth in DEPTHS]
         proven = or_(result_speed.c.floor >= FLOORS["agent-run"], result.c.origin == "published")
         counted = select(result_speed.c.result_id).join(result, result.c.id == result_speed.c.result_id).where(proven)
@@ -207,7 +207,7 @@ def _entered(one: _Counted) -> list[dict[str, Any]]:
 
 
 def _key(*parts: str | int) -> int:
-    """Return a hash as databases hold integers: 64 bits, signed."""
+    """Return a hash as a 64-bit signed integer, as databases store it."""
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(parts)).digest()[:8], signed=True)
 
 
@@ -286,7 +286,7 @@ def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) 
 
 
 def _names(one: _Counted) -> list[tuple[str, str, str]]:
-    """Return what a result is found under: kind, slug, label."""
+    """Return the names under which a result is found: kind, slug, label."""
     model, rig = ("model", one.model_slug, one.model_name), ("rig", one.rig_slug, machine_name(one.gpus, one.cpu))
     archs = [("arch", one.arch, one.arch)] if one.arch else []
     return [model, rig, ("variant", one.variant, one.variant), *archs]
@@ -303,7 +303,7 @@ def _known_names(connection: Connection, groups: Sequence[int]) -> set[tuple[Nam
 
 
 def _drop_names(connection: Connection, names: Iterable[tuple[NameKind, str]]) -> None:
-    """Drop names that nothing on the board has any more: nobody finds what was taken off."""
+    """Drop names that no result on the board has any more, so that removed results are not found by them."""
     for kind, slug in sorted(names):
         if connection.scalar(select(board.c.slice).where(NAMED[kind] == slug).limit(1)) is None:
             connection.execute(delete(board_name).where(board_name.c.kind == kind, board_name.c.slug == slug))

@@ -1,4 +1,4 @@
-"""The tables of the board: what results say of speed, arranged to be asked. All are made from `result` alone."""
+"""The board's tables: the speeds of results, arranged for queries. All are derived from `result`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, St
 
 from service.store.tables import UtcDateTime, metadata
 
-# What a result that counts measured at a depth class (service.engine.measured.classes), in tokens a second. `floor`: 0
-# self-reported, 1 agent-run, 2 replicated. `group_key`: hash of what the board keeps apart (see board.py).
+# A counting result's speeds at a depth class (service.engine.measured.classes), in tokens per second. `floor`: 0
+# self-reported, 1 agent-run, 2 replicated. `group_key`: hash of everything that defines a group (see board.py).
 result_speed = Table(
     "result_speed",
     metadata,
@@ -23,9 +23,9 @@ result_speed = Table(
 
 _BY_VALUE, _SUMMED = ("slice", "value", "result_id"), ("low", "n_results", "bpw")
 
-# The results that lead a group: none of it is both faster and as new. `slice`: which phase, at which depth, of which
-# trust at least; `value`: tokens a second of that phase; `lead_key`: hash of model, rig and engine, of which a page of
-# the board shows the fastest. Every row has of how many results it was chosen, and their spread.
+# The leading results of a group: no other is both faster and as new. `slice`: phase, depth and minimum trust; `value`:
+# tokens per second of that phase; `lead_key`: hash of model, rig and engine, whose fastest row a page of the board
+# shows. Every row states how many results it was chosen from, and their spread.
 board = Table(
     "board",
     metadata,
@@ -51,7 +51,7 @@ board = Table(
     Column("low", Float, nullable=False),
     Column("middle", Float, nullable=False),
     Column("high", Float, nullable=False),
-    # The last columns are for those who walk an index and pass most of its rows over, or sum them up.
+    # The last columns let queries walk an index and skip or sum most of its rows without reading the table.
     Index("board_by_value", *_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class"),
     Index("board_by_date", "slice", "measured_at", "result_id"),
     Index("board_by_bits", "slice", "bpw", "result_id"),
@@ -64,7 +64,7 @@ board = Table(
     Index("board_ram", "ram_class", "slice", "value", "result_id"),
 )
 
-# Names that are on the board, to choose from and to search in: `kind` is model, rig, variant or arch.
+# Names on the board, for menus and searches: `kind` is model, rig, variant or arch.
 board_name = Table(
     "board_name",
     metadata,

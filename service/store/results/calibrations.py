@@ -1,4 +1,4 @@
-"""Rows of `calibration`: those fitted to results of this database, the newest in force."""
+"""Rows of `calibration`: calibrations fitted to this database's results; the newest is in force."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _VERSION = select(VERSION_IN_FORCE)
 
 
 class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """Median errors on results kept out of the fit, as shares of what was measured, by the calibration before and by
-    this one. `kept_out`: how many results those are."""
+    """Median relative errors of the previous and of this calibration, on the `kept_out` results outside the fit."""
 
     tg_before: float
     tg_after: float
@@ -42,7 +41,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add(engine: Engine, body: Calibration, errors: Errors, n_results: int, now: datetime) -> bool:
-    """Keep a calibration, which is in force from now on. False: there is one of its version."""
+    """Store a calibration, which is in force from now on; return False if its version exists."""
     row = {"version": body.version, "body": msgspec.json.encode(body), "errors": msgspec.to_builtins(errors)}
     try:
         with engine.begin() as connection:
@@ -53,13 +52,13 @@ def add(engine: Engine, body: Calibration, errors: Errors, n_results: int, now: 
 
 
 def newest(engine: Engine) -> list[Stored]:
-    """Return the newest 50, the newest first."""
+    """Return the newest 50, newest first."""
     wanted = select(*_HEAD).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(_MOST)
     return several(engine, wanted, Stored)
 
 
 def in_force(engine: Engine) -> Calibration | None:
-    """Return the newest calibration; None: there is none but the one that comes with the engine."""
+    """Return the newest calibration, None if only the shipped one exists."""
     body = value(engine, select(table.c.body).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(1))
     return None if body is None else msgspec.json.decode(body, type=Calibration)
 

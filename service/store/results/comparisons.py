@@ -1,4 +1,4 @@
-"""Rows of `comparison`: what the buffers that a result's log prints say of their prediction."""
+"""Rows of `comparison`: buffers printed in results' logs, compared with their prediction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_SUBJECTS, _MOST, _MOST_OF_OWNER = 50, 1_000, 20
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log of a result that is shown says. `owner`: "" for everybody who is not known for long enough."""
+    """The lesson from a shown result's log. `owner`: "" for everybody who has not been known for long enough."""
 
     result: str
     owner: str
@@ -30,7 +30,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waiting(engine: Engine, version: int, most: int) -> list[StoredResult]:
-    """Return the newest results with buffers that no engine model from `version` on has compared, at most so many."""
+    """Return at most `most` results with buffers that no engine model since `version` has compared, newest first."""
     wanted = select(result.c.id).outerjoin(table, table.c.result_id == result.c.id)
     wanted = wanted.where(or_(table.c.version.is_(None), table.c.version < version), result.c.state != "deleted")
     wanted = wanted.where(result.c.build.is_not(None), result.c.model.is_not(None), result.c.failure.is_(None))
@@ -43,7 +43,7 @@ def waiting(engine: Engine, version: int, most: int) -> list[StoredResult]:
 
 
 def keep(engine: Engine, result_id: str, version: int, lesson: Lesson | None) -> None:
-    """Keep what an engine model says of a result, in place of what an older one said."""
+    """Store an engine model's comparison of a result, replacing an older one's."""
     row = {} if lesson is None else _row(lesson)
     with locked(engine) as connection:
         if lesson is not None or _says_something(connection, result_id):
@@ -55,7 +55,7 @@ def keep(engine: Engine, result_id: str, version: int, lesson: Lesson | None) ->
 
 
 def leave(engine: Engine, result_id: str, version: int) -> None:
-    """Note that an engine model could not compare a result: what an older one said of it stays."""
+    """Record that an engine model looked at a result without comparing it; an older comparison stays."""
     with locked(engine) as connection:
         stays = update(table).where(table.c.result_id == result_id).values(version=version)
         if connection.execute(stays).rowcount == 0:
@@ -63,20 +63,20 @@ def leave(engine: Engine, result_id: str, version: int) -> None:
 
 
 def forget(connection: Connection, result_id: str) -> None:
-    """Forget what was said of a result that is another now, within a transaction: it is compared again."""
+    """Delete the comparison of a corrected result within a transaction, so that it is made again."""
     connection.execute(delete(table).where(table.c.result_id == result_id))
 
 
 def architectures_that_differ(engine: Engine) -> list[str]:
-    """Return the first 50 architectures of which a log differs."""
+    """Return the first 50 architectures with a log that differs."""
     wanted = select(table.c.architecture).where(table.c.part.is_not(None)).distinct()
     return [str(name) for name in column(engine, wanted.order_by(table.c.architecture).limit(_MOST_SUBJECTS))]
 
 
 def of_architecture(engine: Engine, architecture: str, old_enough: datetime) -> list[Shown]:
-    """Return what logs of an architecture say, the newest 20 of an owner and 1,000 in all, the newest first.
+    """Return the lessons of an architecture's logs, newest first: at most 20 per owner and 1,000 in all.
 
-    Of results that are shown; nothing of banned accounts or private hosts. Known owners: accounts made by `old_enough`,
+    Only of shown results; nothing of banned accounts or private hosts. Known owners: accounts made by `old_enough`,
     or that an operator vouches for.
     """
     known = or_(account.c.created_at <= old_enough, account.c.trusted_at.is_not(None))
@@ -100,7 +100,7 @@ def of_architecture(engine: Engine, architecture: str, old_enough: datetime) -> 
 
 
 def settled(engine: Engine, names: Sequence[str]) -> dict[str, datetime]:
-    """Return when an operator has settled a difference last, by its name; nothing of those that none has."""
+    """Return when an operator last settled each difference, by its name; unsettled ones are left out."""
     wanted = select(audit.c.subject, func.max(audit.c.at).label("at"))
     wanted = wanted.where(audit.c.action == "settle", audit.c.subject.in_(names)).group_by(audit.c.subject)
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Who gave results: accounts by pseudonym, and public hosts with what they have done."""
+"""Contributors of results: accounts by pseudonym, and public hosts with their figures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_HOSTS = 500
 
 
 def read(engine: Engine, pseudonym: str) -> StoredAccount | None:
-    """Return the account that has this pseudonym and is not banned."""
+    """Return the account with this pseudonym unless it is banned."""
     wanted = select(account).where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
     return one(engine, wanted, StoredAccount) if is_name(pseudonym) else None
 
 
 def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
-    """Return how many results of an account are shown to everybody, by tier: nothing of private hosts."""
+    """Return how many of an account's results are public, by tier; none of private hosts."""
     wanted = select(result.c.tier, func.count().label("n")).outerjoin(host, host.c.id == result.c.host_id)
     wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", may_see(ANYBODY))
     with engine.connect() as connection:
@@ -30,7 +30,7 @@ def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
 
 
 def hosts(engine: Engine) -> list[HostFigures]:
-    """Return public hosts with runs that ended and results that are shown, those with the most results first."""
+    """Return public hosts with the numbers of their ended runs and shown results, those with the most results first."""
     done = select(run.c.host_id, func.count().label("runs"), func.sum(run.c.gpu_seconds).label("gpu_seconds"))
     ended = done.where(run.c.state.in_(("succeeded", "failed"))).group_by(run.c.host_id).subquery("ended")
     newest = select(result.c.gpus).where(result.c.host_id == host.c.id, result.c.state == "shown")

@@ -1,7 +1,7 @@
-"""What the board says: pages of who leads, names to choose from, and what a model or a rig has.
+"""Queries of the board: pages of leading results, names to choose from, and sums for models and rigs.
 
-Every page costs the same: it begins behind the last row of the one before, in the order of an index. A row is shown if
-no other of its model, rig and engine leads it among those that are asked for.
+Every page costs the same: it starts behind the last row of the previous one, in the order of an index. A row is shown
+if it is the fastest of its model, rig and engine among the rows asked for.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _COLUMN: dict[Sort, Any] = {
     "bits": board.c.bpw,
 }
 _Found: TypeAlias = dict[NameKind, list[str]]
-_FEW = 1_000  # rows of a slice, which sort in milliseconds
-_MERGED = 12  # names of which the first rows are merged; of what has more, some are fast
-_MOST_NAMES = 100  # that one word is looked for in
+_FEW = 1_000  # rows of a slice, which are sorted in milliseconds
+_MERGED = 12  # names up to which each one's first rows are merged; of more names, some are fast enough anyway
+_MOST_NAMES = 100  # considered for one word of a search
 _MOST_WORDS = 6
 _MOST_LISTED = 500  # names to choose from
 _MOST_ALIKE = 8
 
 
 class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that leads, with what the board shows of it. `low` to `high`: `value` of `n_results` like it."""
+    """A leading result as the board shows it. `low` to `high`: the spread of `value` over `n_results` like it."""
 
     result_id: str
     value: float
@@ -75,13 +75,14 @@ class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
     def position(self, order: Sort) -> Position:
-        """Return where this row stands in an order."""
+        """Return this row's position in an order."""
         keys: dict[Sort, float | datetime] = {"newest": self.measured_at, "bits": self.bpw}
         return keys.get(order, self.value), self.result_id
 
 
 class Summed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model has of one variant or on one rig, or a rig of one model: the fastest, the spread, and how many."""
+    """Sums over a model's results for a variant or on a rig, or a rig's for a model: the best, the spread, the
+    number."""
 
     slug: str
     label: str
@@ -92,7 +93,7 @@ class Summed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """A name on the board: its slug, and as people read it."""
+    """A name on the board: its slug and its readable label."""
 
     slug: str
     label: str
@@ -101,7 +102,7 @@ class Name(msgspec.Struct, frozen=True, kw_only=True):
 def page(
     engine: Engine, asked: BoardQuery, after: Position | None, limit: int, since: datetime | None = None
 ) -> list[LeadingResult]:
-    """Return who leads, of what is asked, behind a position. `since`: the beginning of the day that is asked for."""
+    """Return the leading rows of a query after a position. `since`: the start of the day asked for."""
     order = asked.sort
     metric: Metric = "pp" if order == "pp" else "tg"
     at = slice_of(metric, asked.depth, asked.trust)
@@ -124,14 +125,14 @@ def page(
 
 
 def _first(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
-    """The first rows in an order."""
+    """Return the query for the first rows in an order."""
     return select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
 
 
 def _merged(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]], names: _Found) -> Select[Any] | None:
-    """The first rows in an order that have one of some names: the first of each name, and the first of all these.
+    """Return the query for the first rows in an order with one of some names: each name's first rows, merged.
 
-    Each is at the beginning of an index. Among all rows they may lie far behind: large models are slow. None: no names.
+    Each name's rows start an index; among all rows they may lie far behind, as large models are slow. None: no names.
     """
     each = [
         select(_first(order, limit, [*conditions, NAMED[kind] == slug]).subquery())
@@ -146,13 +147,13 @@ def _merged(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]], 
 
 
 def _of_group(asked: BoardQuery) -> list[ColumnElement[bool]]:
-    """Conditions that all results of a model, rig and engine meet, or none."""
+    """Return conditions that hold for all results of a model, rig and engine, or for none."""
     wanted = ((board.c.model_slug, asked.model), (board.c.engine, asked.engine), (board.c.rig_slug, asked.rig))
     return [column == value for column, value in wanted if value is not None]
 
 
 def _of_result(asked: BoardQuery, columns: Any) -> list[ColumnElement[bool]]:
-    """Conditions that may set results of a model, rig and engine apart, but for the day and words."""
+    """Return conditions that may distinguish results of one model, rig and engine, except the day and words."""
     wanted = (
         (columns.arch, asked.arch),
         (columns.variant, asked.variant),
@@ -164,16 +165,17 @@ def _of_result(asked: BoardQuery, columns: Any) -> list[ColumnElement[bool]]:
 
 
 def _has(names: _Found, columns: Any) -> ColumnElement[bool]:
-    """The condition that a row has one of these names."""
+    """Return the condition that a row has one of these names."""
     either = (getattr(columns, NAMED[kind].name).in_(slugs) for kind, slugs in sorted(names.items()))
     return or_(false(), *either)
 
 
 def _leads(asked: BoardQuery, words: Sequence[_Found], since: datetime | None) -> ColumnElement[bool]:
-    """No other result of the model, rig and engine, of those that are asked for, is faster.
+    """Return the condition that no other result of the model, rig and engine that fits the query is faster.
 
-    Looked up for each row by `board_lead`: no other index may seem better for it. PostgreSQL takes every second row to
-    pass what it cannot estimate, as COALESCE; of a comparison with a subquery it expects one in two hundred, and sorts.
+    It is to be looked up per row by `board_lead`, so no other index may seem better. PostgreSQL estimates that every
+    second row passes COALESCE, which it cannot estimate; of a comparison with a subquery it expects one in two hundred,
+    and sorts instead.
     """
     other = board.alias("other")
     first = select(other.c.result_id).where(other.c.lead_key == board.c.lead_key, other.c.slice == board.c.slice)
@@ -185,7 +187,7 @@ def _leads(asked: BoardQuery, words: Sequence[_Found], since: datetime | None) -
 
 
 class _Unindexed:
-    """The columns of a table, none of which an index is used for."""
+    """A table's columns, wrapped so that no index is used for them."""
 
     def __init__(self, columns: Any) -> None:
         self._columns = columns
@@ -199,7 +201,7 @@ def _by_no_index(column: Any) -> Any:
 
 
 def _are_few(connection: Connection, at: int, since: datetime) -> bool:
-    """Whether so little was measured since then that it is better sorted than looked for among all by speed."""
+    """Whether so few rows are that new that sorting them beats looking for them in order of speed."""
     several = select(board.c.slice).where(board.c.slice == at, board.c.measured_at >= since).limit(_FEW + 1)
     return (connection.scalar(select(func.count()).select_from(several.subquery())) or 0) <= _FEW
 
@@ -209,7 +211,7 @@ def _n_names(names: _Found) -> int:
 
 
 def _names_with(connection: Connection, word: str) -> _Found:
-    """Return the names on the board that have a word in them, by kind."""
+    """Return the names on the board that contain a word, by kind."""
     wanted = select(board_name.c.kind, board_name.c.slug).where(board_name.c.kind != "arch")
     wanted = wanted.where(board_name.c.searched.contains(word.lower(), autoescape=True))
     found: _Found = {}
@@ -221,7 +223,7 @@ def _names_with(connection: Connection, word: str) -> _Found:
 
 
 def _shown(found: Select[Any], order: Sort) -> Select[Any]:
-    """Join what is shown of a page's rows, once they are known."""
+    """Return the query that joins the other columns shown, once a page's rows are known."""
     few = found.subquery("few")
     of_board = [column for column in few.c if column.name in LeadingResult.__struct_fields__]
     have = {column.name for column in of_board}
@@ -233,7 +235,7 @@ def _shown(found: Select[Any], order: Sort) -> Select[Any]:
 
 
 def summed(engine: Engine, by: NameKind, depth: int, **of: str) -> list[Summed]:
-    """Return what the proven results of `model=` or `rig=` have by another name, the fastest first."""
+    """Return sums over the proven results of `model=` or `rig=` by another name, fastest first."""
     column = NAMED[by]
     where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
     best = func.max(board.c.value)
@@ -266,13 +268,13 @@ def names(engine: Engine, kind: NameKind) -> list[Name]:
 
 
 def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
-    """Return the name of this slug, None where nothing on the board has it."""
+    """Return the name with this slug, None if nothing on the board has it."""
     wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
     return one(engine, wanted, Name) if is_name(slug) else None
 
 
 def similar(engine: Engine, result_id: str) -> list[LeadingResult]:
-    """Return the fastest other proven results of the model, those on the same rig first, then on as much memory."""
+    """Return the fastest other proven results of the model, first on the same rig, then on as much VRAM."""
     depth = select(func.min(result_speed.c.depth)).where(result_speed.c.result_id == result.c.id).scalar_subquery()
     own = select(result.c.model_slug, result.c.rig_slug, result.c.vram_mib, depth.label("depth"))
     found: dict[str, LeadingResult] = {}

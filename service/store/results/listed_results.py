@@ -1,4 +1,4 @@
-"""Results as lists and dumps want them: newest first or by id, each with who gave it. Pages begin behind a row."""
+"""Results for lists and dumps: newest first or by id, each with its contributor; a page starts after a row."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COLUMNS = [column for column in result.c if column.name in StoredResult.__struc
 
 
 class ListedResult(NamedTuple):
-    """A result, whether it has a log, and the pseudonyms of who gave it and of a public host.
+    """A result, whether it has a log, and the pseudonyms of its contributor and its public host.
 
-    `owner`: the former, where the account is older than was asked, or vouched for. `source`: the address of the
-    service that it was imported from.
+    `owner`: the contributor, if the account is old enough or vouched for. `source`: the address of the service that it
+    was imported from.
     """
 
     result: StoredResult
@@ -33,7 +33,7 @@ class ListedResult(NamedTuple):
 
 
 def read(engine: Engine, result_id: str, viewer: Viewer) -> ListedResult | None:
-    """Return the result with this id, shown or quarantined, if this viewer may see it."""
+    """Return the result with this id if it is shown or quarantined and this viewer may see it."""
     wanted = _listed().where(result.c.id == result_id, result.c.state.in_(SEEN), may_see(viewer))
     with engine.connect() as connection:
         row = connection.execute(wanted).one_or_none()
@@ -44,9 +44,9 @@ def page(
     engine: Engine, asked: ResultQuery, after: tuple[datetime, str] | None, limit: int,
     since: datetime | None = None, before: datetime | None = None,
 ) -> list[ListedResult]:  # fmt: skip
-    """Return results that everybody may see, the last received first, behind a position.
+    """Return public results after a position, latest received first.
 
-    `since`, `before`: when they were received, for the days that are asked for.
+    `since`, `before`: the range of time in which they were received.
     """
     conditions = _conditions(asked)
     if since is not None:
@@ -62,9 +62,9 @@ def page(
 
 
 def after_id(engine: Engine, last: str, limit: int, old_enough: datetime) -> list[ListedResult]:
-    """Return results that were made for this database, none that is cited or imported, by id, behind an id: for dumps.
+    """Return public results after an id, by id, for dumps: none that is cited or imported.
 
-    `old_enough`: accounts made later are nobody's `owner`.
+    `old_enough`: accounts made later are never an `owner`.
     """
     made_here = result.c.id > last, result.c.published.is_(None), result.c.source.is_(None)
     wanted = _listed(old_enough).where(*_public(), *made_here).order_by(result.c.id).limit(limit)
@@ -83,7 +83,7 @@ def _listed(old_enough: datetime | None = None) -> Select[Any]:
 
 
 def _public() -> list[Any]:
-    """Nothing of private hosts, and of banned accounts. Proven or not: each is listed with its tier."""
+    """Return the conditions for public results: not of private hosts or banned accounts; their tier does not matter."""
     return [result.c.state.in_(SEEN), may_see(ANYBODY), account.c.banned_at.is_(None)]
 
 

@@ -1,4 +1,4 @@
-"""Rows of `audit` and `abuse_report`, and the standing of accounts. What changes something is written down with it."""
+"""Rows of `audit` and `abuse_report`, and the standing of accounts. Every act is recorded with its change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from service.wire.results.moderation import Action, AuditEntry, OpenReport, Quar
 from service.wire.results.results import ResultState
 
 ABOUT = (table.c.state.label("result_state"), table.c.model_name.label("model"), table.c.gpus)
-"""What is said of a result in a list of what waits for an operator."""
+"""The columns that describe a result in an operator's lists."""
 _MOST = 200
 
 
 class Act(NamedTuple):
-    """Who does what to whom, when and why."""
+    """An operator's act: when, by whom, what, on which subject, and why."""
 
     at: datetime
     by: str
@@ -33,12 +33,12 @@ class Act(NamedTuple):
 
 
 def note(connection: Connection, act: Act) -> None:
-    """Write down what an operator does, in the transaction that does it."""
+    """Record an operator's act, in the transaction that carries it out."""
     connection.execute(insert(audit).values(id=secrets.token_urlsafe(16), **act._asdict()))
 
 
 def acts(engine: Engine, subject: str | None = None) -> list[AuditEntry]:
-    """Return the newest 200 acts, the newest first; `subject`: those on it."""
+    """Return the newest 200 acts, newest first; with `subject`, those on it."""
     wanted = select(audit).order_by(audit.c.at.desc(), audit.c.id).limit(_MOST)
     if subject is not None:
         wanted = wanted.where(audit.c.subject == subject if is_name(subject) else false())
@@ -53,7 +53,7 @@ def account_of(connection: Connection, name: str) -> tuple[str, str] | None:
 
 
 def set_standing(connection: Connection, account_id: str, **values: datetime | None) -> None:
-    """Set since when an account is banned or vouched for."""
+    """Set when an account was banned or vouched for."""
     versions.count_change(connection)
     connection.execute(update(account).where(account.c.id == account_id).values(**values))
 
@@ -68,14 +68,14 @@ def results_of(connection: Connection, account_id: str, states: Sequence[ResultS
 def add_report(
     engine: Engine, result_id: str, account_id: str | None, kind: ReportKind, text: str, now: datetime
 ) -> str:
-    """Keep a report; return its id."""
+    """Store a report; return its id."""
     row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "kind": kind}
     changed(engine, insert(abuse_report).values(**row, text=text, created_at=now))
     return str(row["id"])
 
 
 def open_reports(engine: Engine) -> list[OpenReport]:
-    """Return the oldest 200 reports that nobody has closed."""
+    """Return the oldest 200 open reports."""
     owner = account.alias("owner")
     names = (account.c.pseudonym.label("by"), owner.c.pseudonym.label("of"))
     wanted = select(abuse_report, abuse_report.c.result_id.label("result"), *names, *ABOUT)
@@ -95,7 +95,7 @@ def quarantined(engine: Engine) -> list[QuarantinedResult]:
 
 
 def close_report(connection: Connection, report_id: str, by: str, now: datetime) -> bool:
-    """Close a report; False when there is no open one with this id."""
+    """Close a report; return False if no open one has this id."""
     which = (abuse_report.c.id == report_id, abuse_report.c.closed_at.is_(None))
     change = update(abuse_report).where(*which).values(closed_at=now, closed_by=by)
     return connection.execute(change).rowcount == 1

@@ -38,11 +38,11 @@ from service.store.results import board
 from service.store.results.board import FiledResult
 from service.store.tables import account, host, result_change
 from service.store.tables import result as table
-from service.store.viewers import Trust, Viewer, is_trusted, may_see
+from service.store.viewers import Viewer, is_proven_to, may_see
 from service.wire.results.results import Published, ResultModel, ResultOrigin, ResultState, Seen
 
-MOST_LOG = 1 << 20  # characters of a log, when it is read again
-OPERATOR = "an operator "  # begins the reason of a state that an operator decided, which no rule changes
+MOST_LOG = 1 << 20  # characters of a log that are read back
+OPERATOR = "an operator "  # begins the reason of a state that an operator set, which no rule changes
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
 _MOST_OF_CARDS, _MOST_OF_CARDS_OWNER = 40, 3
@@ -51,7 +51,7 @@ _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
 class StoredResult(FiledResult, frozen=True, kw_only=True):
-    """One result, without its log: the columns of `result`, whose meaning service.store.tables has."""
+    """One result without its log; service.store.tables explains the columns."""
 
     origin: ResultOrigin
     state: ResultState = "shown"
@@ -83,26 +83,26 @@ class StoredResult(FiledResult, frozen=True, kw_only=True):
 
 
 def filed_under(model: ModelIdentity, rig: RigIdentity) -> dict[str, Any]:
-    """Return the columns that say of which model on what machine a result is."""
+    """Return the columns that name a result's model and machine."""
     named = {"model_name": model.name, "model_slug": model.slug, "gpus": rig.gpus, "rig_slug": rig.slug}
     of_model = {name: getattr(model, name) for name in ("arch", "n_params", "n_active", "bpw")}
     return {**named, **of_model, "vram_mib": rig.vram_mib, "cpu": rig.cpu, "ram_gib": rig.ram_gib}
 
 
 def rows_key_of(model_slug: str, engine: EngineName, rows: Sequence[MeasuredRow]) -> str:
-    """Return the hash by which the same measurement is known when it is sent again."""
+    """Return the hash that identifies a measurement, should it be sent again."""
     return hashlib.sha256(msgspec.json.encode((model_slug, engine, merged(rows)), order="sorted")).hexdigest()
 
 
 def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
-    """Add a result to a transaction, its log compressed, and enter it on the board if it counts."""
+    """Add a result within a transaction, its log compressed, and enter it on the board if it counts."""
     packed = zlib.compress(log.encode()) if log else None
     connection.execute(insert(table).values(**msgspec.structs.asdict(row), log=packed))
     board.keep(connection, row.id)
 
 
 def insert_missing(connection: Connection, rows: Sequence[StoredResult]) -> int:
-    """Add those of some results whose id is not known, without logs; return how many. A deleted one stays deleted."""
+    """Add the results whose ids are unknown, without logs; return how many. A deleted one stays deleted."""
     ids = [row.id for row in rows]
     known = set(connection.scalars(select(table.c.id).where(table.c.id.in_(ids))))
     new = [msgspec.structs.asdict(row) for row in rows if row.id not in known]
@@ -113,9 +113,9 @@ def insert_missing(connection: Connection, rows: Sequence[StoredResult]) -> int:
 
 
 def change(connection: Connection, result_id: str, **values: object) -> bool:
-    """Change a result within a transaction: its state, tier, or what its submitter corrects; the board follows.
+    """Change a result within a transaction: its state, tier, or submitter's corrections; the board is updated.
 
-    False when there is none with this id.
+    Return False if there is none with this id.
     """
     changed = connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
     board.keep(connection, result_id)
@@ -123,7 +123,7 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
 
 
 def hide(connection: Connection, result_ids: Sequence[str], reason: str) -> None:
-    """Hide results within a transaction; the board follows many of them at once."""
+    """Hide results within a transaction; the board is updated for many at a time."""
     for first in range(0, len(result_ids), _MANY):
         these = result_ids[first : first + _MANY]
         connection.execute(update(table).where(table.c.id.in_(these)).values(state="hidden", state_reason=reason))
@@ -131,16 +131,16 @@ def hide(connection: Connection, result_ids: Sequence[str], reason: str) -> None
 
 
 def state_in(connection: Connection, result_id: str) -> ResultState | None:
-    """Return the state of a result as a transaction sees it, None where there is none."""
+    """Return a result's state within a transaction, None if there is none."""
     found: ResultState | None = connection.scalar(select(table.c.state).where(table.c.id == result_id))
     return found
 
 
 def insert_once(connection: Connection, row: StoredResult, log: str) -> StoredResult:
-    """Add a result, or return the oldest that has the same rows and was not deleted. Part of a transaction that no
-    other runs alongside (`store.trust.writing`): one of those who send them at once is first.
+    """Add a result, or return the oldest undeleted one with the same rows, within a transaction of
+    `store.trust.writing`, of which only one runs at a time.
 
-    Raises IntegrityError where its submission key was used already.
+    Raises IntegrityError if its submission key was used before.
     """
     same = _with_rows(connection, row.rows_key)
     if same is None:
@@ -149,13 +149,13 @@ def insert_once(connection: Connection, row: StoredResult, log: str) -> StoredRe
 
 
 def with_rows(engine: Engine, rows_key: str) -> StoredResult | None:
-    """Return the oldest result that has these rows and is known."""
+    """Return the oldest known result with these rows."""
     with engine.connect() as connection:
         return _with_rows(connection, rows_key)
 
 
 def is_known() -> ColumnElement[bool]:
-    """Return the condition that a result is known when it is sent again: not deleted, or hidden before it was."""
+    """Return the condition that a result is recognised when sent again: not deleted, unless hidden before that."""
     return or_(table.c.state != "deleted", table.c.state_reason == DELETED_HIDDEN)
 
 
@@ -166,7 +166,7 @@ def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
 
 
 def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
-    """Return the result that was sent under an idempotency key."""
+    """Return the result that was sent with an idempotency key."""
     return one(engine, select(*_COLUMNS).where(table.c.submission_key == key), StoredResult)
 
 
@@ -176,7 +176,7 @@ def read(engine: Engine, result_id: str) -> StoredResult | None:
 
 
 def read_log(engine: Engine, result_id: str) -> str:
-    """Return the log of a result, empty where there is none."""
+    """Return the log of a result, empty if there is none."""
     with engine.connect() as connection:
         packed = connection.scalar(select(table.c.log).where(table.c.id == result_id))
     return zlib.decompressobj().decompress(packed, 4 * MOST_LOG).decode(errors="replace")[:MOST_LOG] if packed else ""
@@ -189,39 +189,39 @@ def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
 
 
 def of_ids_in(connection: Connection, ids: Sequence[str]) -> dict[str, StoredResult]:
-    """Return the same, as a transaction sees it."""
+    """Return the same within a transaction."""
     rows = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
     return {row.id: converted(row, StoredResult) for row in rows}
 
 
-def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: Viewer, trust: Trust) -> list[StoredResult]:
-    """Return what hosts measured of these cells since then, the newest first, as far as `viewer` may see it and it is
-    as well borne out as `trust` says. Nothing of banned accounts."""
+def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: Viewer) -> list[StoredResult]:
+    """Return hosts' results of these cells since then that are proven to `viewer`, newest first; none of banned
+    ones."""
     wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
     wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None))
-    wanted = wanted.where(table.c.state == "shown", may_see(viewer), is_trusted(trust, viewer))
+    wanted = wanted.where(table.c.state == "shown", may_see(viewer), is_proven_to(viewer))
     with engine.connect() as connection:
         newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
         return [converted(row, StoredResult) for row in connection.execute(newest)] if cells else []
 
 
 def any_of(engine: Engine, repo: str) -> bool:
-    """Return whether anything of a repo was measured."""
+    """Return whether there are results of a repo."""
     return value(engine, select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
 
 
-def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, trust: Trust) -> list[StoredResult]:
+def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer) -> list[StoredResult]:
     """Return the newest 50 results of a model (None: of any) on these cards that were predicted before they were
-    measured, ten of an owner at most: nobody's many hide what others measured.
+    measured, at most ten per owner, so that nobody's many results displace other people's.
 
-    Of hosts, as far as `viewer` may see it and it is as well borne out as `trust` says, and whatever the viewer's own
-    account measured or sent. Nothing of banned accounts.
+    They are hosts' results that are proven to `viewer`, and whatever his own account measured or sent.
+    Nothing of banned accounts.
     """
     own = table.c.account_id == viewer.account_id if viewer.account_id is not None else false()
     wanted = _predicted_on(select(table.c.id, account.c.id.label("account_id")), rig_slug, viewer)
     if model_slug is not None:
         wanted = wanted.where(table.c.model_slug == model_slug)
-    wanted = wanted.where(or_(and_(table.c.host_id.is_not(None), is_trusted(trust, viewer)), own))
+    wanted = wanted.where(or_(and_(table.c.host_id.is_not(None), is_proven_to(viewer)), own))
     with engine.connect() as connection:
         newest = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_LOOKED_AT)).all()
         ids = _of_each_owner(newest)
@@ -231,7 +231,7 @@ def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, 
 
 
 def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[Any]:
-    """Narrow a query to what was predicted, then measured on these cards; `host` and the owner's `account` joined."""
+    """Narrow a query to results on these cards that have a prediction, joining `host` and the owner's `account`."""
     wanted = wanted.outerjoin(host, host.c.id == table.c.host_id)
     wanted = wanted.outerjoin(account, account.c.id == func.coalesce(host.c.account_id, table.c.account_id))
     wanted = wanted.where(table.c.rig_slug == rig_slug, table.c.state == "shown", may_see(viewer))
@@ -241,11 +241,11 @@ def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[
 def on_cards(
     engine: Engine, rig_slug: str, viewer: Viewer, since: datetime, old_enough: datetime
 ) -> list[tuple[str, StoredResult]]:
-    """Return what others than `viewer` measured on these cards since then: each owner's id with his newest three
-    results, 40 in all, of as many owners as there are.
+    """Return other people's results on these cards since then, each with its owner: three per owner, 40 in all, from as
+    many owners as possible, newest first.
 
-    One owner, "": all without an account, or with one made after `old_enough` for which no operator vouches. What was
-    imported has the owners of its source. Nothing of banned accounts.
+    All results without an account, or with one made after `old_enough` that no operator vouches for, share the owner
+    "". Imported results have the owners of their source. Nothing of banned accounts.
     """
     known = or_(account.c.created_at <= old_enough, account.c.trusted_at.is_not(None))
     there = table.c.source + ":" + table.c.source_owner
@@ -264,7 +264,7 @@ def on_cards(
 
 
 def _of_each_owner(newest: Sequence[Any]) -> list[str]:
-    """The ids of the first _MOST_NEAR rows (id, account_id), _MOST_OF_OWNER of an owner at most."""
+    """Return the ids of the first _MOST_NEAR rows (id, account_id), with at most _MOST_OF_OWNER per owner."""
     count, ids = Counter[str](), list[str]()
     for row in newest:
         count[row.account_id] += 1
@@ -274,11 +274,11 @@ def _of_each_owner(newest: Sequence[Any]) -> list[str]:
 
 
 MOST_CHANGES = 100
-"""Kept of one result: a submitter who corrects it more often sends it again."""
+"""The limit of changes to one result; after that it must be sent again."""
 
 
 class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change: `before` has what was changed, as it was, in words."""
+    """One change; `before` has the changed fields as they were, in words."""
 
     result_id: str
     at: datetime
@@ -287,18 +287,18 @@ class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_change(connection: Connection, change: StoredChange) -> None:
-    """Add a change to a transaction."""
+    """Add a change within a transaction."""
     row: dict[str, Any] = msgspec.structs.asdict(change) | {"id": secrets.token_urlsafe(16)}
     connection.execute(insert(result_change).values(row))
 
 
 def forget_changes(connection: Connection, result_id: str) -> None:
-    """Delete what a result was before, within a transaction."""
+    """Delete a result's changes within a transaction."""
     connection.execute(delete(result_change).where(result_change.c.result_id == result_id))
 
 
 def changes_of(engine: Engine, result_id: str) -> list[StoredChange]:
-    """Return the changes of a result, the oldest first."""
+    """Return the changes of a result, oldest first."""
     table_of = result_change.c
     wanted = select(result_change).where(table_of.result_id == result_id).order_by(table_of.at, table_of.id)
     return several(engine, wanted.limit(MOST_CHANGES), StoredChange)

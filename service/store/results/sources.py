@@ -1,4 +1,4 @@
-"""Rows of `source`: other services whose results were imported, and which results those are."""
+"""Rows of `source`: services whose results were imported; and the imported results themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 500
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Another service: the key that signs its dumps, its address, when its imported dump was made, and imported."""
+    """Another service: its dumps' key, its address, and when its latest imported dump was made and imported."""
 
     key: str
     address: str
@@ -28,7 +28,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unfit(row: StoredResult) -> str | None:
-    """Return what of a result no database takes as it is: the column of a text or number that is too long for it."""
+    """Return which value of a result does not fit the database: the column of a text or number that is too long."""
     for column in result.c:
         value, kind = getattr(row, column.name, None), column.type
         if isinstance(value, str) and isinstance(kind, String) and len(value) > (kind.length or len(value)):
@@ -50,21 +50,21 @@ def every(engine: Engine) -> list[Source]:
 
 
 def put_in(connection: Connection, source: Source) -> None:
-    """Keep a source, or what is new of it."""
+    """Insert or update a source."""
     values = msgspec.structs.asdict(source)
     if connection.execute(update(table).where(table.c.key == source.key).values(**values)).rowcount == 0:
         connection.execute(insert(table).values(**values))
 
 
 def drop_in(connection: Connection, key: str) -> None:
-    """Take a source off the list."""
+    """Delete a source."""
     connection.execute(delete(table).where(table.c.key == key))
 
 
 def add_in(connection: Connection, rows: Sequence[StoredResult]) -> int:
-    """Add results of a source whose ids and figures are not here, and what it changed of others; return how many new.
+    """Add a source's results whose ids and figures are new, and update those that it changed; return how many are new.
 
-    What was removed because its source had it no more comes back with it; what was deleted or hidden here stays so.
+    A result removed because its source no longer had it is restored with it; one deleted or hidden here stays so.
     """
     added = 0
     for first in range(0, len(rows), _MANY):
@@ -89,7 +89,7 @@ def _is_undecided(row: StoredResult) -> bool:
 
 
 def remove_in(connection: Connection, key: str, kept: set[str]) -> int:
-    """Remove results of a source but for those with the ids `kept`; return how many. Their contents are erased."""
+    """Remove a source's results except those with the ids `kept`, erasing their contents; return how many."""
     here = select(result.c.id).where(result.c.source == key, result.c.state != "deleted")
     gone = [one for one in connection.scalars(here).all() if one not in kept]
     for result_id in gone:

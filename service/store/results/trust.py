@@ -1,4 +1,4 @@
-"""What whom to believe is decided by: the results of a cell with their owners, and the proofs of hosts."""
+"""The evidence for trust: the results of a cell with their owners, and the proofs of hosts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from service.store.tables import result as table
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultOrigin, ResultState
 
-_MOST, _MOST_OF_CELL = 500, 100  # of a cell each is held against each other, under a lock
-_SETTLING = 7_268_341  # any number that is not another lock's
+_MOST, _MOST_OF_CELL = 500, 100  # a cell's results are compared pairwise, under a lock
+_SETTLING = 7_268_341  # an arbitrary number that no other lock uses
 
 
 class Witness(FiledResult, frozen=True, kw_only=True):
-    """One result of a cell, with what is known of its owner (None: nobody known). `flags`: null where not known."""
+    """One result of a cell, with its owner's standing (None: no account). `flags`: None if unknown."""
 
     origin: ResultOrigin
     state: ResultState
@@ -41,7 +41,7 @@ class Witness(FiledResult, frozen=True, kw_only=True):
 
 
 class SameModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a result, and which result it is."""
+    """A result's id and figures."""
 
     id: str
     rows_key: str
@@ -49,14 +49,14 @@ class SameModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def writing(engine: Engine) -> AbstractContextManager[Connection]:
-    """Begin a transaction that reads before it writes: one at a time, for what it decides hangs on what it has read."""
+    """Begin a transaction of which only one runs at a time, since its writes depend on its reads."""
     return locked(engine, _SETTLING)
 
 
 def of_cell(connection: Connection, cell: str) -> list[Witness]:
-    """Return the results of a cell that have rows, shown or quarantined, the oldest first; nothing of banned accounts.
+    """Return a cell's results that have rows and are shown or quarantined, oldest first; none of banned accounts.
 
-    The newest 100 of them, those of agents before others: nobody pastes them out of sight.
+    Only the newest 100, agents' before others', so that pasted results cannot push those out.
     """
     columns = [table.c[name] for name in Witness.__struct_fields__ if name in table.c]
     owner = (account.c.created_at.label("owner_since"), account.c.trusted_at.label("owner_trusted_at"))
@@ -70,8 +70,8 @@ def of_cell(connection: Connection, cell: str) -> list[Witness]:
 
 
 def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str) -> list[SameModel]:
-    """Return the newest 500 results of a model with an engine that are not deleted, and any with these very rows; of
-    deleted ones those that were hidden."""
+    """Return the newest 500 known results of a model with an engine, and any with exactly these rows (deleted ones are
+    known only if they were hidden before)."""
     wanted = select(table.c.id, table.c.rows_key, table.c.rows)
     wanted = wanted.where(is_known(), table.c.failure.is_(None))
     newest = wanted.where(table.c.model_slug == model_slug, table.c.engine == name)
@@ -82,15 +82,15 @@ def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str)
 
 
 def is_proven(connection: Connection, host_id: str) -> bool:
-    """Return whether a host agreed somewhere with what was replicated without its owner."""
+    """Return whether a host has a proof: it agreed with a result that others replicated without its owner."""
     proof = select(host_proof.c.cell).where(host_proof.c.host_id == host_id).limit(1)
     return connection.scalar(proof) is not None
 
 
 def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: Sequence[Witness]) -> set[str]:
-    """Write which hosts a cell proves, by what was `found` of it; return those that this may have changed.
+    """Store which hosts a cell proves, judging by the results `found`; return the hosts that this may have changed.
 
-    A cell with more results than are looked at takes back no proof of a host that is not among them.
+    If a cell has more results than were looked at, hosts that were not among them keep their proofs.
     """
     before = set(connection.scalars(select(host_proof.c.host_id).where(host_proof.c.cell == cell)))
     if len(found) == _MOST_OF_CELL:
@@ -104,7 +104,7 @@ def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: S
 
 
 def agent_results(connection: Connection, host_id: str, tier: TrustTier) -> list[tuple[str, str | None]]:
-    """Return the ids of a host's results of a tier, each with the reason of its state."""
+    """Return the ids of a host's results of a tier, each with its state's reason."""
     wanted = select(table.c.id, table.c.state_reason)
     wanted = wanted.where(table.c.host_id == host_id, table.c.tier == tier, table.c.origin == "agent")
     return [(row.id, row.state_reason) for row in connection.execute(wanted.order_by(table.c.id))]
@@ -117,14 +117,14 @@ def counts_as_agent(connection: Connection, host_id: str) -> bool:
 
 
 def cells_of_account(engine: Engine, account_id: str) -> list[str]:
-    """Return the cells of which an account has results."""
+    """Return the cells in which an account has results."""
     wanted = select(table.c.cell).where(table.c.account_id == account_id, table.c.cell.is_not(None)).distinct()
     return [str(cell) for cell in column(engine, wanted.order_by(table.c.cell))]
 
 
 def cells_that_wait(engine: Engine, since: datetime) -> list[str]:
-    """Return cells that agents of several owners measured since then, with a result that is not replicated: accounts
-    grow old enough, and nothing else would say so."""
+    """Return cells with agents' results of several owners since then, one of them not replicated: an account may have
+    become old enough, which no other event tells."""
     wanted = select(table.c.cell).where(table.c.origin == "agent", table.c.measured_at >= since)
     wanted = wanted.where(table.c.cell.is_not(None), table.c.state == "shown", table.c.failure.is_(None))
     several = func.count(table.c.account_id.distinct()) > 1

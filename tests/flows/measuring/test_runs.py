@@ -27,9 +27,9 @@ from service.store.measuring import hosts, runs, validations
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
-from service.store.results import results
+from service.store.results import listed_results, results
 from service.store.tables import account, run_host
-from service.store.viewers import ANYBODY, Trust, Viewer
+from service.store.viewers import ANYBODY, Viewer
 from service.wire.measuring.agent import LeasedRun, Progress, Report, RunFile, RunOutline
 from service.wire.measuring.runs import ValidationRequest
 from tests.flows.conftest import Clock
@@ -189,13 +189,14 @@ def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(
     assert (state_of(context, run).state, state_of(context, run).gpu_seconds) == ("succeeded", 30.0)
     yesterday = context.clock() - timedelta(days=1)
 
-    def read(viewer: Viewer, trust: Trust) -> int:
-        return len(results.of_cells(context.engine, [kept.cell or ""], yesterday, viewer, trust))
+    def proven_to(viewer: Viewer) -> int:
+        return len(results.of_cells(context.engine, [kept.cell or ""], yesterday, viewer))
 
-    assert read(Viewer(host.account_id), Trust.PROVEN) == 1  # its owner trusts his own machine
-    assert read(ANYBODY, Trust.UNPROVEN_TOO) == 0  # of a private host, to nobody else
+    assert proven_to(Viewer(host.account_id)) == 1  # its owner trusts his own machine
+    assert listed_results.read(context.engine, kept.id, ANYBODY) is None  # of a private host, to nobody else
     hosts.change(context.engine, host.id, context.clock(), visibility="public")
-    assert (read(ANYBODY, Trust.UNPROVEN_TOO), read(ANYBODY, Trust.PROVEN)) == (1, 0)
+    assert listed_results.read(context.engine, kept.id, ANYBODY) is not None
+    assert proven_to(ANYBODY) == 0
 
 
 def test_progress_keeps_rows_once_and_lengthens_the_lease(context: Context, host: StoredHost, clock: Clock) -> None:

@@ -16,7 +16,7 @@ from service.flows.results import seed
 from service.flows.results.accuracy import accuracy
 from service.flows.results.leaderboard import leaderboard as board_of
 from service.store.results import leaderboard, listed_results, results
-from service.store.viewers import ANYBODY, Trust
+from service.store.viewers import ANYBODY
 from service.wire.plain_text import as_text
 from service.wire.results.board import BoardQuery
 from service.wire.results.board_text import board_lines
@@ -76,7 +76,7 @@ def test_predictions_of_published_results_move_no_answer(context: Context) -> No
     slugs = {found.result.rig_slug for found in listed_results.page(context.engine, ResultQuery(), None, 300)}
     ever = NOW - timedelta(days=3_650)
     for slug in slugs:
-        assert results.near(context.engine, None, slug, ANYBODY, Trust.PROVEN) == []
+        assert results.near(context.engine, None, slug, ANYBODY) == []
         assert all(one.flags is None for _, one in results.on_cards(context.engine, slug, ANYBODY, ever, NOW))
 
 

@@ -21,7 +21,7 @@ from service.store.measuring.hosts import StoredHost
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import account
-from service.store.viewers import ANYBODY, Trust
+from service.store.viewers import ANYBODY
 from service.wire.results.results import Seen
 from tests.flows.conftest import Clock
 from tests.hosts import a_host
@@ -288,7 +288,7 @@ def test_an_owners_many_results_do_not_hide_what_others_measured_of_a_model(cont
     clock.pass_minutes(60)
     many = [msgspec.structs.replace(by(second, clock, 20 + i / 9), tier="agent-run") for i in range(12)]
     keep(context.engine, old, *many)
-    found = results.near(context.engine, old.model_slug, old.rig_slug, ANYBODY, Trust.PROVEN)
+    found = results.near(context.engine, old.model_slug, old.rig_slug, ANYBODY)
     assert [one.account_id for one in found] == [second.account_id] * 10 + [first.account_id]
 
 
