@@ -24,6 +24,8 @@ _EASY_STATES = 2_000
 
 _QUANTIFIERS = "*+?{"
 _REPETITION = regex.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
+# A class, an escape, a group without one inside, or a character; how often at least, and at most.
+_COUNTED = regex.compile(r"(\[[^\]]+\]|\\.|\([^()]*\)|[^\\\[\](){}*+?|^$])\{(\d),(\d?)\}")
 _POSIX = ("alnum", "alpha", "blank", "digit", "graph", "lower", "print", "punct", "upper", "xdigit")
 # Names are matched all at once, a line each: nothing may match a line's end.
 _CLASS_ESCAPES = {
@@ -48,6 +50,16 @@ def is_easy(pattern: str) -> bool:
     pieces = _pieces(pattern)
     backreference = any(piece.startswith("(?:\\") and piece[4:5].isdigit() for _, piece in pieces)
     return not backreference and not _repeats_repetition(pieces) and _states(pieces) <= _EASY_STATES
+
+
+def without_commas(pattern: str) -> str:
+    """Return the pattern with each `{1,2}` written out, as in `[0-9][0-9]?`: what the engines do not split."""
+
+    def written_out(m: Any) -> str:
+        rest = f"{m[1]}?" * (int(m[3]) - int(m[2])) if m[3] else f"{m[1]}*"
+        return f"{m[1] * int(m[2])}{rest}"
+
+    return str(_COUNTED.sub(written_out, pattern))
 
 
 Match: TypeAlias = Callable[[str, Sequence[str]], Sequence[int]]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from service.engine.errors import InvalidFlags
-from service.engine.overrides import is_easy, matching
+from service.engine.overrides import is_easy, matching, without_commas
 
 NAMES = tuple(
     f"blk.{layer}.{part}.weight"
@@ -105,3 +105,18 @@ def test_easy_patterns_have_few_states_no_backreference_and_no_repetition_in_a_r
     pattern: str, easy: bool
 ) -> None:
     assert is_easy(pattern) is easy
+
+
+@pytest.mark.parametrize(
+    ("counted", "written_out"),
+    [
+        (r"blk\.[0-9]{1,2}\.ffn", r"blk\.[0-9][0-9]?\.ffn"),
+        (r"blk\.\d{2,3}x{0,1}", r"blk\.\d\d\d?x?"),
+        ("(1|2){1,}a{3}", "(1|2)(1|2)*a{3}"),
+        ("exps", "exps"),
+    ],
+)
+def test_counts_with_a_comma_are_written_out_without_it(counted: str, written_out: str) -> None:
+    assert without_commas(counted) == written_out
+    names = ["blk.7.ffn", "blk.17.ffn", "blk.117.ffn", "blk.12xx", "exps", "12aaa"]
+    assert matching(counted, names) == matching(written_out, names)

@@ -11,9 +11,16 @@ from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules
 from service.engine.rules.case import Case
 
+# What the program ends with as soon as it reads its options.
+REFUSED_AT_START = frozenset(
+    ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
+     "cache-type-unknown", "split-mode-unknown", "split-mode-refused", "numa-value-unknown", "device-unknown",
+     "override-refused")
+)  # fmt: skip
+
 
 def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
-    """Return the line for bash with the fixes that change the command, errors first; None where none is better.
+    """Return the line for bash with the fixes that change it, those of its options first; None where none is better.
 
     A fix after which something else is as wrong, or something does not fit that did, is left out. None also where
     `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of another program),
@@ -22,7 +29,7 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
     if not _is_a_line(command, case):
         return None
     after, wrong = case, None
-    for finding in found:
+    for finding in sorted(found, key=lambda one: one.rule not in REFUSED_AT_START):
         changed = _changed(after, finding)
         if changed is None:
             continue

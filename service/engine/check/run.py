@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
-from service.engine.check.fixed import fixed_command
+from service.engine.check.fixed import REFUSED_AT_START, fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands.parse import ParsedCommand, parse
@@ -130,14 +130,6 @@ def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
     return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
 
 
-# What the program ends with as soon as it reads its options.
-_REFUSED_AT_START = frozenset(
-    ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
-     "cache-type-unknown", "split-mode-unknown", "split-mode-refused", "numa-value-unknown", "device-unknown",
-     "override-refused")
-)  # fmt: skip
-
-
 def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool) -> str:
     """The first sentence: starts, fits or not, how fast, and how much is wrong. What `has_run` did start, then."""
     small = [row for row in case.table if not row.fits]
@@ -156,7 +148,8 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
-        text = f"Fits: {speed}"
+        more = " without what is not counted" if any(f.rule == "not-counted" for f in found) else ""
+        text = f"Fits{more}: {speed}"
     if not small and not has_run and refused is None and (otherwise := _started_otherwise(found, asked=asked)):
         text = f"{otherwise} it fits: {speed}"
     errors = sum(f.severity == "error" for f in found)
@@ -166,7 +159,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
 
 def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
     """Say that the program ends at its options, or takes a value for another; "" where it does neither."""
-    wrong = [f for f in found if f.rule in _REFUSED_AT_START and f.severity == "error"]
+    wrong = [f for f in found if f.rule in REFUSED_AT_START and f.severity == "error"]
     ends = [f for f in wrong if READ_AS not in f.message]
     if not wrong:
         return ""

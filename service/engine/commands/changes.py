@@ -18,6 +18,7 @@ _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
 _INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
+_VALUE_INSTEAD = re.compile(r"-\S+ (\S+) instead of (\S+)")
 _VARIABLE = re.compile(r"(?:[\w./:=,@%+-]*\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))+[\w./:=,@%+-]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 _NODES = re.compile(r"[0-9][0-9,-]*")
@@ -63,6 +64,9 @@ def _with_part(words: Words, part: str) -> Words | None:
         return _in_front(words, shlex.split(part.removesuffix(_IN_FRONT)))
     if (program := _INSTEAD.fullmatch(part)) and words.program:
         return words._replace(program=re.sub(rf"(?<![\w-]){program[2]}(?=(?:\.exe)?$)", program[1], words.program))
+    if values := _VALUE_INSTEAD.fullmatch(part):
+        (new,), (old,) = shlex.split(values[1]), shlex.split(values[2])
+        return words._replace(options=tuple(new if word == old else word for word in words.options))
     if part.startswith(_LEAVE_OUT):
         named = re.split(r", | and ", part.removeprefix(_LEAVE_OUT))
         if not all(OPTION.match(name) for name in named):

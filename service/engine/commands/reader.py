@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from service.engine.commands.tables import (
 from service.engine.config import CACHE_TYPES, ENGINES, Flags, Override
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
+from service.engine.overrides import without_commas
 
 OPTION = re.compile(r"--?[A-Za-z]")
 INTEGER = re.compile(r"[+-]?\d{1,9}")
@@ -156,7 +158,7 @@ class OptionReader:
     def _try_field(self, option: Option, name: str) -> None:
         """Read a field; keep a value that cannot be understood for anyone who asks what is wrong with the command.
 
-        Where it can only mean one number (`16k`), that is taken.
+        Where it can only mean one number (`16k`) or rule (`[0-9]{1,2}`), that is taken.
         """
         try:
             self._field(option, name)
@@ -354,18 +356,21 @@ class OptionReader:
         ):  # words, as in `blk\.(7 layers, not published)=CPU`
             self.unknown.append(f"{name} {value}")
             return
-        separator = self.dialect.bench_rule_separator
-        if self.bench and separator != ",":
+        separator = self.dialect.bench_rule_separator if self.bench else ","
+        if separator != ",":
             if len(pieces) > 1 or self.rules:
                 self.varied.append(f"{name} {value}")
             pieces = [] if self.rules else pieces[0].split(separator)
-        for piece in pieces:
-            pattern, equals, device = piece.partition("=")
-            if not equals:
-                raise InvalidFlags(
-                    f"{name} {piece}: a rule is REGEX=DEVICE, without ',' or '=' in the regex", field=name
-                )
-            self.rules.append(Override(pattern, device))
+        wrong = next((piece for piece in pieces if "=" not in piece), None)
+        if wrong is not None:
+            pieces = without_commas(value).split(separator)
+        understood = all("=" in piece for piece in pieces)
+        if understood:
+            self.rules += [Override(pattern, device) for pattern, _, device in (p.partition("=") for p in pieces)]
+        if wrong is not None:
+            said = f"{name} {wrong}: a rule is REGEX=DEVICE, without ',' or '=' in the regex"
+            meant = f"{shlex.quote(separator.join(pieces))} instead of {shlex.quote(value)}"
+            raise InvalidFlags(said, field=name, choices=(meant,) if understood else ())
 
 
 def _cpu_moe_rules(field: str, value: int) -> list[Override]:

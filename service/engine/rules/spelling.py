@@ -264,12 +264,12 @@ _COUNTS = (
 def value_not_understood(case: Case) -> Iterator[Found]:
     """A word where a number belongs (`16k` too), or a name that neither engine knows.
 
-    The figures are those of the number that is meant, where it can only be one, else without it.
+    The figures are those of the number or rule that is meant, where it can only be one, else without it.
     """
     for wrong in case.parsed.refused:
         only = wrong.choices[0] if len(wrong.choices) == 1 else ""
         choices = f"; it is one of {', '.join(wrong.choices)}" if len(wrong.choices) > 1 else ""
-        figures = f"those of {wrong.option} {only}" if only.isdecimal() else "without it"
+        figures = f"those of {wrong.option} {only}" if only.isdecimal() or "=" in only else "without it"
         change = f"{wrong.option} {only}" if only else f"leave out {wrong.option}"
         yield Found(f"{wrong.detail[:200]}; the figures are {figures}{choices}", change if wrong.option else None)
 

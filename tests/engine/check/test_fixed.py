@@ -25,6 +25,8 @@ PUBLISHED = (  # after github.com/ikawrakow/ik_llama.cpp/pull/668, August 2025
         "llama-server -m m.gguf -ngl 99 -c 8192 --n-gpu-layer 99 --flash-atn",
         "llama-server -m m.gguf -c 32768 -fa -fmoe -ctk q8_0 -ngl 99 -ot exps=CPU",
         "llama-server -m m.gguf -c 16k -ngl 99 -ot exps=CPU",
+        "llama-server -m m.gguf -c 16384 -ngl 99 -ot 'blk\\.[0-9]{1,2}\\.ffn_.*_exps=CPU,output=CUDA0'",
+        "llama-server -m m.gguf -c 16384 -ngl 99 -ot 'blk.(1,2).ffn_.*_exps=CPU'",
     ],
 )
 def test_the_fixed_command_starts_and_fits_where_the_one_asked_about_does_not(command: str) -> None:
