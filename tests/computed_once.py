@@ -11,14 +11,14 @@ from service.engine.advise import VariantModel, advise
 from service.engine.calibration import Calibration
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Hardware
-from service.engine.planner.search.all_variants import Report, unheard
+from service.engine.planner.search.all_variants import Report, no_report
 
 _computed: dict[bytes, AdviceBody] = {}
 
 
 def advise_once(
     variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-    what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+    what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
 ) -> AdviceBody:  # fmt: skip
     """Return what `advise()` returns for these arguments."""
     files = [(v.name, v.files, v.model.architecture, v.model.tensors) for v in variants]

@@ -50,7 +50,7 @@ from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.ranking.ties import Ties, ties
 from service.engine.planner.ranking.utility import OTHER_BUILD
-from service.engine.planner.search.all_variants import Report, search, unheard
+from service.engine.planner.search.all_variants import Report, no_report, search
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.outcome import Outcome, SearchCase
@@ -73,7 +73,7 @@ class VariantModel(msgspec.Struct, frozen=True):
 
 def advise(
     variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-    what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+    what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
 ) -> AdviceBody:  # fmt: skip
     """Return ranked configs for these variants on this hardware, and a refusal for each one that cannot be advised.
 

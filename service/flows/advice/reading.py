@@ -18,7 +18,7 @@ from service.engine.header_kind import what_else
 from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
-from service.engine.planner.search.all_variants import Report, unheard
+from service.engine.planner.search.all_variants import Report, no_report
 from service.flows.advice.matching import SafeMatch
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
@@ -32,7 +32,7 @@ class Advise(Protocol):
 
     def __call__(
         self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
     ) -> AdviceBody: ...  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class Models(msgspec.Struct, frozen=True):
 
     def advised(
         self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
     ) -> AdviceBody:  # fmt: skip
         """Return `advise`'s answer for the variants, with a refusal for each one that could not be read.
 
@@ -86,7 +86,7 @@ def _local(variant: Variant) -> Header | InvalidHeader:
 
 
 def read_models(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Report = unheard, *, in_full: bool = False
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Report = no_report, *, in_full: bool = False
 ) -> Models:
     """Return the models of `variants`, in order. `report` is called before each, in this thread.
 

@@ -15,7 +15,7 @@ from service.engine.calibration import Calibration
 from service.engine.errors import UnknownHardware
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware import Gpu, Hardware
-from service.engine.planner.search.all_variants import Report, unheard
+from service.engine.planner.search.all_variants import Report, no_report
 from service.engine.versions import versions
 from service.errors import AdviceNotFound, DatabaseUnavailable, RateLimited, ServiceUnavailable, WrongKey
 from service.flows.advice import fair_queue, requests
@@ -50,7 +50,7 @@ class CountingAdvise:
 
     def __call__(
         self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
     ) -> AdviceBody:  # fmt: skip
         self.calls += 1
         return AdviceBody(

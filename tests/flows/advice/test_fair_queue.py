@@ -18,7 +18,7 @@ from service.engine.calibration import Calibration
 from service.engine.effort import Effort, estimated_seconds
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Gpu, Hardware
-from service.engine.planner.search.all_variants import Report, unheard
+from service.engine.planner.search.all_variants import Report, no_report
 from service.errors import TooExpensive, TooManyOpen
 from service.flows.advice import fair_queue
 from service.flows.advice.advise import compute_advice, read_advice, request_advice
@@ -107,7 +107,7 @@ def test_a_question_that_would_take_too_much_is_refused_before_it_is_queued(cont
 def test_an_advice_that_takes_more_than_it_may_ends_with_a_clear_answer(context: Context) -> None:
     def endless(
         variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = no_report,
     ) -> AdviceBody:  # fmt: skip
         while True:
             try:

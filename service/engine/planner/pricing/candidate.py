@@ -30,6 +30,11 @@ class Candidate(msgspec.Struct, frozen=True):
     flags: Flags
     user_fields: tuple[str, ...] = ()
 
+    @property
+    def splits_by_layer(self) -> bool:
+        """Whether each card gets whole layers (`-sm layer`); with other split modes the cards share layers."""
+        return self.flags.split_mode == "layer"
+
     def with_flags(self, **values: object) -> Flags:
         """Return the flags with these values, except for fields that the user sets."""
         return msgspec.structs.replace(

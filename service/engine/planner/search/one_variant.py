@@ -1,4 +1,9 @@
-"""The search for one engine and variant: forecasts of all its candidates, placements of those that are called for."""
+"""The search for one engine and variant: all candidates are forecast, the promising ones are placed.
+
+A forecast is optimistic, so its cost is a lower bound: what may not beat the best placed config is never placed. Where
+a candidate turns out not to fit, it and its like are queued again with FFN in RAM, and other cards and smaller
+micro-batches get their turn.
+"""
 
 from __future__ import annotations
 
@@ -6,324 +11,156 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.advice import Pick, Weighed
-from service.engine.catalogue import engine_devices
+from service.engine.advice import Pick
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Goal
-from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags, with_strategy
-from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, limits_of
-from service.engine.planner.pricing.forecast import Forecast, Forecaster
+from service.engine.planner.pricing.candidate import Candidate, Cards
+from service.engine.planner.pricing.fit import Fitted, Shortfall
+from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, Given, figures_of
-from service.engine.planner.ranking.utility import cost
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender
 from service.engine.planner.search.alike import (
+    adds_cards,
     complexity,
-    is_grown,
     is_neighbour,
     kind,
+    larger_batch,
     more_cards,
     needs_no_less,
-    same_but_batch,
-    same_try,
+    same_setup,
     smaller_batch,
 )
 from service.engine.planner.search.baselines import MICRO_BATCHES, baselines
 from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, fit_candidate
+from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
 from service.engine.planner.search.respanned import respanned
-from service.engine.quality import ranking_loss
 
-_FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
-_FAILURES_ALIKE = 2  # of the same cards in the same order, or of one micro-batch, before others get their turn
-_ON_GPU = 3  # candidates that are placed for the chance that nothing is in RAM, where only others fitted
-_FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
-_LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
-_GAIN = 0.005  # of cost: what a competitor has to gain
-_CLOSE = math.log(1.05)  # of cost: where another is likely to gain more than this, one that fits is not enough
-_LOOKED_AT = 12  # of the candidates by their forecasts, for the likeliest
-_MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
-_NEAREST, _HOPEFUL = math.log(1.2), 2  # what may cost only so much more than the first config is placed, if hopeful,
-_NEIGHBOURS, _ROUNDS = 2, 4  # or near it: so many of either sort a round
-_NEAR = math.log(1.5)  # an alternative's bound may exceed the least cost by so much
-
-
-class _Queued(NamedTuple):
-    candidate: Candidate
-    forecast: Forecast
-    cost: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.forecast.seconds
-
+# `place_first`
+_MAX_FAILURES = 8  # placements that do not fit, after which forecasts are not followed any further
+_MAX_FAILURES_ALIKE = 2  # of one order of cards, or of one micro-batch, before others get their turn
+_MUCH_BETTER = math.log(1.05)  # of cost: one that fits is not enough where another is likely to be better by more
+_LOOKED_AT = 12  # the best of the queue, among which the likeliest is looked for
+_MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only others fitted
+_MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
+_MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
+# `place_competitors`
+_MAX_FASTER = 3  # placements of what may cost less than the best
+_MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
+_OTHER_KIND = math.log(1.5)  # of cost: how far above the best the lower bound of another kind may be
+# `refine`
+_NEAREST = math.log(1.2)  # of cost: how far above the best the lower bound of what is placed may be
+_MOST_HOPEFUL = 2  # of the whole queue, in the first round
+_NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
+_ROUNDS = 4
 
 _NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
 
 
 class VariantSearch:
-    """The search for one engine and variant."""
+    """The search for one engine and variant.
+
+    `queue`: candidates still to be placed, the best forecast first; `bound`: the first one's seconds. `considered` and
+    `n_placed`: how many were forecast, and placed. `forecast_errors`: of contenders that came out with the strategy of
+    their forecast, the ratio of their seconds to it.
+    """
 
     def __init__(self, case: SearchCase, buffers: KnownBuffers | None = None) -> None:
         self.case, self._buffers, self._n_known = case, buffers or KnownBuffers(), 0
-        self.build = case.constraints.build_of(case.engine)
-        self.loss = ranking_loss(case.model)
-        self._weighed = Weighed(is_mixture=bool(case.model.moe_layers))
-        self.refusal = unsupported(case.engine, case.model, case.rig) or user_flags_refusal(
-            case.engine, case.constraints
+        self._forecasts = Forecasts(case)
+        self.build, self.loss = self._forecasts.build, self._forecasts.loss
+        self.refusal = (
+            unsupported(case.engine, case.model, case.rig)
+            or user_flags_refusal(case.engine, case.constraints)
+            or cache_types_refusal(case.engine, case.constraints)
         )
-        self.refusal = self.refusal or cache_types_refusal(case.engine, case.constraints)
         self.contenders: list[Contender] = []
         self.rejected: list[Rejected] = []
         self.shortfalls: list[Shortfall] = []
-        self.considered = self.n_placed = self.n_together = 0
-        self.forecast_errors: list[tuple[Contender, float]] = []  # placed as forecast; ratio of their seconds
-        self._failures = Counter[int]()  # by micro-batch
-        self._problems: dict[Cards, Problem] = {}
-        queue = [] if self.refusal else self._forecasts()
-        self.queue = sorted(queue, key=self._priority)
+        self.considered = self.n_placed = self._n_sharing = 0
+        self.forecast_errors: list[tuple[Contender, float]] = []
+        self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
+        self.queue: list[Queued] = []
+        if not self.refusal:
+            self._enqueue(*self._all_forecasts())
         self.bound = self.queue[0].seconds if self.queue else float("inf")
 
-    def _priority(self, one: _Queued) -> tuple[object, ...]:
-        return self._too_slow(one), one.cost, complexity(one.candidate)
-
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
-        """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
+        """Return the lower bound of what the best candidate may cost (as a pick)."""
         self._reject_by_known_buffers()
-        return min((self._cost(t.candidate, t.forecast, goal, pick) for t in self.queue), default=float("inf"))
-
-    def _cost(
-        self, candidate: Candidate, forecast: Forecast, goal: Goal, pick: Pick | None = None, slower: float = 1.0
-    ) -> float:
-        """The cost of a candidate that comes out as forecast, or takes `slower` times as long."""
-        given = Given(forecast.seconds * slower, forecast.tg, forecast.pp, self.loss)
-        figures = figures_of(candidate.flags, candidate.strategy, self._weighed, given)
-        return cost(figures, goal, pick)
-
-    def _reject_by_known_buffers(self) -> None:
-        """Reject cards that share every layer where they lack room that others were seen to need for the like."""
-        if self._n_known == self._buffers.n_known:
-            return
-        self._n_known, kept = self._buffers.n_known, list[_Queued]()
-        for one in self.queue:
-            short = self._lacks_room(one.candidate) if one.candidate.flags.split_mode != "layer" else None
-            if short is None:
-                kept.append(one)
-            else:
-                self._reject(one.candidate, short)
-        self.queue = kept
-
-    def _lacks_room(self, candidate: Candidate) -> Shortfall | None:
-        problem, flags = self._problem(candidate.cards), candidate.flags
-        least = self._buffers.least(self.case.engine, flags, len(candidate.cards))
-        usable = sum(d.free - reserve for d, reserve in zip(problem.devices, problem.limits.reserve, strict=True))
-        short = self._forecaster.bytes_on_cards(flags) + least - usable
-        return Shortfall(problem.devices[-1].name, int(short)) if short >= 1 else None
-
-    def _note(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
-        beyond = n_bytes - self._forecaster.bytes_on_cards(flags)
-        self._buffers.note(self.case.engine, flags, n_cards, beyond)
-
-    def _may_be_on_gpu(self, candidate: Candidate) -> bool:
-        """Whether everything is on the cards by the forecast, or they may hold it."""
-        room = sum(device.free for device in self._problem(candidate.cards).devices)
-        return candidate.strategy == "all on GPU" or room > self.case.model.n_bytes
+        costs = (self._forecasts.cost(one.candidate, one.forecast, goal, pick) for one in self.queue)
+        return min(costs, default=float("inf"))
 
     def place_first(self) -> None:
-        """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
+        """Place the most promising candidates, until one fits and no other is likely to be far better. Done once."""
         if self.n_placed:
             return
-        fitting, n_failed, failed = 0, 0, list[Cards]()
+        n_fit = n_failed = 0
         self._reject_by_known_buffers()
-        while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
-            one = self._next(self._likeliest() if fitting else self._hopeful(failed))
-            fits = self._place(one)
-            fitting, n_failed = fitting + fits, n_failed + (not fits)
-            if not fits and one.candidate.strategy != "all on GPU":
-                failed.append(one.candidate.cards)
-                self._failures[one.candidate.flags.n_ubatch] += 1
+        while n_failed < _MAX_FAILURES and self._wants_another(n_fit):
+            one = self._take_with_largest_batch(self._likeliest() if n_fit else self._best_after_failures())
+            if self._place(one):
+                n_fit += 1
+            else:
+                n_failed += 1
+                if one.candidate.strategy != "all on GPU":
+                    self._failed_cards[one.candidate.cards] += 1
+                    self._failed_batches[one.candidate.flags.n_ubatch] += 1
             self._reject_by_known_buffers()
-            if n_failed == _FAILURES:
-                break
         if not self.contenders and self.considered:
             self._place_layers_in_ram()
             self._place_on_cpu()
-        self._place_by_layers()
-        self._place_on_gpu()
-        self._place_small_batch()
-
-    def _hopeful(self, failed: list[Cards]) -> _Queued:
-        """The best candidate; where its cards or its micro-batch failed some times, another, if there is one."""
-        best = self.queue[0]
-        others = (one for one in self.queue if one.candidate.cards or one is best)
-        hopeful = (one for one in others if failed.count(one.candidate.cards) < _FAILURES_ALIKE)
-        return next((one for one in hopeful if not self._failed(one.candidate.flags)), best)
-
-    def _failed(self, flags: Flags) -> bool:
-        return self._failures[flags.n_ubatch] >= _FAILURES_ALIKE
-
-    def _place_on_gpu(self) -> None:
-        """Where weights are in RAM: what leaves none there by its forecast, until something turns out so."""
-        for _ in range(_ON_GPU):
-            hopeful = (t for t in self.queue if t.candidate.strategy == "all on GPU")
-            one = next((t for t in hopeful if t.candidate.flags.split_mode == "layer"), None)
-            on_gpu = any(c.candidate.strategy == "all on GPU" for c in self.contenders)
-            if one is None or on_gpu or not self.contenders:
-                break
-            self.queue.remove(one)
-            self._place(one)
-
-    def _place_small_batch(self) -> None:
-        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them."""
-        if not self.contenders or any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
-            return
-        by_layer = [t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer"]
-        smallest = min(by_layer, key=lambda t: (t.candidate.flags.n_ubatch, t.cost), default=None)
-        if smallest is not None:
-            self.queue.remove(smallest)
-            self._place(smallest)
-
-    def _place_by_layers(self) -> None:
-        """Where only cards that work together were placed: the best of the usual split too, which depends on less."""
-        if any(c.candidate.flags.split_mode == "layer" for c in self.contenders) or not self.contenders:
-            return
-        usual = next((one for one in self.queue if one.candidate.flags.split_mode == "layer"), None)
-        if usual is not None:
-            self._place(self._next(usual))
+        if self.contenders:
+            self._place_by_layers()
+            self._place_on_gpu()
+            self._place_small_batch()
 
     def place_competitors(self, n_other_kinds: int) -> None:
-        """Place what may be faster than the placed one, and the best of other kinds."""
-        for _ in range(_FASTER_ONES):
-            if not self.queue or self._too_slow(self.queue[0]):
+        """Place what may cost less than the best placed one, and the best of so many other kinds."""
+        for _ in range(_MAX_FASTER):
+            if not self.queue or self._misses_minimum(self.queue[0]):
                 break
             one = self._likeliest()
-            if self._likely_cost(one) >= self._least() - _GAIN:
+            if self._likely_cost(one) >= self._least() - _MIN_GAIN:
                 break
-            self._place(self._next(one))
+            self._place(self._take_with_largest_batch(one))
         for _ in range(n_other_kinds):
-            self._place_other_kind()
+            limit, known = self._least() + _OTHER_KIND, {kind(c.candidate) for c in self.contenders}
+            others = [one for one in self.queue if kind(one.candidate) not in known and one.cost < limit]
+            if others:
+                self._place(self._take_with_largest_batch(min(others, key=lambda one: one.cost)))
 
-    def place_nearest(self) -> None:
-        """Place the most hopeful of the others, and what differs from the best one in one respect, as long as that
-        finds a better one; forecasts of what is partly in RAM are off by some per cent. Then what others would do."""
+    def refine(self) -> None:
+        """Search locally around the best one, because forecasts of what is partly in RAM are off by some per cent.
+
+        Its neighbours are placed, and at first the best of the queue, as long as that finds a better one. Then the best
+        one is placed from other spans of blocks, and compared with what others would run.
+        """
         if not self.contenders:
             return
-        tried = sorted(self.queue, key=lambda one: one.cost)[:_HOPEFUL]
+        hopeful = sorted(self.queue, key=lambda one: one.cost)[:_MOST_HOPEFUL]
         for _ in range(_ROUNDS):
-            best = self._cheapest()
-            for one in dict.fromkeys((*tried, *self._neighbours(best))):
-                if one in self.queue and self._hoped_cost(one, best) < best.cost(self.case.goal) + _NEAREST:
+            best = self._best()
+            for one in dict.fromkeys((*hopeful, *self._neighbours(best))):
+                if one in self.queue and self._bound_beside(best, one) < best.cost(self.case.goal) + _NEAREST:
                     self.queue.remove(one)
-                    self._place(self._with_ffn_in_ram(one) if is_grown(one.candidate, best.candidate) else one)
-            tried = []
-            if self._cheapest() is best:
+                    self._place(
+                        self._with_ffn_allowed_in_ram(one) if adds_cards(one.candidate, best.candidate) else one
+                    )
+            hopeful = []
+            if self._best() is best:
                 break
         if not self.build.date:
-            self._respan(self._cheapest())
-        if not self._cheapest().candidate.user_fields and not self.build.date:
-            self._keep_baselines(self._cheapest())
-
-    def _respan(self, best: Contender) -> None:
-        """Put in the place of the best one what is found from other spans of cards, where that costs less."""
-        others = sorted(self.contenders, key=lambda c: c.cost(self.case.goal))
-        if found := respanned(best, others):
-            candidate, fitted = as_it_turned_out(best.problem, best.candidate, found.fitted)
-            contender = contender_of(self.case, candidate, best.problem, fitted, self.loss)
-            if contender.cost(self.case.goal) < best.cost(self.case.goal):
-                self.contenders = [contender if c is best else c for c in self.contenders]
-
-    def _cheapest(self) -> Contender:
-        return min(self.contenders, key=lambda c: c.cost(self.case.goal))
-
-    def _neighbours(self, best: Contender) -> list[_Queued]:
-        """What differs from the best one in one respect: the most hopeful with its cards, and with others.
-
-        One card more is as good at least, whatever its forecast says, which fills every card: a slow one may serve by
-        what little it holds.
-        """
-        near = (one for one in self.queue if is_neighbour(one.candidate, best.candidate))
-        same, others = list[_Queued](), list[_Queued]()
-        for one in sorted(near, key=lambda one: self._hoped_cost(one, best)):
-            (same if one.candidate.cards == best.candidate.cards else others).append(one)
-        return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
-
-    def _hoped_cost(self, one: _Queued, best: Contender) -> float:
-        return min(one.cost, best.cost(self.case.goal)) if is_grown(one.candidate, best.candidate) else one.cost
-
-    def _with_ffn_in_ram(self, one: _Queued) -> _Queued:
-        """The same with FFN in RAM allowed, though all may fit on the cards: a slow one is best left half empty."""
-        case, candidate = self.case, one.candidate
-        if candidate.strategy != "all on GPU" or candidate.flags.split_mode != "layer":
-            return one
-        return one._replace(candidate=with_strategy(case.rig, case.engine, case.model, candidate, "FFN in RAM"))
-
-    def _keep_baselines(self, best: Contender) -> None:
-        """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
-        now, sizes = best.fitted.flags, {n for n in MICRO_BATCHES if n in micro_batches(self.case.goal)}
-        pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
-        plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
-        starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
-        for cards, fitted in baselines(self._problem, starting, may_be_on_gpu=self._may_be_on_gpu(best.candidate)):
-            start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
-            candidate, fitted = as_it_turned_out(self._problem(cards), start, fitted)
-            contender = contender_of(self.case, candidate, self._problem(cards), fitted, self.loss)
-            if contender.cost(self.case.goal) < self._least() - _GAIN:
-                self.contenders.append(contender)
-                self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
-
-    def _next(self, best: _Queued) -> _Queued:
-        """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
-        limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
-        alike = [t for t in self.queue if same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
-        alike = [t for t in alike if t.candidate.strategy == strategy and not self._failed(t.candidate.flags)]
-        chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
-        self.queue.remove(chosen)
-        return chosen
-
-    def _is_loose(self) -> bool:
-        """Whether the placed one is so far from what another is likely to cost that this may be much better."""
-        return bool(self.queue) and self._least() > self._likely_cost(self._likeliest()) + _CLOSE
-
-    def _likeliest(self) -> _Queued:
-        return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
-
-    def _likely_cost(self, one: _Queued) -> float:
-        """The cost of a candidate, if it exceeds its forecast as the best of its strategy does on the same cards, or by
-        half as much on others. All on one card, forecasts are exact."""
-        if one.candidate.strategy == "all on GPU" and len(one.candidate.cards) == 1:
-            return one.cost
-        alike = [
-            (c.candidate.cards, t) for c, t in self.forecast_errors if c.candidate.strategy == one.candidate.strategy
-        ]
-        on_these = [times for cards, times in alike if cards == one.candidate.cards]
-        on_others = (1 + min((times for _, times in alike), default=1.0)) / 2
-        slower = min(on_these, default=on_others)
-        return self._cost(one.candidate, one.forecast, self.case.goal, slower=slower)
-
-    def _least(self) -> float:
-        return self._cheapest().cost(self.case.goal)
-
-    def _place_layers_in_ram(self) -> None:
-        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers."""
-        tried = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
-        for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_LAST_ONES]:
-            if candidate.flags.split_mode == "layer" and self._place(_Queued(candidate, _NO_FORECAST), last=True):
-                return
-
-    def _place_on_cpu(self) -> None:
-        """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""
-        free = (one for one in self.queue if not (one.candidate.cards or one.candidate.user_fields))
-        one = next(free, None)
-        if one is not None and not self.contenders and not self.refusal:
-            self.queue.remove(one)
-            self._place(one)
+            self._respan(self._best())
+            if not self._best().candidate.user_fields:
+                self._keep_baselines(self._best())
 
     def place_all(self) -> None:
         """Place every candidate."""
@@ -333,27 +170,26 @@ class VariantSearch:
     def outcome(self) -> Outcome:
         """Return what was found."""
         least = min(self.shortfalls, key=lambda s: s.n_bytes, default=None)
-        rejected = [*self.rejected, *self._pruned()]
+        rejected = [*self.rejected, *self._never_placed()]
         return Outcome(
             self.case, self.contenders, rejected, least, self.refusal, self.considered, self.n_placed, self.loss
         )
 
-    def _place_other_kind(self) -> None:
-        limit, known = self._least() + _NEAR, {kind(c.candidate) for c in self.contenders}
-        others = [t for t in self.queue if kind(t.candidate) not in known and t.cost < limit]
-        if others:
-            self._place(self._next(min(others, key=lambda t: t.cost)))
+    def _never_placed(self) -> Iterator[Rejected]:
+        for one in self.queue:
+            why: RejectedFor = "minimum not reached" if self._misses_minimum(one) else "pruned by bound"
+            yield Rejected(one.candidate, why, one.forecast, None)
 
-    def _too_slow(self, one: _Queued) -> bool:
-        return not _may_reach(one.forecast, self.case.goal)
+    # -- forecasts and the queue ---------------------------------------------------------------------------------
 
-    def _forecasts(self) -> list[_Queued]:
-        """Forecast all candidates; smaller cache types only where nothing fits with larger ones."""
-        case, found = self.case, list[_Queued]()
+    def _all_forecasts(self) -> list[Queued]:
+        """Forecast all candidates, those with smaller cache types only where nothing fits with larger ones."""
+        case, found = self.case, list[Queued]()
         for pairs in cache_pairs(case.engine, case.model, case.constraints):
             tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
-            for candidate in self._written(user_flags(case.engine, case.constraints).applied_to(tried)):
-                one = self._forecast(candidate)
+            for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
+                self.considered += 1
+                one = self._forecasts.of(candidate)
                 if one.forecast.shortfall is not None:
                     self._reject(one.candidate, one.forecast.shortfall)
                 elif one.forecast.idle:
@@ -364,47 +200,185 @@ class VariantSearch:
                 break
         return found
 
-    def _written(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Candidates that the build has options for; why it lacks those of the others becomes the refusal."""
+    def _for_build(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Candidates with options of the build that was stated; what it lacks for the others becomes the refusal."""
         for candidate in found:
             try:
                 yield candidate if self.build.date is None else for_build(self.case.engine, candidate, self.build)
             except InvalidFlags as error:
                 self.refusal = error.detail
 
-    def _forecast(self, candidate: Candidate) -> _Queued:
-        self.considered += 1
-        problem = self._problem(candidate.cards)
-        found = self._forecaster.forecast(candidate, problem.devices, problem.limits)
-        return self._queued(_with_forecast_strategy(self.case, candidate, found), found)
+    def _enqueue(self, *more: Queued) -> None:
+        self.queue = sorted(
+            [*self.queue, *more], key=lambda one: (self._misses_minimum(one), one.cost, complexity(one.candidate))
+        )
 
-    def _queued(self, candidate: Candidate, forecast: Forecast) -> _Queued:
-        return _Queued(candidate, forecast, self._cost(candidate, forecast, self.case.goal))
+    def _misses_minimum(self, one: Queued) -> bool:
+        goal, forecast = self.case.goal, one.forecast
+        return forecast.tg < (goal.min_tg or 0) or forecast.pp < (goal.min_pp or 0)
 
-    @property
-    def _forecaster(self) -> Forecaster:
-        if not hasattr(self, "_made"):
-            case = self.case
-            pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
-            base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
-            self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base, self.build.date)
-        return self._made
+    def _take_with_largest_batch(self, best: Queued) -> Queued:
+        """Take a candidate off the queue: `best`, with the largest micro-batch that costs the goal next to nothing."""
+        limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
+        alike = [t for t in self.queue if larger_batch(t.candidate, best.candidate) and t.seconds < limit]
+        alike = [t for t in alike if t.candidate.strategy == strategy and not self._batch_failed(t.candidate.flags)]
+        chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
+        self.queue.remove(chosen)
+        return chosen
 
-    def _problem(self, cards: Cards) -> Problem:
-        if cards not in self._problems:
-            case = self.case
-            devices = engine_devices(case.rig, case.engine, cards)
-            limits = limits_of(case.rig, case.constraints, cards)
-            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal, self.build)
-        return self._problems[cards]
+    def _wants_another(self, n_fit: int) -> bool:
+        """Whether one more is to be placed after so many that fit: until one does, and another if it is likely to be
+        much better."""
+        if not self.queue or n_fit > 1:
+            return False
+        return n_fit == 0 or self._least() > self._likely_cost(self._likeliest()) + _MUCH_BETTER
 
-    def _place(self, one: _Queued, *, last: bool = False) -> bool:
-        """Place one candidate; return whether it fits."""
+    def _best_after_failures(self) -> Queued:
+        """The best candidate whose cards and micro-batch did not fail too often, if there is one; else the best.
+
+        The CPU alone has its turn only where it is the best.
+        """
+        best = self.queue[0]
+        for one in self.queue:
+            cards = one.candidate.cards
+            failed = self._failed_cards[cards] >= _MAX_FAILURES_ALIKE or self._batch_failed(one.candidate.flags)
+            if (cards or one is best) and not failed:
+                return one
+        return best
+
+    def _batch_failed(self, flags: Flags) -> bool:
+        return self._failed_batches[flags.n_ubatch] >= _MAX_FAILURES_ALIKE
+
+    def _likeliest(self) -> Queued:
+        return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
+
+    def _likely_cost(self, one: Queued) -> float:
+        """The cost of a candidate if it exceeds its forecast as those placed before it did.
+
+        That is as the best of its strategy on the same cards, or by half as much as the best on others. All on one
+        card, forecasts are exact.
+        """
+        if one.candidate.strategy == "all on GPU" and len(one.candidate.cards) == 1:
+            return one.cost
+        alike = [
+            (c.candidate.cards, t) for c, t in self.forecast_errors if c.candidate.strategy == one.candidate.strategy
+        ]
+        on_these = [times for cards, times in alike if cards == one.candidate.cards]
+        on_any = min((times for _, times in alike), default=1.0)
+        slower = min(on_these, default=(1 + on_any) / 2)
+        return self._forecasts.cost(one.candidate, one.forecast, self.case.goal, slower=slower)
+
+    def _best(self) -> Contender:
+        return min(self.contenders, key=lambda c: c.cost(self.case.goal))
+
+    def _least(self) -> float:
+        return self._best().cost(self.case.goal)
+
+    # -- which candidates are placed -----------------------------------------------------------------------------
+
+    def _place_layers_in_ram(self) -> None:
+        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers."""
+        tried = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
+        for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]:
+            if candidate.splits_by_layer and self._place(Queued(candidate, _NO_FORECAST), last=True):
+                return
+
+    def _place_on_cpu(self) -> None:
+        """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""
+        one = next((one for one in self.queue if not (one.candidate.cards or one.candidate.user_fields)), None)
+        if one is not None and not self.contenders and not self.refusal:
+            self.queue.remove(one)
+            self._place(one)
+
+    def _place_by_layers(self) -> None:
+        """Where only cards that share every layer were placed: the best that splits by layer too, which depends on
+        less."""
+        if any(c.candidate.splits_by_layer for c in self.contenders):
+            return
+        usual = next((one for one in self.queue if one.candidate.splits_by_layer), None)
+        if usual is not None:
+            self._place(self._take_with_largest_batch(usual))
+
+    def _place_on_gpu(self) -> None:
+        """Where all that was placed has weights in RAM: what has none there by its forecast, until one is found."""
+        for _ in range(_MAX_ON_GPU):
+            on_gpu = (t for t in self.queue if t.candidate.strategy == "all on GPU" and t.candidate.splits_by_layer)
+            one = next(on_gpu, None)
+            if one is None or any(c.candidate.strategy == "all on GPU" for c in self.contenders):
+                break
+            self.queue.remove(one)
+            self._place(one)
+
+    def _place_small_batch(self) -> None:
+        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards."""
+        if any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
+            return
+        by_layer = [one for one in self.queue if one.candidate.cards and one.candidate.splits_by_layer]
+        smallest = min(by_layer, key=lambda one: (one.candidate.flags.n_ubatch, one.cost), default=None)
+        if smallest is not None:
+            self.queue.remove(smallest)
+            self._place(smallest)
+
+    def _neighbours(self, best: Contender) -> list[Queued]:
+        """What differs from the best one in one respect: the most hopeful on its cards, and on others."""
+        near = [one for one in self.queue if is_neighbour(one.candidate, best.candidate)]
+        near.sort(key=lambda one: self._bound_beside(best, one))
+        same = [one for one in near if one.candidate.cards == best.candidate.cards]
+        others = [one for one in near if one.candidate.cards != best.candidate.cards]
+        return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
+
+    def _bound_beside(self, best: Contender, one: Queued) -> float:
+        """The lower bound of a candidate's cost; with a card more than the best one, that one's cost at most.
+
+        A forecast fills every card, also a slow one that serves better by what little it holds.
+        """
+        return min(one.cost, best.cost(self.case.goal)) if adds_cards(one.candidate, best.candidate) else one.cost
+
+    def _with_ffn_allowed_in_ram(self, one: Queued) -> Queued:
+        """The same with FFN in RAM allowed, though all may fit on the cards: a slow one is best left half empty."""
+        if one.candidate.strategy != "all on GPU" or not one.candidate.splits_by_layer:
+            return one
+        return one._replace(candidate=self._forecasts.with_strategy(one.candidate, "FFN in RAM"))
+
+    def _respan(self, best: Contender) -> None:
+        """Replace the best one by what a search from other spans of blocks finds, where that costs less."""
+        others = sorted(self.contenders, key=lambda c: c.cost(self.case.goal))
+        if found := respanned(best, others):
+            contender = self._contender(best.candidate, found.fitted)
+            if contender.cost(self.case.goal) < best.cost(self.case.goal):
+                self.contenders = [contender if c is best else c for c in self.contenders]
+
+    def _keep_baselines(self, best: Contender) -> None:
+        """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
+        now, sizes = best.fitted.flags, {n for n in MICRO_BATCHES if n in micro_batches(self.case.goal)}
+        pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
+        plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
+        starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
+        on_gpu = best.candidate.strategy == "all on GPU"
+        room = sum(device.free for device in self._forecasts.problem(best.candidate.cards).devices)
+        may_be_on_gpu = on_gpu or room > self.case.model.n_bytes
+        for cards, fitted in baselines(self._forecasts.problem, starting, may_be_on_gpu=may_be_on_gpu):
+            start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
+            contender = self._contender(start, fitted)
+            if contender.cost(self.case.goal) < self._least() - _MIN_GAIN:
+                self.contenders.append(contender)
+                self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
+
+    def _contender(self, candidate: Candidate, fitted: Fitted) -> Contender:
+        """What was placed by other means than `_place`, as a contender."""
+        problem = self._forecasts.problem(candidate.cards)
+        candidate, fitted = as_it_turned_out(problem, candidate, fitted)
+        return contender_of(self.case, candidate, problem, fitted, self.loss)
+
+    # -- one placement and what follows from it ------------------------------------------------------------------
+
+    def _place(self, one: Queued, *, last: bool = False) -> bool:
+        """Place one candidate; return whether it fits. `last`: more may go to RAM than it was forecast with."""
         self.n_placed += 1
-        problem = self._problem(one.candidate.cards)
-        found = fit_candidate(problem, one.candidate, partial(self._note, len(one.candidate.cards)), last=last)
-        if one.candidate.flags.split_mode != "layer":
-            self._leave_together(one.candidate, fits=not isinstance(found, Shortfall))
+        problem = self._forecasts.problem(one.candidate.cards)
+        found = fit_candidate(problem, one.candidate, partial(self._note_buffers, len(one.candidate.cards)), last=last)
+        if not one.candidate.splits_by_layer:
+            self._prune_sharing(one.candidate, fits=not isinstance(found, Shortfall))
         if isinstance(found, Shortfall):
             self._requeue_idle(one.candidate)
             if not self._requeue_with_ffn_in_ram(one, found):
@@ -414,8 +388,7 @@ class VariantSearch:
         if self.build.date and (why := build_refusal(self.case.engine, fitted.flags, self.build)):
             self.refusal = why
             return False
-        fewer = self._without_idle(one, fitted)
-        if fewer and (any(same_try(c.candidate, fewer.candidate) for c in self.contenders) or self._place(fewer)):
+        if self._placed_on_fewer_cards(one, fitted):
             self.rejected.append(Rejected(candidate, "a card idle", one.forecast, None))
             return True
         contender = contender_of(self.case, candidate, problem, fitted, self.loss)
@@ -424,77 +397,87 @@ class VariantSearch:
             self.forecast_errors.append((contender, contender.seconds.expected / one.seconds))
         return True
 
-    def _without_idle(self, one: _Queued, fitted: Fitted) -> _Queued | None:
-        """The same without the cards that hold nothing and compute nothing, which leave the queue; None where all work,
-        or which ones do was stated."""
+    def _placed_on_fewer_cards(self, one: Queued, fitted: Fitted) -> bool:
+        """Place a candidate without the cards that hold nothing and compute nothing; return whether that fits.
+
+        False where all cards work, or which ones do was stated.
+        """
         candidate, rig = one.candidate, self.case.rig
         devices = zip(candidate.cards, fitted.memory.devices, strict=False)
         working = tuple(card for card, d in devices if d.weights or d.kv or d.compute or d.derived)
         stated = candidate.user_fields or any(rig.cards[i].backend == "vulkan" for i in candidate.cards)
         if working == candidate.cards or not working or stated:
-            return None
+            return False
         fewer = replace(candidate, cards=working)
-        self.queue = [t for t in self.queue if not same_try(t.candidate, fewer)]
-        return one._replace(candidate=fewer)
-
-    def _leave_together(self, tried: Candidate, *, fits: bool) -> None:
-        """Of cards that share every layer one placement is enough; after one that does not fit, more cards are tried,
-        where there are none smaller batches."""
-        self.n_together += 1
-        smaller = [t for t in self.queue if smaller_batch(t.candidate, tried)]
-        if self.n_together == _MOST_TOGETHER - 1:
-            smaller = sorted(smaller, key=lambda t: t.candidate.flags.n_ubatch)[:1]
-        more = [t for t in self.queue if more_cards(t.candidate, tried)]
-        kept = [] if fits or self.n_together >= _MOST_TOGETHER else more or smaller
-        gone = [t for t in self.queue if t.candidate.flags.split_mode != "layer" and t not in kept]
-        self.rejected += [Rejected(t.candidate, "pruned by bound", t.forecast, None) for t in gone]
-        self.queue = [t for t in self.queue if t not in gone]
-
-    def _requeue_idle(self, failed: Candidate) -> None:
-        """Where cards turn out too small, those with one more, which by their forecasts was idle, get their turn."""
-        idle = [r for r in self.rejected if r.why == "a card idle" and set(failed.cards) < set(r.candidate.cards)]
-        self.rejected = [r for r in self.rejected if r not in idle]
-        again = (self._queued(r.candidate, r.forecast) for r in idle if r.forecast)
-        self.queue = sorted([*self.queue, *again], key=self._priority)
-
-    def _requeue_with_ffn_in_ram(self, one: _Queued, short: Shortfall) -> bool:
-        """Where not everything fits on the cards after all: forecast it with the FFN in RAM, for its turn. So too with
-        the same cards in another order, and larger micro-batches. Return whether it may fit then."""
-        if one.candidate.strategy != "all on GPU" or one.candidate.flags.split_mode != "layer" or not one.seconds:
-            return False
-        gone = [t for t in self.queue if needs_no_less(t.candidate, one.candidate)]
-        self.queue = [t for t in self.queue if t not in gone]
-        for other in gone:
-            if not self._requeued(other.candidate, short):
-                self._reject(other.candidate, short)
-        return self._requeued(one.candidate, short)
-
-    def _requeued(self, candidate: Candidate, short: Shortfall) -> bool:
-        problem = self._problem(candidate.cards)
-        forecast = self._forecaster.forecast(candidate, problem.devices, problem.limits, short)
-        if forecast.shortfall is not None:
-            return False
-        changed = with_strategy(self.case.rig, self.case.engine, self.case.model, candidate, "FFN in RAM")
-        again = self._queued(changed, forecast._replace(strategy="FFN in RAM"))
-        self.queue = sorted([*self.queue, again], key=self._priority)
-        return True
+        self.queue = [t for t in self.queue if not same_setup(t.candidate, fewer)]
+        return any(same_setup(c.candidate, fewer) for c in self.contenders) or self._place(
+            one._replace(candidate=fewer)
+        )
 
     def _reject(self, candidate: Candidate, short: Shortfall) -> None:
         self.shortfalls.append(short)
         self.rejected.append(Rejected(candidate, "does not fit", None, short))
 
-    def _pruned(self) -> Iterator[Rejected]:
-        for t in self.queue:
-            why: RejectedFor = "minimum not reached" if self._too_slow(t) else "pruned by bound"
-            yield Rejected(t.candidate, why, t.forecast, None)
+    def _requeue_idle(self, failed: Candidate) -> None:
+        """Queue candidates with more cards than the ones that turned out too small: by their forecasts one was idle."""
+        idle = [r for r in self.rejected if r.why == "a card idle" and set(failed.cards) < set(r.candidate.cards)]
+        self.rejected = [r for r in self.rejected if r not in idle]
+        self._enqueue(*(self._forecasts.queued(r.candidate, r.forecast) for r in idle if r.forecast))
 
+    def _requeue_with_ffn_in_ram(self, one: Queued, short: Shortfall) -> bool:
+        """Queue a candidate that was not to need RAM, and does not fit, with FFN there; return whether it may fit then.
 
-def _with_forecast_strategy(case: SearchCase, candidate: Candidate, found: Forecast) -> Candidate:
-    """The candidate with the strategy that its forecast shows, and that strategy's flags."""
-    if found.strategy == candidate.strategy or candidate.strategy == "CPU only":
-        return candidate
-    return with_strategy(case.rig, case.engine, case.model, candidate, found.strategy)
+        What needs no less memory (the same cards in another order, larger micro-batches) is queued so as well.
+        """
+        if one.candidate.strategy != "all on GPU" or not one.candidate.splits_by_layer or not one.seconds:
+            return False
+        gone = [t for t in self.queue if needs_no_less(t.candidate, one.candidate)]
+        self.queue = [t for t in self.queue if t not in gone]
+        for other in gone:
+            if not self._enqueued_with_ffn_in_ram(other.candidate, short):
+                self._reject(other.candidate, short)
+        return self._enqueued_with_ffn_in_ram(one.candidate, short)
 
+    def _enqueued_with_ffn_in_ram(self, candidate: Candidate, short: Shortfall) -> bool:
+        again = self._forecasts.with_ffn_in_ram(candidate, short)
+        if again is not None:
+            self._enqueue(again)
+        return again is not None
 
-def _may_reach(found: Forecast, goal: Goal) -> bool:
-    return found.tg >= (goal.min_tg or 0) and found.pp >= (goal.min_pp or 0)
+    # -- cards that share every layer ----------------------------------------------------------------------------
+
+    def _prune_sharing(self, tried: Candidate, *, fits: bool) -> None:
+        """Prune the other candidates whose cards share every layer: one placement that fits is enough.
+
+        After one that does not, those with more cards stay; if there are none, those with smaller micro-batches, of
+        which the smallest alone before the last placement.
+        """
+        self._n_sharing += 1
+        kept: list[Queued] = []
+        if not fits and self._n_sharing < _MAX_SHARING:
+            kept = [one for one in self.queue if more_cards(one.candidate, tried)]
+            if not kept:
+                kept = [one for one in self.queue if smaller_batch(one.candidate, tried)]
+                if self._n_sharing == _MAX_SHARING - 1:
+                    kept = sorted(kept, key=lambda one: one.candidate.flags.n_ubatch)[:1]
+        gone = [one for one in self.queue if not one.candidate.splits_by_layer and one not in kept]
+        self.rejected += [Rejected(one.candidate, "pruned by bound", one.forecast, None) for one in gone]
+        self.queue = [one for one in self.queue if one not in gone]
+
+    def _note_buffers(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
+        """Note what a replay found beyond weights and cache on cards that share every layer."""
+        self._buffers.note(self.case.engine, flags, n_cards, n_bytes - self._forecasts.bytes_on_cards(flags))
+
+    def _reject_by_known_buffers(self) -> None:
+        """Reject cards that share every layer where they lack room that others were seen to need for the like."""
+        if self._n_known == self._buffers.n_known:
+            return
+        self._n_known, kept = self._buffers.n_known, list[Queued]()
+        for one in self.queue:
+            shares = not one.candidate.splits_by_layer
+            short = self._forecasts.lacks_room(one.candidate, self._buffers) if shares else None
+            if short is None:
+                kept.append(one)
+            else:
+                self._reject(one.candidate, short)
+        self.queue = kept

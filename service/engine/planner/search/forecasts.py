@@ -1,0 +1,108 @@
+"""Candidates of one engine and variant before they are placed: the forecast of each, and what it would cost at best."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from service.engine.advice import Pick, Weighed
+from service.engine.catalogue import engine_devices
+from service.engine.config import Flags
+from service.engine.goal import Goal
+from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, with_strategy
+from service.engine.planner.pricing.fit import Problem, Shortfall, limits_of
+from service.engine.planner.pricing.forecast import Forecast, Forecaster
+from service.engine.planner.ranking.rank import Given, figures_of
+from service.engine.planner.ranking.utility import cost
+from service.engine.planner.search.candidates import cache_pairs
+from service.engine.planner.search.known_buffers import KnownBuffers
+from service.engine.planner.search.outcome import SearchCase
+from service.engine.quality import ranking_loss
+
+
+class Queued(NamedTuple):
+    """A candidate to be placed, with its forecast. `cost`: what it costs if that comes true, a lower bound."""
+
+    candidate: Candidate
+    forecast: Forecast
+    cost: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The goal's seconds by the forecast, 0 where none was made."""
+        return self.forecast.seconds
+
+
+class Forecasts:
+    """The forecasts of one search case, and the problem (devices and memory limits) of each set of cards.
+
+    `loss`: the variant's, in per cent (`ranking_loss`). `build`: the build that the commands are for.
+    """
+
+    def __init__(self, case: SearchCase) -> None:
+        self.case = case
+        self.build = case.constraints.build_of(case.engine)
+        self.loss = ranking_loss(case.model)
+        self._weighed = Weighed(is_mixture=bool(case.model.moe_layers))
+        self._problems: dict[Cards, Problem] = {}
+
+    def of(self, candidate: Candidate) -> Queued:
+        """Return the candidate with its forecast, and with the strategy (and its flags) that the forecast comes to."""
+        problem = self.problem(candidate.cards)
+        forecast = self._forecaster.forecast(candidate, problem.devices, problem.limits)
+        if candidate.strategy not in (forecast.strategy, "CPU only"):
+            candidate = self.with_strategy(candidate, forecast.strategy)
+        return self.queued(candidate, forecast)
+
+    def with_ffn_in_ram(self, candidate: Candidate, short: Shortfall) -> Queued | None:
+        """Return the candidate with FFN in RAM, given what it is `short` of with everything on the cards; None where
+        that cannot fit either."""
+        problem = self.problem(candidate.cards)
+        forecast = self._forecaster.forecast(candidate, problem.devices, problem.limits, short)
+        if forecast.shortfall is not None:
+            return None
+        return self.queued(self.with_strategy(candidate, "FFN in RAM"), forecast._replace(strategy="FFN in RAM"))
+
+    def queued(self, candidate: Candidate, forecast: Forecast) -> Queued:
+        """Return the candidate with this forecast and its cost."""
+        return Queued(candidate, forecast, self.cost(candidate, forecast, self.case.goal))
+
+    def cost(
+        self, candidate: Candidate, forecast: Forecast, goal: Goal, pick: Pick | None = None, slower: float = 1.0
+    ) -> float:
+        """Return the cost (as a pick) of a candidate that takes `slower` times the seconds of its forecast."""
+        given = Given(forecast.seconds * slower, forecast.tg, forecast.pp, self.loss)
+        return cost(figures_of(candidate.flags, candidate.strategy, self._weighed, given), goal, pick)
+
+    def lacks_room(self, candidate: Candidate, buffers: KnownBuffers) -> Shortfall | None:
+        """Return what the cards lack with the least buffers that replays of the like found; None if nothing."""
+        problem, flags = self.problem(candidate.cards), candidate.flags
+        least = buffers.least(self.case.engine, flags, len(candidate.cards))
+        usable = sum(d.free - reserve for d, reserve in zip(problem.devices, problem.limits.reserve, strict=True))
+        short = self.bytes_on_cards(flags) + least - usable
+        return Shortfall(problem.devices[-1].name, int(short)) if short >= 1 else None
+
+    def bytes_on_cards(self, flags: Flags) -> int:
+        """Return the bytes of weights and cache with everything on the cards that can be there."""
+        return self._forecaster.bytes_on_cards(flags)
+
+    def with_strategy(self, candidate: Candidate, strategy: Strategy) -> Candidate:
+        """Return the candidate with another strategy and its flags."""
+        return with_strategy(self.case.rig, self.case.engine, self.case.model, candidate, strategy)
+
+    def problem(self, cards: Cards) -> Problem:
+        """Return the problem of placing the model on these cards."""
+        if cards not in self._problems:
+            case = self.case
+            devices = engine_devices(case.rig, case.engine, cards)
+            limits = limits_of(case.rig, case.constraints, cards)
+            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal, self.build)
+        return self._problems[cards]
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        """Made when first asked for: for a model that the engine does not support there is none."""
+        case = self.case
+        pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+        base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
+        return Forecaster(case.engine, case.model, case.rig, case.goal, base, self.build.date)
