@@ -1,4 +1,4 @@
-"""What the engine by itself, or a person without a planner, would run: candidates like the others."""
+"""What the engine by itself, or a person without a planner, would run: the planner has to be as good as these."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from service.engine.planner.pricing.fit import Fitted, Problem, fitting
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
 MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
-_MOST_SHARE = 1_000  # of `-ts`: layers or GiB
+_MOST_SHARE = 1_000  # of `-ts` in layers or GiB, as a command has it; larger ones are bytes of the engine's own fit
 
 
 def baselines(
     problem_of: Callable[[Cards], Problem], starting: Sequence[Flags], *, may_be_on_gpu: bool
 ) -> Iterator[tuple[Cards, Fitted]]:
-    """Yield the cards and flags of each that fits: what the engine places by itself on all cards; all on the cards with
-    its own split; all experts, or the dense FFN, in RAM on the best card.
+    """Yield the cards and fitted flags of each baseline that fits, for each of the `starting` flags.
 
-    `starting`: flags with micro-batch and cache, whose placement does not matter. `may_be_on_gpu`: the cards may hold
-    everything.
+    They are the engine's own placement on all cards, everything on all cards with the engine's own split (only if
+    `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM. `starting` gives micro-batch and
+    cache; its placement is dropped.
     """
     every = problem_of(())
     cards = tuple(range(len(every.rig.cards)))
@@ -36,7 +36,7 @@ def baselines(
         tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
         tried += [(cards, flags)] if may_be_on_gpu else []
         for chosen, placed in dict.fromkeys(tried):
-            found = _written(problem_of(chosen), placed) if placed else None
+            found = _with_split(problem_of(chosen), placed) if placed else None
             if found is not None:
                 yield chosen, found
 
@@ -55,9 +55,9 @@ def _ffn_in_ram(model: Model, flags: Flags) -> Flags:
     return replace(flags, overrides=(Override("exps" if model.moe_layers else r"ffn_(up|down|gate)\.", CPU),))
 
 
-def _written(problem: Problem, flags: Flags) -> Fitted | None:
-    """The flags as they fit, with the shares that the engine takes by itself where there are none; None where they do
-    not fit, or no command says what the engine does."""
+def _with_split(problem: Problem, flags: Flags) -> Fitted | None:
+    """The flags with the `-ts` of the split that the engine makes by itself; None where they do not fit, or where no
+    command states that placement."""
     if flags.layers_in_ram:
         return None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -22,8 +23,8 @@ from service.engine.tensor_names import role_of
 # From ik_llama.cpp's threshold (32 * n_expert / n_expert_used) on, every micro-batch copies the experts in RAM once, so
 # larger ones pay: x 2.4, 3.6 and 4.3 for 2048, 4096 and 8192 against 512 (ik_llama.cpp pull request 529).
 MICRO_BATCHES = (512, 1024, 2048, 4096, 8192)
-_SHARE_OF_CONTEXT = 4  # prompts that fill a larger part of the context at once are rare
-_MOST_SETS = 40
+_SHARE_OF_CONTEXT = 4  # prompts longer than a quarter of the context are rare
+_MOST_SETS = 40  # of cards: with more, cards of one kind are used or left out together
 
 
 def micro_batches(goal: Goal) -> list[int]:
@@ -33,7 +34,7 @@ def micro_batches(goal: Goal) -> list[int]:
 
 
 class CachePair(NamedTuple):
-    """The types of K and V."""
+    """The cache types of K and V."""
 
     k: str
     v: str
@@ -42,7 +43,7 @@ class CachePair(NamedTuple):
 def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequence[CachePair]) -> Iterator[Candidate]:
     """Yield every candidate of one engine and model.
 
-    Their strategy is a starting point: `forecast` and the placement find what really fits.
+    Their strategy is only where the forecast and the placement start: these find what has to lie in RAM.
     """
     for cards in card_sets(rig) if rig.cards and dense_part_runs_on_gpu(engine, model) else ():
         for order in orders(rig, cards):
@@ -57,7 +58,7 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
 
 
 def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair) -> tuple[str, ...]:
-    """By layers, and with all cards on every layer where engine and architecture have it; CUDA only.
+    """`layer`, and the mode with all cards on every layer where the engine has it for the architecture; CUDA only.
 
     llama.cpp's `-sm tensor` refuses a quantised cache (docs/multi-gpu.md); ik_llama.cpp's speed there is unknown too.
     """
@@ -80,7 +81,7 @@ def _dense_types(model: Model) -> frozenset[str]:
 
 
 def stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
-    """Return the cache types asked for that both tools of the engine take: a config has a line for each."""
+    """Return the cache types asked for that the engine's server and benchmark both take: a config has both commands."""
     known = engine_spec(engine).commands.cache_types("bench")
     return [kind for kind in dict.fromkeys(constraints.kv_types or ()) if kind in known]
 
@@ -94,10 +95,10 @@ def cache_types_refusal(engine: Engine, constraints: Constraints) -> str | None:
 
 
 def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[list[CachePair]]:
-    """Return the types of K and V to try: those asked for, else f16 and q8_0; then ever smaller ones.
+    """Return groups of cache types to try: those asked for; else f16 and q8_0, then smaller ones, a group each.
 
-    A later group is for what does not fit with the groups before it: what fewer bits cost in quality is not known here.
-    Unlike types of K and V are for ik_llama.cpp: llama.cpp's builds have kernels for them only with
+    A group is tried only where nothing fits with those before it: what fewer bits cost in quality is not known here.
+    K and V of different types are for ik_llama.cpp: llama.cpp's builds have kernels for them only with
     GGML_CUDA_FA_ALL_QUANTS (ggml/CMakeLists.txt). ik_llama.cpp keeps one latent cache and ignores `-ctv`. Without flash
     attention both engines refuse a quantised V (llama_init_from_model).
     """
@@ -117,27 +118,28 @@ def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[
 
 
 def card_sets(rig: Rig) -> list[Cards]:
-    """Return the sets of cards worth trying, fastest first, the larger sets first.
+    """Return the sets of cards worth trying, the largest sets first; in each, the fastest cards first.
 
-    Cards of one kind are exchangeable, so a set is how many of each kind it has. Of rigs with many kinds, only whole
-    kinds are left out. With Vulkan all are used: the driver's order, by which some could be hidden, is not known.
+    Cards of one kind are interchangeable, so a set is how many of each kind it has. Where these are too many, a kind is
+    used or left out as a whole. With Vulkan all cards are used: hiding some takes the driver's order, which is unknown.
     """
     if any(card.backend == "vulkan" for card in rig.cards):
         return [tuple(range(len(rig.cards)))]
     kinds = _kinds(rig.cards)
     counts = [range(len(kind) + 1) for kind in kinds]
-    if _size(counts) > _MOST_SETS:
+    if math.prod(map(len, counts)) > _MOST_SETS:
         counts = [range(0, len(kind) + 1, len(kind)) for kind in kinds]
     sets = [
         tuple(sorted(i for kind, n in zip(kinds, chosen, strict=True) for i in kind[:n])) for chosen in product(*counts)
     ]
-    prefixes = [tuple(range(n)) for n in range(1, len(rig.cards) + 1)]
-    found = dict.fromkeys((*prefixes, *sorted(sets, key=len)[: -_MOST_SETS - 1 : -1]))
-    return sorted((cards for cards in found if cards), key=lambda cards: (-len(cards), cards))
+    fastest = [tuple(range(n)) for n in range(1, len(rig.cards) + 1)]
+    largest = sorted(sets, key=len)[-_MOST_SETS:]
+    return sorted({*fastest, *largest} - {()}, key=lambda cards: (-len(cards), cards))
 
 
 def orders(rig: Rig, cards: Cards) -> Iterator[Cards]:
-    """Yield the orders worth trying with weights in RAM: fastest first, then the widest link, the most memory first.
+    """Yield the orders of cards worth trying with weights in RAM: with the fastest card first, then the one with the
+    widest link, then the one with the most memory.
 
     The first card takes the weights that are copied from RAM for a batch, over its link and into its compute buffer
     (ggml-backend.cpp of both engines: the backend of highest priority that supports the operation).
@@ -153,13 +155,6 @@ def orders(rig: Rig, cards: Cards) -> Iterator[Cards]:
         if kind not in seen:
             seen.add(kind)
             yield (leader, *(i for i in cards if i != leader))
-
-
-def _size(counts: Sequence[range]) -> int:
-    total = 1
-    for choices in counts:
-        total *= len(choices)
-    return total
 
 
 def _kinds(cards: Sequence[Card]) -> list[list[int]]:

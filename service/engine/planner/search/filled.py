@@ -1,4 +1,4 @@
-"""The plainest placement on several cards: the first blocks leave their pieces in RAM, the cards fill up in order."""
+"""The plainest placement on several cards: the pieces of the first blocks are in RAM, the cards fill up in order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_REPLAYS = 5
 
 
 def filled(problem: Problem, flags: Flags) -> Fitted | None:
-    """Return `flags` with the fewest first blocks' pieces in RAM with which the rest fits, None where none is found.
+    """Return `flags` with the pieces of the first blocks in RAM, as few as let the rest fit; None where none is found.
 
-    Written as `-ncmoe` where the engine counts from the first block, else as one `-ot` rule.
+    Written as `-ncmoe` where the engine counts experts from the first block, else as one `-ot` rule.
     """
     search = PlacementSearch(problem, flags, whole=False)
     movable = [block.index for block in search.blocks if block.pieces]
@@ -31,6 +31,7 @@ def filled(problem: Problem, flags: Flags) -> Fitted | None:
     first = problem.tried(layout_flags(problem, flags, starts, all_in_ram(search.blocks)))
     rooms = search.rooms(first.memory, starts, [0] * len(problem.devices))
     for _ in range(_MOST_REPLAYS):
+        # the fewest blocks: every larger number fits as well
         n_away = bisect_left(range(len(movable)), True, key=lambda n: _spans(search, rooms, movable[:n]) is not None)
         away = movable[:n_away]
         spans = _spans(search, rooms, away)
@@ -48,13 +49,13 @@ def filled(problem: Problem, flags: Flags) -> Fitted | None:
 
 
 def _kept(search: PlacementSearch, away: Sequence[int]) -> list[int]:
-    """Bytes of the pieces that each block has on its card."""
+    """Bytes of the pieces that each block keeps on its card."""
     in_ram = frozenset(away)
     return [0 if block.index in in_ram else block.movable_bytes for block in search.blocks]
 
 
 def _spans(search: PlacementSearch, rooms: Sequence[int], away: Sequence[int]) -> Starts | None:
-    """The spans with which each card in turn is as full as it may be, None where the last one would be too full."""
+    """The spans that fill each card in turn, None where the last one has too little room."""
     sizes = [fixed + kept for fixed, kept in zip(search.fixed, _kept(search, away), strict=True)]
     sizes += [0] * (search.n_slots - len(sizes))  # next-token layers, which are not loaded, and the head: see below
     starts, left = [0], rooms[0]

@@ -1,4 +1,4 @@
-"""A candidate made to fit: flags with their placement, confirmed by the replay, or what is missing."""
+"""The placement of one candidate: its flags as they fit, confirmed by a replay, or what they are short of."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from service.engine.units import GIB
 
 # Setting one of these fixes the whole placement: the others of them are the engine's defaults.
 PLACEMENT_FIELDS = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
-_Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
-_Note: TypeAlias = Callable[[Flags, float], None]  # flags, and the bytes that they take on all cards
+_Place: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
+_NoteBytes: TypeAlias = Callable[[Flags, float], None]  # flags, and the bytes that they take on all cards
 _SPLIT_ATTEMPTS = 3
-_SMALLER = 0.85  # of the largest share, where one card would have all of something
-_WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
-_FOR_LONGER_PROMPTS = 1.05  # of the goal's time: its own prompt may be too short for experts to be copied at all
+_SMALLER = 0.85  # of the largest share, where the engine stops because one card would get all of some part of a layer
+_WORTH_NO_COPIES = 1.05  # how much faster prompts have to be without copies
+_MOST_TIME_WITHOUT_COPIES = 1.05  # of the goal's time, whose prompt may be too short for experts to be copied at all
 
 
 def fit_candidate(
-    problem: Problem, candidate: Candidate, note: _Note, *, last: bool = False
+    problem: Problem, candidate: Candidate, note: _NoteBytes, *, last: bool = False
 ) -> tuple[Candidate, Fitted] | Shortfall:
     """Return the candidate as it fits, or by how much it does not.
 
-    `note` is told what is replayed of cards that share every layer. `last`: where no other fits, the FFN may go to RAM,
-    else whole layers.
+    `note` is told the bytes of each replay where cards share every layer. `last`: where it does not fit, FFN in RAM is
+    tried too, then whole layers there.
     """
-    if _is_placed(candidate):
+    if _has_own_placement(candidate):
         return _as_given(problem, candidate)
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
@@ -59,8 +59,8 @@ def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candid
 
 
 def as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> tuple[Candidate, Fitted]:
-    """Return the candidate with the strategy that its placement is; where nothing is in RAM after all, without threads
-    and pinned memory."""
+    """Return the candidate with the strategy that its placement amounts to; where nothing is in RAM after all, without
+    threads and pinned memory."""
     found = strategy_of(fitted.placement)
     strategy: Strategy = "layers in RAM" if found == "CPU only" and candidate.cards else found
     if candidate.strategy != "FFN in RAM" or strategy != "all on GPU":
@@ -71,8 +71,8 @@ def as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> 
     return (candidate, fitted) if checked is None else (on_gpu, checked)
 
 
-def _is_placed(candidate: Candidate) -> bool:
-    """Whether the user sets a flag that places tensors: then nothing is placed here."""
+def _has_own_placement(candidate: Candidate) -> bool:
+    """Whether the user sets a flag that places tensors, which is then left as it is."""
     return any(name in PLACEMENT_FIELDS for name in candidate.user_fields)
 
 
@@ -86,19 +86,19 @@ def _as_given(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted
     return replace(candidate, strategy=strategy_of(found.placement)), found
 
 
-def _fitted(problem: Problem, candidate: Candidate, note: _Note) -> Fitted | Shortfall:
+def _fitted(problem: Problem, candidate: Candidate, note: _NoteBytes) -> Fitted | Shortfall:
     flags, strategy = candidate.flags, candidate.strategy
     if strategy == "CPU only":
         return check(problem, flags)
     if flags.split_mode != "layer":
-        return _together(problem, flags, note)
+        return _sharing_layers(problem, flags, note)
     if strategy == "all on GPU":
         return _best_placement(problem, flags, whole=True)
-    how = _layers_in_ram if strategy == "layers in RAM" else _best_placement
-    found = how(problem, flags)
+    place = _layers_in_ram if strategy == "layers in RAM" else _best_placement
+    found = place(problem, flags)
     if isinstance(found, Shortfall) or not flags.op_offload or "op_offload" in candidate.user_fields:
         return found
-    return _without_copies(problem, flags, found, how) or found
+    return _without_copies(problem, flags, found, place) or found
 
 
 def _best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Fitted | Shortfall:
@@ -106,18 +106,18 @@ def _best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> F
     return found if isinstance(found, Shortfall) else found.fitted
 
 
-def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -> Fitted | None:
-    """The flags with batches left to the CPU, where copying experts over this link takes longer than that.
+def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, place: _Place) -> Fitted | None:
+    """The flags with batches left to the CPU, where that is faster than copying experts over the link.
 
-    What leaves more in RAM so that the request takes clearly longer is none.
+    None where it is not, or where the request as a whole then takes clearly longer.
     """
     alone = replace(fitted.flags, op_offload=False)
     if _prompt_speed(problem.tried(alone)) < _prompt_speed(fitted) * _WORTH_NO_COPIES:
         return None
-    options = (fitting(problem, alone), how(problem, replace(flags, op_offload=False)))
+    options = (fitting(problem, alone), place(problem, replace(flags, op_offload=False)))
     found = [one for one in options if isinstance(one, Fitted)]
     best = min(found, key=lambda one: problem.seconds(one).expected, default=None)
-    limit = problem.seconds(fitted).expected * _FOR_LONGER_PROMPTS
+    limit = problem.seconds(fitted).expected * _MOST_TIME_WITHOUT_COPIES
     if best is None or problem.seconds(best).expected > limit:
         return None
     return best
@@ -127,10 +127,10 @@ def _prompt_speed(fitted: Fitted) -> float:
     return predict_speed(fitted.run, 0).pp.expected
 
 
-def _together(problem: Problem, flags: Flags, note: _Note) -> Fitted | Shortfall:
-    """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less.
+def _sharing_layers(problem: Problem, flags: Flags, note: _NoteBytes) -> Fitted | Shortfall:
+    """Everything on cards that share every layer: shares by speed, as far as they fit; a card that is short gets less.
 
-    Where the engine would leave a part of a layer to one card, and stop, the largest share is made smaller.
+    Where one card would get all of some part of a layer, at which the engine stops, the largest share is reduced.
     """
     rooms, speeds = _usable(problem), [problem.rig.cards[d.gpu].bandwidth_gbs for d in problem.devices]
     least: Shortfall | None = None
@@ -147,14 +147,14 @@ def _together(problem: Problem, flags: Flags, note: _Note) -> Fitted | Shortfall
             continue
         found = shortfall_of(problem, left)
         least = found if least is None else min(least, found, key=lambda shortfall: shortfall.n_bytes)
-        if left[-1] < 0 or sum(left[:-1]) < 0:  # no other shares hold it either
+        if left[-1] < 0 or sum(left[:-1]) < 0:  # then no other shares fit either
             break
         rooms = [max(a + n * (1.1 if n < 0 else 1), 0.0) for a, n in zip(shares, left, strict=False)]
     return least or Shortfall("RAM", problem.model.n_bytes)
 
 
 def _layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """As many layers on GPUs as serves the goal, some of them without their FFN or experts."""
+    """As many layers on the cards as serve the goal best, some of them without their FFN or experts."""
     if len(problem.devices) > 1:
         flags = replace(flags, tensor_split=_rounded(_usable(problem)))
     return layers_in_ram(problem, flags)

@@ -1,4 +1,4 @@
-"""Which pieces are worth a card's room: a knapsack over kinds of blocks, all of whose members are alike.
+"""Which pieces to put into a card's free memory: a knapsack whose items are kinds of interchangeable blocks.
 
 A whole block on a card also saves its changes of device and the CPU's part in it; a part saves its own time only. So
 most blocks are moved whole, and parts fill what is left.
@@ -13,15 +13,15 @@ from typing import Literal, NamedTuple, TypeAlias
 Option: TypeAlias = Literal["whole", "up and gate", "down"]
 OPTIONS: tuple[Option, ...] = ("whole", "up and gate", "down")
 _FEWER = 2  # whole blocks given up at most, so that parts fill the room better
-_MOST_PARTS = 8
-_MOST_STEPS = 2_000
-_MOST_ADDED = 2  # parts that the greedy way adds
+_MOST_PARTS = 8  # of one kind
+_MOST_STEPS = 2_000  # of a branch and bound
+_MOST_ADDED = 2  # parts that `pack_greedily` adds to whole blocks
 
 
 class Item(NamedTuple):
-    """`n_blocks` alike blocks: bytes and seconds saved of each option, as in OPTIONS (bytes 0: not to be had).
+    """`n_blocks` blocks of one kind, with the bytes and the seconds saved of each option, in the order of OPTIONS.
 
-    `rate`: seconds a byte of the best option.
+    Bytes 0: the option does not exist. `rate`: seconds saved a byte by the best option.
     """
 
     kind: int
@@ -31,12 +31,12 @@ class Item(NamedTuple):
     rate: float
 
     def times(self, n_blocks: int) -> Item:
-        """Return so many blocks of the kind."""
+        """Return the item with another number of blocks."""
         return Item(self.kind, n_blocks, self.n_bytes, self.saved, self.rate)
 
     @property
     def least_bytes(self) -> float:
-        """Bytes of the smallest option that saves anything, endless where none does."""
+        """Bytes of the smallest option that saves time, infinite where none does."""
         useful = (b for b, s in zip(self.n_bytes, self.saved, strict=True) if b and s > 0)
         return min(useful, default=math.inf)
 
@@ -53,7 +53,7 @@ def one_block(kind: int, n_bytes: tuple[int, ...], saved: tuple[float, ...]) -> 
 
 
 class Packed(NamedTuple):
-    """What was taken: for each offer the number of blocks by option; the bytes and the seconds saved."""
+    """What was taken: the number of blocks of each item by option, the bytes, and the seconds saved."""
 
     counts: tuple[tuple[int, int, int], ...]
     n_bytes: int
@@ -61,7 +61,7 @@ class Packed(NamedTuple):
 
 
 def pack_greedily(items: Sequence[Item], room: int) -> Packed:
-    """Return what saves much within `room` bytes: whole blocks by seconds a byte, then the best parts that fit."""
+    """Return a good packing of `room` bytes: whole blocks by seconds saved a byte, then the best parts that fit."""
     counts, left, saved = [[0, 0, 0] for _ in items], room, 0.0
     for i in sorted(range(len(items)), key=lambda i: -items[i].rate):
         n_bytes, gain = items[i].n_bytes[0], items[i].saved[0]
@@ -85,41 +85,40 @@ def pack_greedily(items: Sequence[Item], room: int) -> Packed:
 
 
 def pack(items: Sequence[Item], room: int) -> Packed:
-    """Return what saves most within `room` bytes.
+    """Return the packing of `room` bytes that saves most.
 
-    Branch and bound over the offers, the best seconds a byte first, with the usual bound of a knapsack that may be cut;
-    after 2,000 steps the best found so far is taken. The first descent is the greedy one.
+    Branch and bound over the items, the best seconds a byte first, with the fractional knapsack as the bound; after
+    2,000 steps the best found so far is taken. The first descent is the greedy one.
     """
-    rates = [item.rate for item in items]
-    order = sorted(range(len(items)), key=lambda i: -rates[i])
-    search = _Search([items[i] for i in order], [rates[i] for i in order], _MOST_STEPS)
+    order = sorted(range(len(items)), key=lambda i: -items[i].rate)
+    search = _Search([items[i] for i in order])
     search.descend(0, room, 0.0, ())
-    counts = dict(zip(order, search.best_counts, strict=False))
-    taken = tuple(counts.get(i, (0, 0, 0)) for i in range(len(items)))
+    counts = dict(zip(order, search.best_counts, strict=True))
+    taken = tuple(counts[i] for i in range(len(items)))
     used = sum(n * b for item, by in zip(items, taken, strict=True) for n, b in zip(by, item.n_bytes, strict=True))
-    return Packed(taken, used, max(search.best, 0.0))
+    return Packed(taken, used, search.best)
 
 
 class _Search:
     """The state of one branch and bound."""
 
-    def __init__(self, items: list[Item], rates: list[float], steps: int) -> None:
-        self.items, self.rates, self.steps_left = items, rates, steps
+    def __init__(self, items: list[Item]) -> None:
+        self.items, self.steps_left = items, _MOST_STEPS
         self.best, self.best_counts = 0.0, ((0, 0, 0),) * len(items)
 
     def bound(self, start: int, room: int) -> float:
-        """Return what the offers from `start` on can save at most."""
+        """Return what the items from `start` on can save at most."""
         most = 0.0
-        for item, rate in zip(self.items[start:], self.rates[start:], strict=True):
-            if room <= 0 or rate <= 0:
+        for item in self.items[start:]:
+            if room <= 0 or item.rate <= 0:
                 break
             n_bytes = min(room, item.all_bytes)
-            most += n_bytes * rate
+            most += n_bytes * item.rate
             room -= n_bytes
         return most
 
     def descend(self, i: int, room: int, saved: float, counts: tuple[tuple[int, int, int], ...]) -> None:
-        """Try every sensible number of blocks of offer `i`, then the others."""
+        """Try every sensible number of blocks of item `i`, then of those after it."""
         self.steps_left -= 1
         if saved > self.best:
             self.best, self.best_counts = saved, counts + ((0, 0, 0),) * (len(self.items) - i)
@@ -132,9 +131,9 @@ class _Search:
 
 
 def _choices(item: Item, room: int) -> list[tuple[tuple[int, int, int], int, float]]:
-    """Numbers of blocks by option that fit, the most whole ones first; parts of one sort only.
+    """Numbers of blocks by option that fit, with their bytes and seconds saved, those that save most first.
 
-    Of alike blocks, one with its up and gate on the card and one with its down are worth less than one whole.
+    Parts are of one option only: the up and gate of one block and the down of another are worth less than a whole one.
     """
     whole_bytes, whole_saved = item.n_bytes[0], item.saved[0]
     most = min(item.n_blocks, room // whole_bytes) if whole_bytes and whole_saved > 0 else 0

@@ -1,8 +1,8 @@
 """Which card owns which blocks, and where their movable pieces go: the fastest layout within the cards' free bytes.
 
-A card owns a contiguous span of blocks (`-ts` sets how many): their attention, everything else that is fixed, and their
-cache. The output head counts as one more block at the end. The bytes that a card has left hold pieces of its own blocks
-first, then pieces of other cards' blocks.
+A card owns a contiguous span of blocks (`-ts` says how many): their attention, their cache, and all else that does not
+move. The output head is the last slot, after all blocks. What is left of a card's memory holds pieces of its own blocks
+first, then pieces of blocks that other cards own ("hosted").
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from service.engine.planner.pricing.costs import Costs
 from service.engine.planner.search.knapsack import OPTIONS, Item, Option, Packed, one_block, pack, pack_greedily
 
 _STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
-_WIDELY = 4  # of the starts, by their seconds: what others lead to is seldom faster
-_TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
-Starts = tuple[int, ...]  # the first slot of every card, and one after the last slot
-Pack = Callable[[Sequence[Item], int], Packed]
+_MOST_STARTS = 4  # of a local search, the fastest ones: what others lead to is seldom faster
+_TOO_FULL = 1e3  # penalty in seconds for each byte beyond a card's room, so that the search first gets rid of these
+Starts = tuple[int, ...]  # the first slot of every card, then the number of slots
+Pack = Callable[[Sequence[Item], int], Packed]  # `pack` or `pack_greedily`
 
 
 class Sizes(NamedTuple):
-    """Bytes: of each block's fixed part and cache, of the head on each card, and each card's room for all."""
+    """Bytes of each block's fixed part and cache, of the head on each card, and each card's room for all of it."""
 
     fixed: tuple[int, ...]
     heads: tuple[int, ...]
@@ -34,9 +34,10 @@ class Sizes(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The blocks of one card. `seconds`: relative to all blocks on the first card with all pieces in RAM.
+    """The blocks of one card, and which of their pieces it holds.
 
-    `in_ram`: how many of its blocks have pieces there; `may_save`: what other cards save with these at most.
+    `seconds`: against all blocks on the first card with all pieces in RAM. `left`: bytes of its room. `in_ram`: the
+    number of its blocks with pieces in RAM, by kind and part; `may_save`: what hosting these saves at most.
     """
 
     seconds: float
@@ -48,11 +49,11 @@ class Span(NamedTuple):
 
 
 _Source: TypeAlias = tuple[int, Option | None]
-"""Blocks with pieces in RAM: their kind, and the part in RAM where their owner has the other."""
+"""Blocks with pieces in RAM: their kind, and the part that is there (None: all of it)."""
 
 
 class _Taken(NamedTuple):
-    """What a card holds of the pieces of others' blocks: how many by option."""
+    """Pieces that a card hosts, before it is known whose: the number of blocks by option."""
 
     card: int
     source: _Source
@@ -60,7 +61,7 @@ class _Taken(NamedTuple):
 
 
 class Unplaced(NamedTuple):
-    """Blocks of one owner and kind with pieces in RAM. `missing_part`: the one in RAM where the owner has the other."""
+    """Blocks of one owner and kind with pieces in RAM. `missing_part`: the one there, where the owner has the other."""
 
     owner: int
     kind: int
@@ -68,7 +69,7 @@ class Unplaced(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """Blocks of another card whose pieces a card holds. `counts`: by option; those with a `missing_part` come first."""
+    """Blocks of another card whose pieces `card` hosts. `counts`: by option, a `missing_part` counts as whole."""
 
     card: int
     source: Unplaced
@@ -77,7 +78,7 @@ class Hosted(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The span of each card, the pieces hosted for other cards, and the seconds of the request."""
+    """The span of each card, the pieces hosted for other cards, and the seconds of the goal's request."""
 
     starts: Starts
     spans: tuple[Span, ...]
@@ -96,7 +97,7 @@ class Layout(NamedTuple):
 class LayoutSearch:
     """The search for the best layout of one model.
 
-    `ram_rate`: seconds that a byte of pieces in RAM costs beyond its time.
+    `ram_rate`: a penalty in seconds for each byte of pieces in RAM, beyond the time that it takes.
     """
 
     def __init__(self, blocks: Sequence[Block], n_slots: int, costs: Costs, sizes: Sizes, ram_rate: float) -> None:
@@ -120,12 +121,12 @@ class LayoutSearch:
         self._bytes_before = [0, *accumulate(sizes.fixed)]
 
     def best(self, tried: Starts, *, widely: bool) -> Layout:
-        """Return the fastest layout that local search finds from `tried`, moving one boundary at a time.
+        """Return the fastest layout that a local search from `tried` finds, which moves boundaries between spans.
 
-        `widely`: also from all blocks on the first card, on the first two, and so on, from the fastest of these.
+        `widely`: it starts from other spans too: all blocks on the first card, on the first two, and so on.
         """
         first_cards = (on_first_cards(self.n_slots, n, self.n_cards) for n in range(1, self.n_cards))
-        others = sorted((tried, *first_cards), key=self._seconds_if_packed_greedily)[:_WIDELY] if widely else ()
+        others = sorted((tried, *first_cards), key=self._seconds_if_packed_greedily)[:_MOST_STARTS] if widely else ()
         found = [self._local_search(starts) for starts in dict.fromkeys((tried, *others))]
         return self.packed(min(found, key=self._seconds_if_packed_greedily))
 
@@ -158,10 +159,10 @@ class LayoutSearch:
         return self._seconds_below(starts, math.inf)
 
     def _seconds_below(self, starts: Starts, limit: float) -> float:
-        """Return the seconds with pieces packed greedily, the limit or more where they cannot be below it.
+        """Return the seconds with pieces packed greedily, or a lower bound of them that is not below the limit.
 
-        Pieces of other cards' blocks save at most as much as if every byte that is left on a card were as useful as any
-        of them could be, and at most as much as if all of them were held.
+        For the bound, hosting saves as much as if every byte left on a card saved as much as the best one could, and no
+        more than if all pieces in RAM were hosted.
         """
         known = self._seconds.get(starts)
         if known is None:
@@ -178,7 +179,7 @@ class LayoutSearch:
         return known
 
     def neighbours(self, starts: Starts, size: int) -> Iterator[Starts]:
-        """Yield the splits in which one boundary moved by `size` blocks, or one and all after it."""
+        """Yield the spans with one boundary moved by `size` blocks, or that one and all after it."""
         for first in range(1, self.n_cards):
             for last in {first, self.n_cards - 1}:
                 for step in (size, -size):
@@ -196,7 +197,7 @@ class LayoutSearch:
         return tuple(found)
 
     def _seconds_of(self, starts: Starts, spans: Sequence[Span]) -> float:
-        """The seconds of the request with what the cards hold of their own blocks."""
+        """The seconds of the request without what hosting saves."""
         used = sum(end > start for start, end in pairwise(starts))
         return self.costs.base + sum(span.seconds for span in spans) + (used - 1) * self.costs.card_change
 
@@ -230,7 +231,7 @@ class LayoutSearch:
         return one_block(block.kind, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts)))
 
     def _hosted(self, spans: Sequence[Span], how: Pack) -> tuple[list[_Taken], float]:
-        """Pieces still in RAM that cards with free bytes can hold for other cards, and the seconds that this saves."""
+        """Pieces in RAM that cards with free bytes can host for other cards, and the seconds that this saves."""
         unplaced, found, saved = _unplaced(spans), list[_Taken](), 0.0
         for card, span in enumerate(spans):
             if span.left < self._smallest:
@@ -252,9 +253,9 @@ class LayoutSearch:
         return found, saved
 
     def _hosted_item(self, card: int, kind: int, missing_part: Option | None) -> Item:
-        """What a block saves on a card that does not own it: transfers between cards are added.
+        """What hosting a block saves: as on its owner, less the transfers between cards.
 
-        Two for a whole block, or for the part whose counterpart is with the owner; one for a part alone.
+        These are two for a whole block, or for the part whose counterpart is with the owner; one for a part alone.
         """
         own, change = self._items[card][kind], self.costs.away_change
         whole, *parts = own.saved
@@ -266,13 +267,13 @@ class LayoutSearch:
 
 
 def on_first_cards(n_slots: int, n: int, n_cards: int) -> Starts:
-    """Return every block on the first `n` cards: the others hold pieces only."""
+    """Return spans with all blocks on the first `n` cards, so that the others only host pieces."""
     inner = tuple(round(n_slots * i / n) for i in range(1, n))
     return (0, *inner, *[n_slots] * (n_cards - n + 1))
 
 
 def _in_ram(items: Sequence[Item], packed: Packed) -> Iterator[tuple[_Source, int]]:
-    """Number of blocks that are in RAM, whole or with one part, by kind and part."""
+    """The number of blocks with pieces in RAM, by kind and part."""
     for item, (whole, pairs, downs) in zip(items, packed.counts, strict=True):
         parts_missing: tuple[tuple[Option | None, int], ...] = (
             (None, item.n_blocks - whole - pairs - downs), ("down", pairs), ("up and gate", downs)
@@ -283,7 +284,7 @@ def _in_ram(items: Sequence[Item], packed: Packed) -> Iterator[tuple[_Source, in
 
 
 def _unplaced(spans: Sequence[Span]) -> dict[_Source, dict[int, int]]:
-    """Number of blocks with pieces in RAM, by owner."""
+    """The number of blocks with pieces in RAM, by kind and part, then by owner."""
     found: dict[_Source, dict[int, int]] = {}
     for owner, span in enumerate(spans):
         for source, n in span.in_ram:
@@ -292,7 +293,7 @@ def _unplaced(spans: Sequence[Span]) -> dict[_Source, dict[int, int]]:
 
 
 def _remove(owners: dict[int, int], card: int, n_blocks: int) -> None:
-    """Take blocks from one owner after another, none from the card itself."""
+    """Take blocks off the counts of one owner after another, but not of the card itself."""
     for owner, n in owners.items():
         if owner != card:
             owners[owner] = n - min(n, n_blocks)
@@ -300,7 +301,7 @@ def _remove(owners: dict[int, int], card: int, n_blocks: int) -> None:
 
 
 def _take(taken: _Taken, item: Item, owners: dict[int, int]) -> Iterator[Hosted]:
-    """Take as many blocks as were counted from one owner after another."""
+    """The same with their owners: as many blocks as were counted, from one owner after another."""
     left = list(taken.counts)
     for owner, n in owners.items():
         if owner != taken.card:

@@ -21,7 +21,7 @@ from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
 
 MovedPieces: TypeAlias = dict[tuple[str, Option], list[int]]
-"""Block indices by (device, part): all pieces that are not on the card that owns their block."""
+"""Block indices by (device, option): all pieces that are not on the card that owns their block."""
 
 _PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
 _EXPERTS: dict[Option, tuple[str, ...]] = {
@@ -34,7 +34,7 @@ _DENSE: dict[Option, tuple[str, ...]] = {
     "up and gate": (r"blk\.{}\.ffn_(up|gate)\.",),
     "down": (),
 }
-_MOST_DIGITS = 6  # of a number of -ts
+_MOST_DIGITS = 6  # after the point, of a number of -ts
 _OTHER: dict[Option, Option] = {"up and gate": "down", "down": "up and gate"}
 
 
@@ -46,13 +46,13 @@ def layout_flags(problem: Problem, flags: Flags, starts: Starts, away: Mapping[t
 
 
 def starts_of(placement: Placement, n_cards: int) -> Starts:
-    """Return the first slot of each of `n_cards` cards, and the end of the last: each block a slot, then the head."""
+    """Return the first slot of each of `n_cards` cards, then the number of slots: one a block, and the head's."""
     cards = (*placement.layers, placement.head)
     return tuple(sum(where < card for where in cards) for card in range(n_cards + 1))
 
 
 def all_in_ram(blocks: Sequence[Block]) -> MovedPieces:
-    """Return all pieces of all blocks in RAM."""
+    """Return the moved pieces where all are in RAM."""
     return {(CPU, "whole"): [block.index for block in blocks if block.pieces or block.ram_only]}
 
 
@@ -78,9 +78,10 @@ def moved_pieces(problem: Problem, blocks: Sequence[Block], layout: Layout) -> M
 
 
 def _gathered(blocks: Sequence[Block], starts: Starts, away: MovedPieces) -> MovedPieces:
-    """Return the pieces with those of like blocks side by side, where kinds that differ in attention alone alternate.
+    """Return the moved pieces so that those of one place are of blocks side by side, which takes shorter rules.
 
-    Each card's blocks of like pieces exchange their places: those that keep theirs first, those all in RAM last.
+    Kinds of blocks that differ in attention alone may alternate. Within a card such blocks swap the places of their
+    pieces: first the blocks that keep theirs, last those with all of them in RAM.
     """
     places: dict[int, tuple[tuple[str, Option], ...]] = {}
     for place, indices in away.items():
@@ -102,7 +103,7 @@ def _gathered(blocks: Sequence[Block], starts: Starts, away: MovedPieces) -> Mov
 
 
 def _assign(queue: list[int], hosted: Hosted, device: str, found: MovedPieces) -> None:
-    """Take hosted blocks off `queue`: their parts go to `device`, the other part of a split block to RAM."""
+    """Take hosted blocks off `queue`: their part goes to `device`, the other part of a divided block to RAM."""
     for option, count in zip(OPTIONS, hosted.counts, strict=True):
         taken = queue[:count]
         del queue[:count]
@@ -112,17 +113,15 @@ def _assign(queue: list[int], hosted: Hosted, device: str, found: MovedPieces) -
 
 
 def rules_of(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iterator[Override]:
-    """Yield one rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
+    """Yield an `-ot` rule for each device and option, the CPU's for whole blocks last."""
     for (device, option), indices in sorted(away.items(), key=lambda item: item[0] == (CPU, "whole")):
         if indices:
             yield Override(_shortest(model, option, indices), device)
 
 
 def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
-    """Return the shortest of the usual patterns that matches exactly these parts of these blocks in this model.
-
-    The one that names every part is always exact.
-    """
+    """Return the shortest pattern that matches exactly these parts of these blocks in this model: one of the usual
+    short ones if it does, else the one that names every block and part."""
     write, usual = (expert_override, _EXPERTS) if model.moe_layers else (dense_override, _DENSE)
     parts = (_PARTS[option],) if option != "whole" else ()
     of_all, among = matching_names(model, write(range(model.n_layer), *parts)), set(indices)
@@ -135,21 +134,20 @@ def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
 def tensor_split_for(
     engine: Engine, model: Model, flags: Flags, free: Sequence[int], starts: Sequence[int]
 ) -> Flags | None:
-    """Return `flags` with the shortest `-ts` that gives card d the slots `starts[d]` to `starts[d + 1]`.
-
-    The last slot is the output head. None where no `-ts` does that. One card needs none.
-    """
+    """Return `flags` with the shortest `-ts` that gives card d the slots `starts[d]` to `starts[d + 1]`, the last of
+    which is the output head; without `-ts` for one card. None where no `-ts` does that."""
     if len(free) < 2:
         return replace(flags, tensor_split=())
     wanted = [d for d, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
-    for shares in _candidates(engine, model, flags, starts):
+    for shares in _possible_shares(engine, model, flags, starts):
         found = replace(flags, tensor_split=shares)
         if engine_spec(engine).memory.split_layers(model, found, free) == wanted:
             return found
     return None
 
 
-def _candidates(engine: Engine, model: Model, flags: Flags, starts: Sequence[int]) -> list[tuple[float, ...]]:
+def _possible_shares(engine: Engine, model: Model, flags: Flags, starts: Sequence[int]) -> list[tuple[float, ...]]:
+    """`-ts` to try, the shortest first: numbers of slots, or GiB where the engine shares out by bytes."""
     counted = engine_spec(engine).memory.slot_sizes(model, flags)
     if counted is None:
         return [tuple(float(end - start) for start, end in pairwise(starts))]
@@ -159,7 +157,10 @@ def _candidates(engine: Engine, model: Model, flags: Flags, starts: Sequence[int
 
 
 def _marks(sums: Sequence[float], compute: float, starts: Sequence[int]) -> list[float]:
-    """Return up to where each card is to fill: the walk counts a compute buffer for every card, also for idle ones."""
+    """The sums of bytes up to which each card is to be filled, from 0 on.
+
+    As the engine walks over the cards, it counts a compute buffer for each one, also where it gets no slot.
+    """
     n_cards, marks = len(starts) - 1, [0.0]
     for card, (start, end) in enumerate(pairwise(starts)):
         total = n_cards if end == starts[-1] else card + 1

@@ -1,4 +1,4 @@
-"""Which options a command gets: those that the user sets (`keep_flags`), and only those that a build has."""
+"""Options of a command that are not the planner's choice: those that the user keeps, and those that a build lacks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from service.engine.rules.case import case_of
 from service.engine.run.overrides import device_index
 
 FIELD = "constraints.keep_flags"
+# Options whose field is none of Flags: the fields of Flags that they set.
 _FIELDS = {
     "no_flash_attn": ("flash_attn",), "op_policy": ("op_offload",), "load_mode": ("mmap", "mlock"),
     "fit": (), "model_path": (), "alias": (),
 }  # fmt: skip
-_OF_CARDS = ("-dev", "--device", "-rpc", "--rpc")
+_CHOOSING_CARDS = ("-dev", "--device", "-rpc", "--rpc")
 
 
 class UserFlags(msgspec.Struct, frozen=True):
-    """The flags that the user sets, for one engine: fields of Flags with their values, and options without a field."""
+    """The flags that the user sets, for one engine: values of fields of Flags, and `other` options without a field."""
 
     fields: dict[str, object] = {}
     other: tuple[str, ...] = ()
 
     def applied_to(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates with these flags set, each once."""
+        """Yield the candidates with these flags set, each once; none with another number of cards than `-ts` has."""
         seen = set()
         shares = self.fields.get("tensor_split")
         for candidate in found:
@@ -71,7 +72,7 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         raise _wrong(parsed.refused[0].detail)
     if parsed.unknown:
         raise _wrong(f"{engine} has no `{parsed.unknown[0][:80]}`")
-    if any(option.split(" ")[0] in _OF_CARDS for option in parsed.flags.other):
+    if any(option.split(" ")[0] in _CHOOSING_CARDS for option in parsed.flags.other):
         raise _wrong("the cards cannot be chosen here: leave the others out of the hardware")
     for rule in parsed.flags.overrides:
         if not is_easy(rule.pattern):
@@ -194,5 +195,5 @@ def for_build(engine: Engine, candidate: Candidate, build: Build) -> Candidate:
 
 
 def _modes_of_others(engine: Engine) -> set[str]:
-    """The values of `-sm` with which the cards of another engine work together."""
+    """The values of `-sm` with which all cards share every layer in other engines."""
     return {mode for one in all_engines() if one.name != engine for mode in one.memory.together}

@@ -1,4 +1,4 @@
-"""What a search is made for, one engine and variant on one rig for one goal, and what it gives."""
+"""The input and the outcome of one search: one engine and variant on one rig, for one goal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchCase(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A candidate that was not placed, or did not fit: what it would be at best, or what is missing."""
+    """A candidate that is no contender, and why: with its forecast where it was not placed, or what it was short of."""
 
     candidate: Candidate
     why: RejectedFor
@@ -41,9 +41,9 @@ class Rejected(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Everything one engine and variant gave: contenders, rejected candidates, smallest shortfall, why it cannot run.
+    """What a search found: contenders, rejected candidates, the smallest shortfall, and why the engine cannot run it.
 
-    `considered`: candidates whose forecast was made; `placed`: those with a whole placement, memory and speed. `loss`:
+    `considered`: candidates that were forecast; `placed`: those of them with a placement, its memory and speed. `loss`:
     the variant's, in per cent (`ranking_loss`).
     """
 
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def contender_of(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:
-    """Return what fits with its speed and times, as it is ranked. `loss`: the variant's, in per cent."""
+    """Return a placed candidate with its speed and times, ready to be ranked. `loss`: the variant's, in per cent."""
     return Contender(
         engine=case.engine,
         variant=case.variant,

@@ -26,27 +26,34 @@ from service.engine.speed.predict import request_of
 from service.engine.speed.sums import work_of
 
 _MOST_REPLAYS = 8
-_SEARCHES = 4  # then the spans stay, and only the pieces are packed again
-_WORTH_APART = 0.98  # of the time: a longer command, and changes between cards that runs have priced within a factor
-_RAM_IS_SHORT, _SHORTER = 1e-9, 10.0  # seconds that a byte there costs first, and times as much where it still is short
-_ANY_CARD = 1e-6  # seconds a byte: then any card is better than RAM
+_SEARCHES = 4  # replays after which the spans stay, and only the pieces are packed again
+_WORTH_APART = 0.98  # of the time: the command is longer, and what changes between cards cost is known within a factor
+# Penalties in seconds for each byte of pieces in RAM:
+_RAM_IS_SHORT = 1e-9  # once RAM is too small,
+_SHORTER = 10.0  # times as much whenever it still is
+_ANY_CARD = 1e-6  # so much that any card is better than RAM
 
 
 def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Placed | Shortfall:
-    """Return `flags` with the `-ts` and `-ot` that serve the goal fastest and fit, or the Shortfall that is least.
+    """Return `flags` with the `-ts` and `-ot` that serve the goal fastest and fit, or the smallest Shortfall.
 
-    `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
+    `whole`: everything has to be on the cards. Blocks stay in one piece if possible; that pieces of them lie on another
+    card than their attention has to be faster, or the only way. `-ngl` and the other flags stay as they are.
     """
     search = PlacementSearch(problem, flags, whole)
     found = search.best()
-    fits = isinstance(found, Placed)
-    hopeless = search.left_in_all + search.buffers < 0 if not fits else not _reads_at_several_rates(problem)
-    if not whole or len(problem.devices) < 2 or hopeless:
+    if not whole or len(problem.devices) < 2:
         return found
-    apart, first = PlacementSearch(problem, flags, whole=False), search.first_starts()
-    enough = fits or search.left_in_all >= 0
-    other = apart.with_ram_empty(first, widely=True) if enough else apart.on_fewest_cards() or found
-    if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
+    fits = isinstance(found, Placed)
+    may_gain = _reads_at_several_rates(problem) if fits else search.left_in_all + search.buffers >= 0
+    if not may_gain:
+        return found
+    apart = PlacementSearch(problem, flags, whole=False)
+    if fits or search.left_in_all >= 0:
+        other: Placed | Shortfall | None = apart.with_ram_empty(search.first_starts(), widely=True)
+    else:
+        other = apart.on_fewest_cards()
+    if not isinstance(other, Placed) or not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
     return other if faster else found
@@ -55,8 +62,8 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 class PlacementSearch:
     """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits.
 
-    `left_in_all`: of layouts that do not fit, the bytes that all cards together have left at most. `buffers`: what all
-    cards take to compute: pieces alone need little, and without copies of a pipeline all need less.
+    Of layouts that do not fit, `left_in_all`: the most bytes that all cards together had left; `buffers`: the compute
+    buffers of the last one, of which a card that only hosts pieces needs little.
     """
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
@@ -77,7 +84,7 @@ class PlacementSearch:
         self.left_in_all, self.buffers = -math.inf, 0
 
     def best(self) -> Placed | Shortfall:
-        """Return the fastest placement that fits, or the least Shortfall."""
+        """Return the fastest placement that fits, or the smallest Shortfall."""
         first = self.first_starts()
         tries = [self.search_from(first)]
         if self._may_leave_ram_empty(tries[0]):
@@ -90,28 +97,28 @@ class PlacementSearch:
         return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
 
     def with_ram_empty(self, starts: Starts, *, widely: bool = False) -> Placed | Shortfall:
-        """Return the fastest placement that keeps all pieces out of RAM; where a few have to stay, with them."""
+        """Return the fastest placement with no pieces in RAM, or with few if some have to stay there."""
         found = self.search_from(starts, ram_empty=True, widely=widely)
         if isinstance(found, Shortfall) or _leaves_ram_empty(found):
             return found
         return self.on_fewest_cards() or found
 
     def on_fewest_cards(self) -> Placed | None:
-        """Return the placement with all attention on the first cards that hold it, where that leaves nothing in RAM.
+        """Return the placement with all blocks on as few of the first cards as hold what is fixed of them, None where
+        that leaves pieces in RAM.
 
-        Cards that hold pieces only have more room than others: they need no buffers for attention and logits.
+        Cards that only host pieces have more room than others: they need no buffers for attention and logits.
         """
         fixed = sum(self.fixed) + self.head
-        fewest = [n for n, free in enumerate(accumulate(self.free[:-1]), 1) if free > fixed][:1]
-        for n in fewest:
-            starts = on_first_cards(self.n_slots, n, len(self.free))
-            other = self.search_from(starts, ram_empty=True, fixed=True)
-            if isinstance(other, Placed) and _leaves_ram_empty(other):
-                return other
-        return None
+        n = next((n for n, free in enumerate(accumulate(self.free[:-1]), 1) if free > fixed), None)
+        if n is None:
+            return None
+        found = self.search_from(on_first_cards(self.n_slots, n, len(self.free)), ram_empty=True, fixed=True)
+        return found if isinstance(found, Placed) and _leaves_ram_empty(found) else None
 
     def _may_leave_ram_empty(self, found: Placed | Shortfall) -> bool:
-        """Return whether the cards may have room for the pieces that are in RAM: none is needed for copies then."""
+        """Return whether the cards may have room for the pieces in RAM, given that buffers for copies are not needed
+        without any there."""
         pieces = [piece for block in self.blocks for piece in block.pieces]
         if isinstance(found, Shortfall):
             return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
@@ -129,11 +136,11 @@ class PlacementSearch:
         fixed: bool = False,
         limit: float = math.inf,
     ) -> Placed | Shortfall:
-        """Return the fastest placement that replays confirm.
+        """Return the fastest placement that replays confirm, found by a local search from the spans of `starts`.
 
-        `ram_empty`: all pieces are kept out of RAM. `widely`: not from `starts` alone; None: where pieces are in RAM.
-        `fixed`: the spans stay as they are, only the pieces are packed. `limit`: seconds beyond which a layout is not
-        corrected any more.
+        `ram_empty`: pieces are kept out of RAM if at all possible. `widely`: the search starts from other spans too
+        (None: where pieces may be in RAM). `fixed`: the spans stay, only the pieces are packed. `limit`: a layout that
+        takes more seconds is not corrected any further.
         """
         widely = not (self.whole or ram_empty) if widely is None else widely
         away, piece_bytes = self._before_search(starts, ram_empty)
@@ -173,13 +180,13 @@ class PlacementSearch:
         return found or least or Shortfall("RAM", 0)
 
     def tried(self, flags: Flags) -> Fitted:
-        """Return the run of `flags` with its memory, as `Problem.tried` does, once for each."""
+        """Return the run of `flags` with its memory, as `Problem.tried` does; each is replayed once."""
         if flags not in self._known:
             self._known[flags] = self.problem.tried(flags)
         return self._known[flags]
 
     def _before_search(self, starts: Starts, ram_empty: bool) -> tuple[MovedPieces, list[int]]:
-        """What lies in RAM before the first layout is chosen, and the bytes of pieces on each card."""
+        """What lies in RAM before the first layout is chosen, and the bytes of pieces on each card then."""
         if not ram_empty:
             return all_in_ram(self.blocks), [0] * len(self.free)
         return {}, [sum(block.movable_bytes for block in self.blocks[a:b]) for a, b in pairwise(starts)]
@@ -198,7 +205,7 @@ class PlacementSearch:
         )
 
     def _with_logits(self, memory: Memory) -> tuple[int, ...]:
-        """Bytes of the head on each card: its weights, and what the logits take beyond the other computing there."""
+        """Bytes of the head on each card: its weights, and what the logits take beyond the compute buffer there."""
         head, compute = memory.placement.head, [device.compute for device in memory.devices[:-1]]
         others = [n for card, n in enumerate(compute) if card not in (0, head)] or [
             n for c, n in enumerate(compute) if c != head
@@ -217,10 +224,8 @@ class PlacementSearch:
         return tuple(starts)
 
     def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int]) -> tuple[int, ...]:
-        """Return what each card has for fixed parts, caches and pieces: what a replay left, and what lies there.
-
-        `pieces`: the bytes of pieces on each card.
-        """
+        """Return the bytes that each card has for fixed parts, caches and pieces: what a replay found left, and what
+        lay there. `pieces`: the bytes of pieces on each card."""
         left = slack(self.problem, memory)
         return tuple(left[card] + self.own_bytes(card, starts) + pieces[card] for card in range(len(self.free)))
 
@@ -230,7 +235,7 @@ class PlacementSearch:
         return sum(self.fixed[start:end]) + (self.heads[card] if start < end == self.n_slots else 0)
 
     def corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
-        """Return the rooms by a replay; a card that was too full gets no more than that showed."""
+        """Return the rooms that a replay showed (`now`), but for a card that was too full no more than `before`."""
         return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
 
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
@@ -239,7 +244,7 @@ class PlacementSearch:
 
 
 def _reads_at_several_rates(problem: Problem) -> bool:
-    """Whether attention may gain by a faster card though the FFN of its blocks lies on another one."""
+    """Whether cards differ in speed, so that attention on a faster card than its block's FFN may pay."""
     return len({problem.rig.cards[device.gpu].bandwidth_gbs for device in problem.devices}) > 1
 
 
@@ -248,7 +253,7 @@ def _leaves_ram_empty(placed: Placed) -> bool:
 
 
 def _unsplit(block: Block) -> Block:
-    """The block with its pieces made part of what is fixed."""
+    """The block with its pieces made part of what does not move."""
     names = tuple(name for piece in block.pieces for name in piece.names)
     n_bytes = block.fixed_bytes + block.movable_bytes
     return replace(block, fixed=(*block.fixed, *names), fixed_bytes=n_bytes, pieces=())

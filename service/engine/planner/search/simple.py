@@ -1,4 +1,4 @@
-"""The shortest command for a placement: what a person can read and change, where it costs next to nothing."""
+"""Shorter commands for nearly the same placement, easier to read and change, where they cost next to nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from service.engine.planner.search.options import build_refusal
 from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
 
 _COSTS_NOTHING = 0.03  # of the goal's time
-_MORE = (0, 1, 2)  # layers more in RAM than the longer command has, where layers are of several sizes
-_WORTH_TELLING = 1.002
+_MORE = (0, 1, 2)  # layers more in RAM than with the longer command, where layers are of several sizes
+_WORTH_TELLING = 1.002  # times as fast: the longer command is named in the answer
 
 
 def shortest(ranked: Ranked) -> Ranked:
@@ -41,9 +41,9 @@ def shortest(ranked: Ranked) -> Ranked:
 
 
 def simplified(contender: Contender, costing: float = _COSTS_NOTHING) -> Contender:
-    """Return the contender with the shortest command that costs so much more at most, itself where none is.
+    """Return the contender with the shortest command that takes at most `costing` (a share) more time; itself if none.
 
-    `squeeze` then says what the longer command was, and how much faster.
+    Its `squeeze` says what the longer command was, and how much faster.
     """
     candidate, problem, fitted = contender.candidate, contender.problem, contender.fitted
     if candidate.strategy == "layers in RAM" or not fitted.flags.overrides:
@@ -75,9 +75,9 @@ def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender 
 
 
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
-    """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card, then one a card and part.
+    """Yield simpler flags, the shortest first: `-ncmoe`; one range of layers a card; one for each card and part.
 
-    A Fitted has been replayed already.
+    A Fitted was replayed already.
     """
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
@@ -105,8 +105,10 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
 
 
 def _option_away(block: Block, fitted: Fitted) -> Option | None:
-    """Which pieces of a block are not on the card that owns it; None: all are on it."""
+    """Which pieces of a block are not on the card that owns it; None: all are there."""
     placement = fitted.placement
     card = placement.layers[block.index]
     away = [p for p in (*block.pieces, *block.ram_only) if any(placement.tensors.get(n) != card for n in p.names)]
-    return away[0].part if len(away) == 1 < len(block.pieces) else "whole" if away else None
+    if not away:
+        return None
+    return away[0].part if len(away) == 1 and len(block.pieces) > 1 else "whole"

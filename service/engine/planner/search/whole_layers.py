@@ -1,9 +1,9 @@
-"""Whole layers in RAM, cache and all: how many, and of how many of the others the FFN as well.
+"""Placements with whole layers in RAM, their caches included: how many, and of which other layers the FFN as well.
 
-At depth a layer's cache costs more in RAM than its FFN does, for a short prompt the reverse. So the best is looked for
-between as many layers on the cards as fit whole, and as many as fit without their FFN; each is replayed. ik_llama.cpp
-leaves the output head in RAM as soon as one layer lies there. A batch then needs a copy of it on a card, which takes as
-much as the head itself: so it is put on the last card by a rule of its own, as `--fit` does.
+At depth a layer's cache in RAM costs more than its FFN there, for a short prompt it is the reverse. So `-ngl` is
+searched between the most layers that fit the cards whole, and the most that fit without their FFN; each one tried is
+replayed. ik_llama.cpp leaves the output head in RAM as soon as one layer lies there. A batch then needs a copy of it on
+a card, which takes as much as the head itself: so a rule of its own puts it on the last card, as `--fit` does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, most_left, shortfall_of, slack
 from service.engine.planner.search.layout_flags import rules_of
 
-_STEPS = 6  # numbers of layers tried between the two ends
+_STEPS = 6  # into which the numbers of layers between the two ends are divided
 _HEAD = "output.weight"
 _HEAD_RULE = r"^output\."  # `attn_output.weight` is another tensor
-_REPLAYS = 3  # of one number of layers: the FFN that a first replay leaves room for may be one too many
+_REPLAYS = 3  # for one number of layers: the FFN that a replay leaves room for may be one too many
 
 
 def layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
@@ -39,7 +39,7 @@ def layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
 
 
 class _Search:
-    """What was replayed, and the best of it."""
+    """What was replayed so far, the best that fits (`best`), and the smallest shortfall (`least`)."""
 
     def __init__(self, problem: Problem, flags: Flags) -> None:
         self.problem, self.flags = problem, flags
@@ -54,7 +54,7 @@ class _Search:
             self._head_rules = (Override(_HEAD_RULE, problem.devices[-1].name),)
 
     def most_layers(self, *, all_ffn_in_ram: bool) -> int:
-        """Return the most layers (the head counts as one) that fit the cards with all FFN in RAM, or with none."""
+        """Return the most layers (the head is one) that fit the cards, with all FFN in RAM or with none there."""
         low, high = 0, self.problem.model.n_layer + 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -66,13 +66,13 @@ class _Search:
         return low
 
     def _fits_cards(self, flags: Flags) -> bool:
-        """Whether the cards have room; what they lack room for at least is not replayed."""
+        """Whether the cards have room; no replay where the closed form says that they have not."""
         if flags not in self._known and min(most_left(self.problem, self.problem.run(flags))[:-1]) < 0:
             return False
         return min(self._slack(flags)[:-1]) >= 0
 
     def try_layers(self, ngl: int) -> None:
-        """Keep the best of what this number of layers allows: no more FFN in RAM than the cards have no room for."""
+        """Try this number of layers on the cards, with as little FFN in RAM as they have room for."""
         flags = self._flags(ngl, set(self.blocks))
         left, cards = self._slack(flags), self._tried(flags).placement.layers
         kept = {card: self._room_for(cards, card, left[card]) for card in range(len(self.problem.devices))}
@@ -84,9 +84,9 @@ class _Search:
             if not short:
                 break
             kept |= {card: max(kept[card] - 1, 0) for card in short}
-        self._keep(ngl, flags, left)
+        self._note(ngl, flags, left)
 
-    def _keep(self, ngl: int, flags: Flags, left: list[int]) -> None:
+    def _note(self, ngl: int, flags: Flags, left: list[int]) -> None:
         if min(left) < 0:
             found = shortfall_of(self.problem, left)
             self.least = found if self.least is None else min(self.least, found, key=lambda s: s.n_bytes)
@@ -97,7 +97,7 @@ class _Search:
             self.best, self.best_ngl, self.seconds = fitted, ngl, seconds
 
     def _room_for(self, cards: tuple[int, ...], card: int, left: int) -> int:
-        """The number of FFN that a card has room for, of its own layers."""
+        """Of how many of its layers a card has room for the FFN."""
         n = 0
         for block in self._of_card(cards, card):
             left -= block.movable_bytes
@@ -111,7 +111,7 @@ class _Search:
         yield from (block.index for block in self._of_card(cards, card)[n_kept:])
 
     def _of_card(self, cards: tuple[int, ...], card: int) -> list[Block]:
-        """The blocks of a card with something to keep, the last first: what lies in RAM is then one range of layers."""
+        """The blocks of a card with pieces to keep, the last first: what lies in RAM is then one range of layers."""
         return [b for i, b in sorted(self.blocks.items(), reverse=True) if cards[i] == card and not b.ram_only]
 
     def _flags(self, ngl: int, away: set[int]) -> Flags:
