@@ -25,7 +25,7 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import Goal, resolve_goal
 from service.engine.hardware import Card, Rig
 from service.engine.planner.ranking.rank import rank
-from service.engine.planner.ranking.ties import Sort, sort_of, ties
+from service.engine.planner.ranking.ties import Kind, kind_of, ties
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
 
@@ -36,9 +36,9 @@ Change: TypeAlias = Callable[[Rig, Goal, float], tuple[Rig, Goal]]
 class Answer(NamedTuple):
     """The first place, those that the answer calls as good, and the one that it names for 2 % less memory."""
 
-    first: Sort | None
-    as_good: tuple[Sort, ...] = ()
-    with_less_memory: tuple[Sort, ...] = ()
+    first: Kind | None
+    as_good: tuple[Kind, ...] = ()
+    with_less_memory: tuple[Kind, ...] = ()
 
 
 class Held(NamedTuple):
@@ -135,8 +135,8 @@ def answer(request: Request, rig: Rig, goal: Goal) -> Answer:
     if not first:
         return Answer(None)
     found = ties(first[0], contenders, goal)
-    less = (sort_of(found.with_less_memory),) if found.with_less_memory else ()
-    return Answer(sort_of(first[0]), tuple(map(sort_of, found.as_good)), less)
+    less = (kind_of(found.with_less_memory),) if found.with_less_memory else ()
+    return Answer(kind_of(first[0]), tuple(map(kind_of, found.as_good)), less)
 
 
 def report(found: dict[int, Held]) -> Iterator[str]:

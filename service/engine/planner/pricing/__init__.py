@@ -1,1 +1,1 @@
-"""What a candidate costs: bytes, seconds, whether it fits, and the bound before it is placed."""
+"""What a candidate takes in bytes and seconds, whether it fits, and its forecast before it is placed."""

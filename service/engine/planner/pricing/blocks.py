@@ -1,4 +1,4 @@
-"""What of a block stays with its attention, and what may lie elsewhere: up and gate as one piece, down as another."""
+"""The blocks of a model, as they are placed: what stays with the attention, and the pieces that may lie elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Piece(msgspec.Struct, frozen=True):
 class Block(msgspec.Struct, frozen=True):
     """A block: what stays with its attention (`fixed`), and its pieces. Blocks of one `kind` cost the same anywhere.
 
-    `ram_only`: pieces of a type without GPU kernels, which stay in RAM. `fixed_bytes`: what a card reserves, no cache.
+    `ram_only`: pieces of a type without GPU kernels, which stay in RAM. `fixed_bytes`: what a card reserves for
+    `fixed`, without the cache.
     """
 
     index: int
@@ -46,7 +47,10 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def blocks_of(engine: Engine, model: Model) -> tuple[Block, ...]:
-    """Return the blocks that run (no next-token layers). Routed experts are pieces; without any, the dense FFN is."""
+    """Return the blocks that run (no next-token layers). Their pieces are routed experts, without any the dense FFN.
+
+    Up and gate are one piece, down is another.
+    """
     known: dict[Engine, tuple[Block, ...]] = model.__dict__.setdefault("_blocks", {})
     if engine not in known:
         kinds: dict[object, int] = {}
@@ -78,7 +82,7 @@ def _block(engine: Engine, model: Model, index: int, kinds: dict[object, int]) -
 
 
 def _likeness(layer: Layer, tensors: Sequence[Tensor]) -> object:
-    """What two blocks must have in common to cost the same: the layer's shape and its tensors', but for numbers."""
+    """What two blocks must have in common to cost the same: the shape of the layer, and names and shapes of tensors."""
     return (
         msgspec.structs.replace(layer, index=0),
         tuple((t.name.split(".", 2)[2], t.type, t.dims) for t in tensors),

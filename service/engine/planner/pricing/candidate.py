@@ -15,7 +15,7 @@ from service.engine.model import Model
 Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only", "experts from a drive"]
 Cards: TypeAlias = tuple[int, ...]  # indices into the rig's cards, in the engine's order
 
-_OF_A_SOCKET = 0.9  # of its memory, where the cache is in it too
+_OF_A_SOCKET = 0.9  # of a socket's memory, which a model may fill where the cache is there too
 _BATCH = 2048  # both engines' default
 
 
@@ -117,7 +117,7 @@ def with_strategy(rig: Rig, engine: Engine, model: Model, candidate: Candidate, 
 
 
 def strategy_of(placement: Placement) -> Strategy:
-    """Return the strategy that a placement is."""
+    """Return the strategy that a placement amounts to."""
     cpu = placement.n_devices
     if not cpu or all(device == cpu for device in placement.layers):
         return "CPU only"

@@ -1,8 +1,8 @@
 """What every part of a model costs on every device, in seconds of one request of the goal.
 
-The speed functions are linear in where things are, but for the CPU's overlap of reading and computing, which depends on
-the mix of types alone. So the cost of moving a part is the difference that it makes to the whole request, taken from
-the very functions that `check` uses, once for each kind of block and device.
+The predicted time is linear in where things are, but for the CPU's overlap of reading and computing, which depends on
+the mix of types alone. So the cost of moving a part is the difference that it makes to the whole request, taken once
+for each kind of block and device from the speed functions that `check` uses.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
     kinds: dict[int, Block] = {}
     for block in blocks:
         kinds.setdefault(block.kind, block)
-    parts = _Parts(problem, flags, placement, work, request, base)
+    parts = _Parts(problem, work, request, base)
     card_change = request.seconds(replace(work, card_changes=work.card_changes + 1)) - base
     ordered = [kinds[kind] for kind in sorted(kinds)]
     return Costs(
@@ -84,22 +84,19 @@ def _everything_on_the_first(model: Model, blocks: Sequence[Block], n_devices: i
 
 
 class _Parts:
-    """Differences that parts make to the request."""
+    """The seconds that moving a part adds to the request."""
 
-    def __init__(
-        self, problem: Problem, flags: Flags, placement: Placement, work: Work, request: TimedRequest, base: float
-    ) -> None:
-        self.problem, self.flags, self.placement = problem, flags, placement
-        self.work, self.request, self.base = work, request, base
+    def __init__(self, problem: Problem, work: Work, request: TimedRequest, base: float) -> None:
+        self.problem, self.work, self.request, self.base = problem, work, request, base
 
     def moved(self, names: Sequence[str], source: int, target: int) -> float:
-        """Return what tensors cost on `target` against `source`."""
+        """Return what tensors cost more on `target` than on `source`."""
         if source == target:
             return 0.0
         return self.request.seconds(self._with(self._weights(names, source, target))) - self.base
 
     def fixed(self, block: Block, target: int) -> float:
-        """Return what the fixed part of a block, its cache and its state cost on a card against the first."""
+        """Return what the fixed part of a block, its cache and its state cost more on a card than on the first."""
         if target == 0:
             return 0.0
         work = self._with(self._weights(block.fixed, 0, target))
@@ -107,13 +104,11 @@ class _Parts:
         return self.request.seconds(self._with_state(work, block, target)) - self.base
 
     def _weights(self, names: Sequence[str], source: int, target: int) -> list[Weights]:
+        """The weights of tensors, negative on the device that they leave."""
         return [
-            one
+            replace(w, n_bytes=sign * w.n_bytes, n_elements=sign * w.n_elements, n_tensors=sign * w.n_tensors)
             for device, sign in ((source, -1), (target, 1))
             for w in weights_of(self.problem.model, names, device, self.work)
-            for one in [
-                replace(w, n_bytes=sign * w.n_bytes, n_elements=sign * w.n_elements, n_tensors=sign * w.n_tensors)
-            ]
         ]
 
     def _with(self, more: list[Weights]) -> Work:

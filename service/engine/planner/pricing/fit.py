@@ -1,6 +1,6 @@
-"""Whether flags fit, how many layers go to the GPU at all, and how large the context may grow.
+"""Whether flags fit a set of devices, what they are short of, and how large the context may grow.
 
-Every decision is checked by the same replay that `check` uses; nothing is assumed to fit because a formula says so.
+Every answer comes from the replay that `check` uses; nothing is assumed to fit because a formula says so.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
         return engine_spec(self.engine).memory.stops_at_graph(run) is None
 
     def placed_by_engine(self, flags: Flags) -> Flags | None:
-        """Return what the engine's own placement makes of `flags` without theirs; None where it has none, or fails.
+        """Return `flags` with the placement that the engine finds by itself; None where it does not search, or fails.
 
-        Found once for a problem: it measures dozens of placements.
+        Kept for each of them: the engine's search measures dozens of placements.
         """
         plain = msgspec.structs.replace(
             flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=(), cpu_moe=False, n_cpu_moe=0
@@ -153,7 +153,7 @@ def fitted(run: ResolvedRun) -> Fitted:
 
 
 def _larger(run: ResolvedRun) -> Memory:
-    """The memory of a server's run; of the server and the benchmark tool the larger on each device.
+    """The memory of a run: on each device that of the server or of the benchmark tool, whichever is larger.
 
     A benchmark has one slot, and reserves logits for a whole batch.
     """
@@ -184,15 +184,15 @@ def slack(problem: Problem, memory: Memory) -> list[int]:
 
 
 def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """Return whether `flags` fit as they are; a Shortfall names the device that is short by most.
+    """Return the fitted flags if they fit as they are, else the Shortfall of the device that is short by most.
 
-    Flags with which the engine stops are short of everything.
+    Flags with which the engine would stop count as short of the whole model.
     """
     return _checked(problem, problem.run(flags))
 
 
 def fitting(problem: Problem, flags: Flags) -> Fitted | None:
-    """Return what `check` does where `flags` fit, else None: what is short of its least memory is not replayed."""
+    """Return the fitted flags or None, as `check` does, without a replay where a closed form shows them short."""
     run = problem.run(flags)
     if min(most_left(problem, run)) < 0:
         return None
@@ -209,14 +209,14 @@ def _checked(problem: Problem, run: ResolvedRun) -> Fitted | Shortfall:
 
 
 def most_left(problem: Problem, run: ResolvedRun) -> list[int]:
-    """Return bytes that `slack` finds no more than, without a replay; where layers are shared out, without a bound."""
+    """Return an upper bound of the bytes that `slack` finds, without a replay; none where cards share layers."""
     if run.flags.split_mode != "layer":
         return [sys.maxsize] * (len(problem.devices) + 1)
     return slack(problem, least_memory(run))
 
 
 def shortfall_of(problem: Problem, left: list[int]) -> Shortfall:
-    """Return the device that is short by most, of the bytes that `slack` finds left."""
+    """Return the Shortfall of the device that is short by most, given what `slack` found."""
     worst = min(range(len(left)), key=left.__getitem__)
     return Shortfall(problem.devices[worst].name if worst < len(problem.devices) else "RAM", -left[worst])
 

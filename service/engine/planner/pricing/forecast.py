@@ -1,8 +1,8 @@
-"""What a candidate can give at best, in closed form: the bound by which candidates are pruned before they are placed.
+"""The forecast of a candidate, in closed form: the bound by which candidates are pruned before they are placed.
 
 Weights and cache are taken as a liquid that fills the cards, the fastest first, with no layer to keep whole: first what
-every token reads, then the FFN that may stay in RAM. Compute buffers count less than they will take. So a forecast is
-optimistic in speed and in what fits; it is made by the speed functions themselves.
+every token reads, then the FFN that may stay in RAM. Compute buffers are underestimated. So a forecast is optimistic in
+speed and in what fits; its seconds come from the speed functions that placements are timed with.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from service.engine.tensor_names import layer_of, role_of
 from service.engine.units import MIB
 
 _CONTEXT = 300 * MIB  # the least that a CUDA context takes (memory/overhead.py)
-_NOTHING = 1e-12  # of a share
+_NOTHING = 1e-12  # a share so small is a rounding error
 _OPTIMISTIC = 0.6  # of the rough compute buffer, which is within some 20 % for nine devices in ten
 
 
 class Forecast(NamedTuple):
-    """At best: seconds of the goal's request, TG and PP at its depth; or the bytes missing.
+    """At best: the goal's seconds, and TG and PP at its depth; all 0 with a `shortfall`, which says what is missing.
 
     `idle`: everything fits without one of the cards, so that fewer cards are as fast.
     """
@@ -51,7 +51,10 @@ class Forecast(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Shares of what every token reads (`fixed`) and of the FFN (`pieces`) on each card; the rest is in RAM."""
+    """Shares of what every token reads (`fixed`) and of the FFN (`pieces`) on each card; the rest is in RAM.
+
+    `missing`: the bytes of the first that no card has room for.
+    """
 
     fixed: tuple[float, ...]
     pieces: tuple[float, ...]
@@ -59,7 +62,7 @@ class Fill(NamedTuple):
 
 
 class Forecaster:
-    """The closed forms of one engine and model on one rig, for one goal."""
+    """The forecasts of one engine and model on one rig, for one goal. `base`: flags for FFN in RAM, of any batch."""
 
     def __init__(
         self, engine: Engine, model: Model, rig: Rig, goal: Goal, base: Flags, date: str | None = None
@@ -88,7 +91,7 @@ class Forecaster:
     def forecast(
         self, candidate: Candidate, devices: Sequence[Device], limits: MemoryLimits, known: Shortfall | None = None
     ) -> Forecast:
-        """Return what `candidate` can give at best. `known`: what it was found to miss with everything on the cards."""
+        """Return the forecast of a candidate. `known`: what it was found short of with everything on the cards."""
         flags = candidate.flags
         cache = self._cache(flags)
         rooms = self._rooms(flags, devices, limits)
@@ -97,7 +100,7 @@ class Forecaster:
             rooms = _limited(rooms, total - known.n_bytes)
         fills = self._fills(flags, rooms, cache, devices)
         fill = fills[0]
-        in_ram = self._in_ram(fill, cache)
+        in_ram = self._in_ram(fill)
         needed = in_ram + (self._on_cards(fill, cache) if limits.shared else 0)
         short = Shortfall("RAM", int(needed - limits.host)) if needed > limits.host else None
         if (flags.split_mode != "layer" or limits.one_pool) and (in_ram > self.ram_only_bytes + 1 or min(rooms) <= 0):
@@ -140,7 +143,7 @@ class Forecaster:
         return self._caches[key]
 
     def _rooms(self, flags: Flags, devices: Sequence[Device], limits: MemoryLimits) -> list[float]:
-        """Bytes for weights and cache on each card: no reserve, no context, and a compute buffer that is too small."""
+        """Bytes for weights and cache on each card: without reserve, CUDA context, and an optimistic compute buffer."""
         if not devices:
             return []
         usual, first = self._compute(flags)
@@ -149,7 +152,7 @@ class Forecaster:
         return [max(room, 0.0) for room in rooms]
 
     def _compute(self, flags: Flags) -> tuple[float, float]:
-        """The compute buffer of a card, and what the first one takes more for weights copied from RAM."""
+        """Bytes of a card's compute buffer, and those that the first card needs more for weights copied from RAM."""
         key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v)
         if key not in self._buffers:
             spec = make_spec(self.engine, self.model, flags, "server")
@@ -159,9 +162,9 @@ class Forecaster:
         return self._buffers[key]
 
     def _fills(self, flags: Flags, rooms: list[float], cache: int, devices: Sequence[Device]) -> list[Fill]:
-        """With the cards that read fastest filled first, and with those that compute fastest, where these differ.
+        """The fills to time: the cards that read fastest first, and those that compute fastest first if these differ.
 
-        Where layers are in RAM, of a model without experts as `-ngl` places them as well.
+        Where not all that every token reads fits, and the model has no experts, also as `-ngl` places whole layers.
         """
         cards, whole = [self.rig.cards[d.gpu] for d in devices], self.fixed_bytes + cache
         if flags.split_mode != "layer":
@@ -194,7 +197,7 @@ class Forecaster:
         shares = tuple(n_bytes / max(total, 1) for n_bytes in taken)
         return Fill(shares, shares, max(total - sum(taken), 0.0))
 
-    def _in_ram(self, fill: Fill, cache: int) -> float:
+    def _in_ram(self, fill: Fill) -> float:
         return self.ram_only_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
 
     def _on_cards(self, fill: Fill, cache: int) -> float:
@@ -203,7 +206,7 @@ class Forecaster:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def _work(self, flags: Flags, fill: Fill) -> Work:
-        """The work of the filled cards: as many layers in RAM, and changes of device, as the shares imply."""
+        """The work with cards filled like this: layers in RAM and changes of device as the shares imply."""
         n = len(fill.fixed)
         on_cards, n_layer = min(sum(fill.fixed), 1.0), self.work.n_layer
         gpu_layers = round(on_cards * n_layer)
@@ -242,9 +245,9 @@ class Forecaster:
 
 
 def even_shares(rooms: Sequence[float], speeds: Sequence[float], total: float) -> list[float]:
-    """Return what each card takes of `total` where all are to be done at the same time, and none takes beyond its room.
+    """Return what each card takes of `total` so that all are done at the same time, none beyond its room.
 
-    Less than `total` in sum where the rooms are too small.
+    The sum is less than `total` where the rooms are too small.
     """
     taken, open_cards = [0.0] * len(rooms), set(range(len(rooms)))
     left = total
@@ -263,7 +266,7 @@ def _element(kind: str) -> float:
 
 
 def _limited(rooms: Sequence[float], total: float) -> list[float]:
-    """The rooms of which `total` is left in all, the last cards giving first."""
+    """The rooms reduced to `total` in sum, those of the last cards first."""
     left, found = max(total, 0.0), []
     for room in rooms:
         found.append(min(room, left))
@@ -272,7 +275,7 @@ def _limited(rooms: Sequence[float], total: float) -> list[float]:
 
 
 def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
-    """Everything on one card but the FFN that may move; and the names of what of it can run on a card."""
+    """The placement with all FFN in RAM and the rest on one card; and the names of the FFN that can run on a card."""
     role, running = "expert" if model.moe_layers else "dense_ffn", model.n_layer - model.n_layer_nextn
     pieces: set[str] = set()
     away: set[str] = set()

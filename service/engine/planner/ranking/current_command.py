@@ -1,4 +1,4 @@
-"""The command in use as a candidate: what `check` knows of it, and its place among the configs that were found."""
+"""The command in use as a contender: what `check` knows of it, and its rank among the configs that were found."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from service.engine.units import MIB
 
 FIELD = "constraints.current_command"
 _FILE_OPTIONS = ("-hff", "--hf-file")
-_OWN_PLACEMENT = "fit-places-itself"  # what the engine chooses is a part of what the command is
+_OWN_PLACEMENT = "fit-places-itself"  # a finding that is kept though only info: the engine decides the placement
 _REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
 
 
 class CurrentCommand(msgspec.Struct, frozen=True):
-    """The command in use: its case, itself as a contender, what is wrong with it. `because`: why it has no rank."""
+    """The command in use: its case, itself as a contender, its findings. `because`: why it has no rank, else None."""
 
     case: Case
     name: str
@@ -64,9 +64,10 @@ def parsed_command(constraints: Constraints) -> ParsedCommand | None:
 
 
 def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCommand) -> int:
-    """Return which of some variants, each a name and the paths of its files, a command runs.
+    """Return the index of the variant that a command runs. `named`: the name of each, and the paths of its files.
 
-    It is the one that holds its file, or that `-hf OWNER/NAME:VARIANT` names, or the only one. Raises UnknownVariant.
+    It is the one that holds the command's file, or that `-hf OWNER/NAME:VARIANT` names, or the only one. Raises
+    UnknownVariant.
     """
     other = parsed.flags.other
     file = file_name(option_value(other, _FILE_OPTIONS) or parsed.model_path or "")
@@ -85,7 +86,7 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
 
 
 def goal_of(parsed: ParsedCommand | None, goal: GoalRequest) -> tuple[GoalRequest, list[Assumption]]:
-    """Return the goal with the command's context where none was asked for, and that this was assumed."""
+    """Return the goal, with the command's context where none was asked for, and the assumption that says so."""
     if parsed is None or goal.context is not None or parsed.tool == "bench" or parsed.flags.n_ctx < 1:
         return goal, []
     n_ctx = parsed.flags.n_ctx
@@ -98,7 +99,7 @@ def goal_of(parsed: ParsedCommand | None, goal: GoalRequest) -> tuple[GoalReques
 def current_command_of(
     parsed: ParsedCommand, variant: int, name: str, model: Model, rig: Rig, goal: Goal
 ) -> CurrentCommand:
-    """Return what is known of the command in use, which runs `variant`: figures as `check` has them."""
+    """Return the command in use, which runs the variant with this index and name, with figures as `check` has them."""
     case = case_of(parsed, model, rig, "", "cuda")
     told = in_order(findings(case, None))
     wrong = [f for f in told if f.severity != "info" or f.rule == _OWN_PLACEMENT]
@@ -140,7 +141,7 @@ def _because(case: Case, wrong: Sequence[Finding], goal: Goal) -> str | None:
 
 
 def rank_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) -> int | None:
-    """Return the place of the command among ranked contenders, 1 where none beats it; None where it has none."""
+    """Return the rank of the command among ranked contenders, 1 where none beats it; None where it does not count."""
     if current.because is not None:
         return None
     if not ranked:
@@ -152,13 +153,13 @@ def rank_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) ->
 
 
 def _as_tight(own: Contender, other: Contender) -> Contender:
-    """The command in use with the RAM that other configs may fill: what it fills costs it as much as them."""
+    """The command in use with the limit of RAM that other configs have, so that filling it costs as much as them."""
     limits = msgspec.structs.replace(own.problem.limits, host=other.problem.limits.host)
     return msgspec.structs.replace(own, problem=msgspec.structs.replace(own.problem, limits=limits))
 
 
 def with_current(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) -> list[Contender]:
-    """Return the ranked contenders, the command in use before them where none beats it, and its equal left out."""
+    """Return the ranked contenders; where none beats the command in use, with it first and without its equal."""
     if rank_of(current, ranked, goal) != 1:
         return list(ranked)
     own = current.contender

@@ -1,4 +1,4 @@
-"""What each config is best at, which of them nothing beats, and which are tied."""
+"""How the configs of an answer compare: what each is best at, which are on the Pareto front, which are tied."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from msgspec.structs import replace
 from service.engine.advice import AdvisedConfig, BestAt
 from service.engine.model import Model
 from service.engine.planner.ranking.rank import Contender, counted_bits
-from service.engine.planner.ranking.ties import Ties, sort_of, tie_reasons
+from service.engine.planner.ranking.ties import Ties, kind_of, tie_reasons
 from service.engine.tensor_names import is_expert
 
 _MEASURES: tuple[BestAt, ...] = ("bits", "time", "pp", "tg", "context")
 _FRONT: tuple[BestAt, ...] = ("bits", "pp", "tg", "context")
-_SAME = 1.005  # figures this near are the same to a reader
+_SAME = 1.005  # figures within this factor are the same to a reader
 
 
 def with_comparisons(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], tied: Ties) -> list[AdvisedConfig]:
-    """Return the configs with `on_front`, `best_at` and `tied_with` filled in, and the first with its ties in words.
+    """Return the configs with `on_front`, `best_at` and `tied_with` filled in, and the first with its ties as reasons.
 
-    `ranked`: their contenders; `tied`: what else could be the first.
+    `ranked`: their contenders; `tied`: the ties of the first.
     """
     if not configs:
         return []
-    listed = [(config.rank, sort_of(c)) for config, c in zip(configs, ranked, strict=True)]
-    sorts = {sort_of(c) for c in tied.as_good}
-    as_good = [rank for rank, sort in listed[1:] if sort in sorts]
+    listed = [(config.rank, kind_of(c)) for config, c in zip(configs, ranked, strict=True)]
+    kinds = {kind_of(c) for c in tied.as_good}
+    as_good = [rank for rank, kind in listed[1:] if kind in kinds]
     first, *others = with_merits(configs)
     first = replace(first, tied_with=as_good, reasons=[*first.reasons, *tie_reasons(tied, listed)])
     return [first, *(replace(c, tied_with=[first.rank]) if c.rank in as_good else c for c in others)]
 
 
 def with_merits(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
-    """Return the configs with `on_front` and `best_at` as their figures are now, measured ones before predicted."""
+    """Return the configs with `on_front` and `best_at` by their figures, measured ones where there are any."""
     merits = [_merits(config) for config in configs]
     return [
         replace(
@@ -46,7 +46,7 @@ def with_merits(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
 
 
 def active_bpw(model: Model) -> float:
-    """Return the bits per weight of what a token reads: experts count by the share that is used."""
+    """Return the bits per weight of what a token reads: experts count by the share of them that it uses."""
     bits = elements = 0.0
     for tensor in model.tensors:
         if len(tensor.dims) < 2 or (tensor.name == "token_embd.weight" and not model.tied):

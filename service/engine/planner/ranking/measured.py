@@ -1,4 +1,4 @@
-"""Ranking again by what was measured: on a machine like the asker's, a measurement takes the place of an estimate."""
+"""Ranking again with measurements: on a machine like the asker's, a measurement takes the place of an estimate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.engine.planner.ranking.rank import Choice, Given, figures_of, first
 from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 
-_DEEP_ENOUGH = 0.5  # of the goal's depth: what was measured further up says little of it
+_DEEP_ENOUGH = 0.5  # of the goal's depth: what was measured at less says little of it
 
 
 class MeasuredConfig(msgspec.Struct, frozen=True):
@@ -33,16 +33,19 @@ class MeasuredConfig(msgspec.Struct, frozen=True):
 def with_nearby_results(
     configs: Sequence[AdvisedConfig], goal: Goal, near: Mapping[str, Sequence[Observation]]
 ) -> list[AdvisedConfig]:
-    """Return the configs with their estimates corrected by what was measured of near ones, by config, and why."""
+    """Return the configs with their estimates corrected by measurements of similar configs, and a reason that says so.
+
+    `near`: these, by the id of the config.
+    """
     return [_learned(config, goal, near.get(config.id, ())) for config in configs]
 
 
 def with_others_results(
     configs: Sequence[AdvisedConfig], headline: str, goal: Goal, others: Mapping[str, Sequence[Residual]]
 ) -> Reranked:
-    """Return the configs with their estimates as others' results on the same cards have them, by config, and why.
+    """Return the configs with their estimates corrected by others' results on the same cards, and a reason for it.
 
-    Nothing is ranked again: all configs that this is about move by the same.
+    `others`: these, by the id of the config. Nothing is ranked again: they move all configs by the same factor.
     """
     new = [_as_others_have_it(config, goal, others.get(config.id, ())) for config in configs]
     return Reranked(new, headline.replace(_about(configs[0]), _about(new[0])))
@@ -101,11 +104,11 @@ def rerank(
     configs: Sequence[AdvisedConfig], headline: str, goal: Goal, found: Mapping[str, MeasuredConfig],
     before: Sequence[AdvisedConfig] | None = None,
 ) -> Reranked:  # fmt: skip
-    """Return the configs with what was `found` of them by id, ranked again where something was measured exactly, or an
-    estimate is another than it was `before` (None: none is).
+    """Return the configs with the measurements `found` of them, by id, and in their order now.
 
-    The rules are those of the ranking (`rank`), with measured speeds where there are any; a split mode without
-    a formula may come first once it was measured; what was seen not to run comes last.
+    They are ranked again where one was measured exactly, or its estimate has changed from `before` (None: none has).
+    The rules are those of `rank`, with measured speeds where there are any: where all cards share every layer, a config
+    is no longer held back once it was measured. What was seen not to run comes last.
     """
     joined = [_joined(config, goal, found.get(config.id)) for config in configs]
     exact = {name for name, one in found.items() if one.match == "exact"}
@@ -135,8 +138,8 @@ def _rig(match: str) -> str:
 
 
 def _seconds(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[float, float, float]:
-    """The goal's time by what was measured: the estimate's prompt and output, each as much longer or shorter as it was
-    measured to be."""
+    """The goal's time by measurements: the estimate's prompt and output, each scaled by how it was measured against its
+    prediction."""
     pair = _nearest_pair(config, goal, speed)
     at_goal = speed_at(config.speed, goal.depth)
     if pair is None or at_goal is None or not at_goal.tg_tps:
@@ -211,7 +214,7 @@ def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:
 
 
 def _numbered(order: Sequence[AdvisedConfig], before: Sequence[AdvisedConfig], exact: set[str]) -> list[AdvisedConfig]:
-    """The new ranks. Comparisons with neighbours and ties stay where they still hold."""
+    """The configs with new ranks. Comparisons with the next one and ties stay where they still hold."""
     old, new = {c.rank: c.id for c in before}, {c.id: i for i, c in enumerate(order, 1)}
     follower = {c.id: d.id for c, d in pairwise(before)}
     found = []

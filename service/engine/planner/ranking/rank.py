@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -26,37 +26,38 @@ MAX_CONFIGS = 8
 _MIN_CONFIGS = 3  # fewer lines leave nothing to compare
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
-_WORTH_SHOWING = 0.99  # a second config of one variant and engine must save 1 % of the time: so more cards, too
-_NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
-_OUTCLASSED = 0.9  # of the time
-_AS_CHEAP = 0.02  # of cost: less than that, a quantised cache may cost more than it saves and is still shown
-SPARE, SPARE_WORTH = 0.2, 0.06  # of the memory of all cards; of cost, some 6 % of the time
-_MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
-_LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
-DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
-COSTS_LITTLE = 0.15  # of cost: some 15 % of the time
-FEWER_WORDS = 0.6
-_TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative either
+_WORTH_SHOWING = 0.99  # of the time: what a less plain config (more cards, say) may take to be shown as well
+_NO_ALTERNATIVE = 1.5  # times as slow: another strategy is then no alternative
+_OUTCLASSED = 0.9  # of the time: what the same on other cards takes at most, to replace a config
+_AS_CHEAP = 0.02  # of cost: so much more a config with a quantised cache may cost, and is still shown
+SPARE = 0.2  # of the memory of all cards: who leaves as much free may spend it on quality,
+SPARE_WORTH = 0.06  # for so much more cost, some 6 % of the time
+_MUCH_FASTER = 1.15  # times as fast as the first: what the pick `fast` has to be
+_LESS_LOSS = 0.2  # per cent of perplexity: by how much less the pick `quality` has to lose
+DAMAGED = 30.0  # per cent of perplexity: a variant that loses more is listed only where there is room
+COSTS_LITTLE = 0.15  # of cost, some 15 % of the time: how much more than the first the pick `simple` may cost,
+FEWER_WORDS = 0.6  # with so many of its words at most
+_TOO_SLOW = 8.0  # times the fastest: then even a popular variant is not listed
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time, and a tenth of what longer prompts gain
-_OF_LONGER_PROMPTS = 0.1
+NEGLIGIBLE = 1.02  # of the goal's time: what a larger micro-batch may cost at most,
+_OF_LONGER_PROMPTS = 0.1  # and of what it gains at longer prompts
 
 
 class Squeeze(NamedTuple):
-    """A longer command for the same: its flags, and how many times as fast it is."""
+    """A longer command for nearly the same placement: its flags, and how many times as fast it is."""
 
     flags: Flags
     gain: float
 
 
 class Contender(msgspec.Struct, frozen=True, dict=True):
-    """A candidate that fits, with its speed at the goal's depth and the time of the goal in seconds.
+    """A candidate that was placed and fits, with its speed at the goal's depth and the seconds of the goal's request.
 
-    `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`:
-    the seconds of a request with a usual prompt, by which it is weighed. `name`: the variant's.
-    `squeeze`: a longer command that is faster by less than is worth its words.
+    `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`: the seconds
+    of a request with a usual prompt, which its cost counts. `name`: the variant's. `squeeze`: a longer command that is
+    not enough faster to be worth its words.
     """
 
     engine: Engine
@@ -74,7 +75,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def n_words(self) -> int:
-        """The words in its command that place things, those inside a pattern counted each."""
+        """The number of words in its command that place tensors, each word inside a pattern counted."""
         return self.n_words_with(self.fitted.flags)
 
     def n_words_with(self, flags: Flags) -> int:
@@ -108,7 +109,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def weighed(self) -> Weighed:
-        """What counts besides its speeds and its loss."""
+        """What its cost counts besides speed and loss, as an answer states it."""
         memory, limits = self.fitted.memory, self.problem.limits
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
         return Weighed(
@@ -121,18 +122,21 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
-        """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
+        """Return its `utility.cost`, as a pick or (None) for the goal: the least is the best."""
         return cost(self._figures, goal, pick)
 
     def choice(self, goal: Goal, shown: Contender | None = None, memory: float = 1.0) -> Choice:
-        """Return what decides whether it comes first. `shown`: with another micro-batch, whose memory counts; `memory`:
-        times the memory that all cards have."""
+        """Return what decides whether it comes first.
+
+        `shown`: the contender with another micro-batch that is shown for it, whose memory counts. `memory`: a factor on
+        the memory of all cards.
+        """
         return Choice(self.cost(goal), self.loss, (shown or self).cards_left(memory), reaches(self.speed, goal))
 
     def cards_left(self, memory: float = 1.0) -> float:
-        """Return the share of all cards' memory (times `memory`) that it leaves; 0 with weights in RAM.
+        """Return the share of all cards' memory (times `memory`) that it leaves free; 0 with weights in RAM.
 
-        Of a memory that GPU and CPU share a fifth counts at most: what a model leaves there does not lie idle.
+        At most a fifth where GPU and CPU share the memory: what a model leaves there does not lie idle.
         """
         if self.candidate.strategy != "all on GPU":
             return 0.0
@@ -148,8 +152,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
 
 class Given(NamedTuple):
-    """What a config gives, as predicted or measured: seconds of usual requests, TG and PP at the goal's depth, and per
-    cent of perplexity lost."""
+    """What a config achieves, as predicted or measured: seconds of usual requests, TG and PP at the goal's depth, and
+    per cent of perplexity lost."""
 
     seconds: float
     tg: float
@@ -158,8 +162,10 @@ class Given(NamedTuple):
 
 
 def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, known: bool = False) -> Figures:
-    """Return what is weighed of a config, whether forecast, placed or advised. `known`: its speeds were measured, so
-    that nothing is taken off where all cards work on every layer."""
+    """Return the figures that the cost of a config is made of, whether it is forecast, placed or advised.
+
+    `known`: its speeds were measured, so `together_factor` does not apply.
+    """
     factor = 1.0 if known else together_factor(flags, is_mixture=weighed.is_mixture)
     return Figures(
         seconds=given.seconds * factor,
@@ -177,8 +183,8 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
 
 
 class Choice(NamedTuple):
-    """What decides which of several comes first: its cost, what it loses, the share of all cards' memory that it leaves
-    (0 with weights in RAM), and whether it reaches the goal's minima."""
+    """What decides which of several comes first: its cost, its loss in per cent, the share of all cards' memory that it
+    leaves free (0 with weights in RAM), and whether it reaches the goal's minima."""
 
     cost: float
     loss: float
@@ -192,7 +198,7 @@ def reaches(speed: Speed, goal: Goal) -> bool:
 
 
 class Ranked(NamedTuple):
-    """Contenders in the order shown, and which of them was picked as what."""
+    """Contenders in the order shown, and the picks among them."""
 
     order: list[Contender]
     picks: dict[Pick, Contender]
@@ -201,9 +207,10 @@ class Ranked(NamedTuple):
 def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
-    First the one of the least cost (`utility.cost`). Then the other picks, then by the goal's time: the first one's
-    variant on the other engine, and one of each variant that people ask for or that nothing beats in both quality and
-    time. Where these are fewer than three, the fastest others.
+    First comes the one of the least cost (`utility.cost`), or one of better quality for the idle memory of cards
+    (`first_by`). Then the other picks; then, by the goal's time, the first one's variant on the other engine, and one
+    of each variant that is popular or that nothing beats in both quality and time. Where these are fewer than three,
+    the fastest others follow.
     """
     groups = _by_batch(contenders, goal)
     largest = {id(group[0]): _largest_batch(group, goal) for group in groups}
@@ -212,21 +219,28 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
         return Ranked([], {})
     first = by_time[first_by([c.choice(goal, largest[id(c)]) for c in by_time], goal)]
     picked = picks(by_time, goal, first)
-    named = list({id(c): c for c in picked.values()}.values())
+    named = _unique(picked.values())
     others = [c for c in by_time if all(c is not k for k in named)]
     twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
     others.sort(key=lambda c: c.loss > DAMAGED)
     wanted = [*named, *twin, *_one_a_variant(first, by_time, goal)]
-    chosen = _limited(list({id(c): c for c in wanted}.values()))
+    chosen = _limited(_unique(wanted))
     if len(chosen) < _MIN_CONFIGS:
-        chosen = _limited(list({id(c): c for c in [*chosen, *others]}.values()))[:_MIN_CONFIGS]
+        chosen = _limited(_unique([*chosen, *others]))[:_MIN_CONFIGS]
     rest = [c for c in chosen if all(c is not k for k in named)]
     order = [*named, *sorted(rest, key=lambda c: c.seconds.expected)]
     return Ranked([largest[id(c)] for c in order], {name: largest[id(c)] for name, c in picked.items()})
 
 
+def _unique(contenders: Iterable[Contender]) -> list[Contender]:
+    return list({id(c): c for c in contenders}.values())
+
+
 def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = None) -> dict[Pick, Contender]:
-    """Return what is picked: `balanced` (`first`, where it is known), and each other one where it differs from that."""
+    """Return the picks: `balanced`, which is the first config, and each other that differs enough from it.
+
+    `first`: that config, where it is known.
+    """
     first = first or first_of(by_time, goal)
     found: dict[Pick, Contender] = {"balanced": first}
     best = min(by_time, key=lambda c: c.cost(goal, "quality"))
@@ -249,7 +263,7 @@ def _usable(contender: Contender, goal: Goal) -> bool:
 
 
 def _one_a_variant(first: Contender, by_time: Sequence[Contender], goal: Goal) -> list[Contender]:
-    """The best of each variant: those that people ask for, then what nothing beats in quality and time, by cost."""
+    """The cheapest of each variant that is worth a line (`lines`), without the first config."""
     best: dict[int, Contender] = {}
     for c in sorted(by_time, key=lambda c: c.cost(goal)):
         best.setdefault(c.variant, c)
@@ -258,7 +272,7 @@ def _one_a_variant(first: Contender, by_time: Sequence[Contender], goal: Goal) -
 
 
 class Line(NamedTuple):
-    """A variant as the list may show it: its name, loss in per cent, seconds and cost."""
+    """What decides whether a variant is worth a line in the list: its name, loss in per cent, seconds and cost."""
 
     name: str
     loss: float
@@ -267,7 +281,7 @@ class Line(NamedTuple):
 
 
 def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
-    """Return what is worth a line: popular variants, and those that none beats in both quality and time; by cost."""
+    """Return what is worth a line: popular variants, then those that none beats in both quality and time; by cost."""
     measured = [(measure(one), one) for one in found]
     quickest = min((line.seconds for line, _ in measured), default=0.0)
     kept = []
@@ -282,7 +296,7 @@ def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
 
 
 def together_factor(flags: Flags, *, is_mixture: bool) -> float:
-    """Return by what predicted times count where all cards work on every layer: what publications show it may lack.
+    """Return the factor by which predicted times are raised where all cards share every layer: what may be too much.
 
     Gains over `-sm layer` were predicted up to 1.13 times too high for dense models, 1.26 for mixtures (docs/speed.md,
     effects of flags). With latent attention they were far off, and it is never first before it was measured.
@@ -300,14 +314,17 @@ def counted_bits(bpw: float) -> float:
 
 
 def first_of(contenders: Sequence[Contender], goal: Goal) -> Contender:
-    """Return the one that comes first; of equals the one that is faster."""
+    """Return the contender that comes first, the faster one of equals."""
     by_time = sorted(contenders, key=lambda c: c.seconds.expected)
     return by_time[first_by([c.choice(goal) for c in by_time], goal)]
 
 
 def first_by(choices: Sequence[Choice], goal: Goal) -> int:
-    """Return the index of what comes first: the cheapest, or the one of least loss that costs hardly more and uses
-    memory that nobody else does. That is not what is asked for where all that counts is time."""
+    """Return the index of what comes first: the cheapest, or the one of least loss that costs hardly more.
+
+    That is one that fits the cards with memory to spare, of which the cheapest would leave more idle. For the goal
+    `fastest` the cheapest comes first.
+    """
     best = min(range(len(choices)), key=lambda i: choices[i].cost)
     limit = choices[best].cost + (spare_worth(choices[best].left) if goal.preset != "fastest" else 0.0)
     spending = [i for i, one in enumerate(choices) if one.left >= SPARE and one.reaches and one.cost < limit]
@@ -315,13 +332,13 @@ def first_by(choices: Sequence[Choice], goal: Goal) -> int:
 
 
 def spare_worth(left: float) -> float:
-    """Return how much more what spends memory of the cards on quality may cost than the cheapest, which leaves this
-    share of it: the more of it would lie idle, a whole card perhaps, the more."""
+    """Return how much more than the cheapest, which leaves this share of the cards' memory free, a config may cost that
+    spends some of it on quality: the more would lie idle, a whole card perhaps, the more."""
     return SPARE_WORTH * max(1.0, left / SPARE)
 
 
 def _by_batch(contenders: Sequence[Contender], goal: Goal) -> list[list[Contender]]:
-    """Groups of what differs by the micro-batch alone, the cheapest of each first."""
+    """Groups of contenders that differ in their micro-batch, the cheapest of each group first."""
     alike: dict[object, list[Contender]] = {}
     for c in sorted(contenders, key=lambda c: c.cost(goal)):
         flags = c.fitted.flags
@@ -331,7 +348,7 @@ def _by_batch(contenders: Sequence[Contender], goal: Goal) -> list[list[Contende
 
 
 def _largest_batch(group: Sequence[Contender], goal: Goal) -> Contender:
-    """Of what differs by the micro-batch alone: the fastest at long prompts that costs hardly more than the best."""
+    """Of a group of `_by_batch`: the fastest at long prompts that costs hardly more than the cheapest."""
     best = group[0]
     limit, seconds = math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
 
@@ -344,18 +361,18 @@ def _largest_batch(group: Sequence[Contender], goal: Goal) -> Contender:
 
 
 def _distinct(contenders: Sequence[Contender], goal: Goal) -> list[Contender]:
-    """By the goal's time, without what is hardly better than a plainer one of the same variant and engine: f16 cache,
-    fewer cards."""
+    """The contenders by the goal's time, without those that are hardly better than a plainer one (with an f16 cache, or
+    fewer cards) of the same variant and engine."""
     chosen: list[Contender] = []
     for c in sorted(contenders, key=lambda c: (*_complexity(c), c.seconds.expected)):
         same = [k for k in chosen if (k.engine, k.variant) == (c.engine, c.variant)]
-        if all(_is_worth(c, k, goal) or _slower_sort(c, k) for k in same):
+        if all(_is_worth(c, k, goal) or _is_slower_alternative(c, k) for k in same):
             chosen.append(c)
     return sorted((c for c in chosen if not _outclassed(c, chosen, goal)), key=lambda c: c.seconds.expected)
 
 
 def _outclassed(contender: Contender, others: list[Contender], goal: Goal) -> bool:
-    """Whether one that differs by its cards alone is better, and so much faster that this one is no alternative."""
+    """Whether one that differs in its cards alone is cheaper, and so much faster that this one is no alternative."""
 
     def alike(c: Contender) -> object:
         flags = c.fitted.flags
@@ -372,15 +389,15 @@ def _complexity(contender: Contender) -> tuple[bool, bool, int]:
 
 
 def _is_worth(contender: Contender, plainer: Contender, goal: Goal) -> bool:
-    """Whether it saves as much time, or cost, as is wanted of it. A quantised cache has its own cost."""
+    """Whether it saves enough time or cost over a plainer one. A quantised cache is part of the cost."""
     gain = plainer.cost(goal) - contender.cost(goal)
     if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
         return gain > -_AS_CHEAP
     return gain > -math.log(_WORTH_SHOWING) or contender.typical < plainer.typical * _WORTH_SHOWING
 
 
-def _slower_sort(contender: Contender, plainer: Contender) -> bool:
-    """Another strategy, clearly slower: a real alternative, which ranks by its time."""
+def _is_slower_alternative(contender: Contender, plainer: Contender) -> bool:
+    """Whether it has another strategy and is clearly slower: a real alternative, which ranks by its time."""
     other = contender.candidate.strategy != plainer.candidate.strategy
     slower = contender.seconds.expected / plainer.seconds.expected
     return other and 1 / _WORTH_SHOWING < slower < _NO_ALTERNATIVE

@@ -38,21 +38,21 @@ from service.engine.goal import Goal
 
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
 _MISSED = 2.0
-_DAMAGE = 20.0  # per cent
+_DAMAGE = 20.0  # per cent of loss, where each counts twice
 _LEAVING_THE_GPU, _OF_A_DENSE_MODEL = 0.15, 2.0
 _TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
 _QUANTISED_CACHE = 0.05
 _BUILDING = 0.15
-OTHER_BUILD = 0.1  # of cost: what a back end of which nobody packages an engine that just runs has to win by
+OTHER_BUILD = 0.1  # of cost: how much better a back end that nobody packages has to be than one that just runs
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """`loss`: what each per cent costs. `comfort`: times the comfortable time; the less, the more speed counts.
+    """`loss`: what each per cent costs. `comfort`: a factor on the comfortable time; the less, the more speed counts.
 
-    `unnoticed`: the loss, in per cent, below which all are alike. `other`: by what all that is neither time, quality
-    nor a minimum counts.
+    `unnoticed`: the loss, in per cent, below which all are alike. `other`: a factor on all terms that are neither time,
+    quality, a minimum nor a quantised cache.
     """
 
     loss: float
@@ -72,12 +72,11 @@ _BY_PRESET = {"fastest": Weights(0.0, comfort=0.001, other=0.0), "quality": WEIG
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What is weighed: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
+    """What the cost is made of: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
-    to let the GPU use more of a shared memory. `together`: all cards work on every layer. `quantised_cache`: fewer
-    than 16 bits. `to_build`: on Windows, of an engine that nobody packages. `dense`: no
-    mixture.
+    to let the GPU use more of a shared memory. `together`: all cards share every layer. `quantised_cache`: fewer than
+    16 bits. `to_build`: the engine has to be built first, on Windows. `dense`: no mixture.
     """
 
     seconds: float
