@@ -1,1 +1,1 @@
-"""What the answer says of its configs: commands, reasons, comparisons, what else was tried, what would help."""
+"""What an answer says about its configs: commands, reasons, comparisons, what else was tried, what would help."""

@@ -1,4 +1,4 @@
-"""What an answer says before its configs: the first sentence, the refusals, and what was assumed of the goal."""
+"""What an answer says besides its configs: the headline, the refusals, and what was assumed about the goal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANY_CONTEXT = 1 << 24
 def headline(
     configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], refused: Sequence[Refusal], rig: Rig, goal: Goal
 ) -> str:
-    """Return the sentence that a newcomer understands: whether it runs, how fast, and with how much memory."""
+    """Return the headline, in words for newcomers: whether it runs, how fast, and with how much memory."""
     ram_assumed = any(a.field == "hardware.ram.total_gb" for a in rig.assumed)
     if not configs:
         return _nothing(refused) + (f" This assumes {_ram(rig)} of RAM: say how much there is." if ram_assumed else "")
@@ -33,7 +33,7 @@ def headline(
 
 
 def drive_headline(config: AdvisedConfig, nothing_fits: str) -> str:
-    """Return the sentence of a config that reads experts from a drive, before `headline`'s that nothing fits."""
+    """Return the headline of a config that reads experts from a drive. `nothing_fits`: the one of `headline`."""
     speed = config.speed[-1]
     return (
         f"Only slowly, from a drive: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
@@ -55,7 +55,7 @@ def _nothing(refused: Sequence[Refusal]) -> str:
 
 
 def _below_the_minimum(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], goal: Goal) -> str:
-    """It fits, slower than asked for: what reaches that, if anything does, costs more in quality."""
+    """The headline's beginning where the first config misses the goal's minimum: which config reaches it, if any."""
     faster = next((c for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)), None)
     if faster is None:
         return f"It fits, but nothing here reaches {_minimum(goal)}"
@@ -68,7 +68,7 @@ def _minimum(goal: Goal) -> str:
 
 
 def _quality(config: AdvisedConfig) -> str:
-    """What the variant loses, for the sentence; empty where that is not known."""
+    """What the variant loses, for the headline; empty where that is not known."""
     if config.loss_percent is None:
         return ""
     low, expected, high = config.loss_percent
@@ -94,7 +94,7 @@ def _ram(rig: Rig) -> str:
 
 
 def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refusal:
-    """Return why an engine cannot run a variant here, from an outcome without contenders."""
+    """Return why an engine cannot run a variant here. `outcome`: of a search without contenders."""
     if outcome.shortfall is None:
         return Refusal(
             variant=variant, engine=engine, kind="engine", reason=outcome.refusal or "nothing could be tried"
@@ -120,7 +120,7 @@ def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
 
 
 def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[Assumption]:
-    """Return the numbers of the preset that this model's context does not allow, and the user's that are beyond it."""
+    """Return the assumptions where the model's trained context is too short for the preset's numbers, or the user's."""
     preset = resolve_goal(asked, _ANY_CONTEXT)
     beyond = goal.context > n_ctx_train * goal.parallel
     why = f"as asked; the model was trained for {n_ctx_train:,}, and llama.cpp's server uses no more for one request"

@@ -1,4 +1,4 @@
-"""The lines to paste: which devices the engine may see, where the files go, server and benchmark."""
+"""The commands of a config, to paste: download, build, server and benchmark, with the devices that they may see."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def commands(
     engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None,
     asked: Build | None = None, server_options: Sequence[str] = (),
 ) -> Commands:  # fmt: skip
-    """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build.
+    """Return the commands of a config on `cards` of `rig`: download, server in all forms, benchmark, build.
 
-    `asked`: the build in use, in whose spelling they are; then no line for building one is given. `server_options`: of
-    the server alone.
+    `asked`: the build in use, whose spelling they have; if it is stated, there is no command for building one.
+    `server_options`: options for the server alone.
     """
     stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
@@ -89,9 +89,10 @@ def commands(
 def lines_of(
     contender: Contender, flags: Flags, files: Files, models_dir: str | None, host: DeviceMemory
 ) -> Commands:  # fmt: skip
-    """Return the lines of a contender with these flags; `host`: the memory that they take of RAM.
+    """Return the commands of a contender with these flags; `host`: the memory that they take in RAM.
 
-    With today's builds, whose defaults are known, the server is bounded to what RAM is left, as it runs.
+    What the server may allocate while it runs is bounded to the RAM that is left; with today's builds only, whose
+    defaults are known.
     """
     problem, engine, model = contender.problem, contender.engine, contender.problem.model
     left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(host)
@@ -120,7 +121,7 @@ def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:
 def _older(
     engine: Engine, flags: Flags, oldest: OldestBuild | None, path: str, env: Mapping[str, str], prefix: Sequence[str]
 ) -> str | None:
-    """The server's line for the day before the oldest build, if one may still be in use and can be told all of it."""
+    """The server's command for builds older than `oldest`, if such are still in use and have all of its options."""
     if oldest is None or not is_young(engine, oldest):
         return None
     before = resolve_build(engine, BuildAsked(date=day_before(oldest.date)))

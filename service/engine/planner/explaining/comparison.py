@@ -31,8 +31,8 @@ OPTION_OF = {
     "split_mode": "-sm", "main_gpu": "-mg", "tensor_split": "-ts", "cpu_moe": "-cmoe", "n_cpu_moe": "-ncmoe",
     "no_kv_offload": "cache in RAM",
 }  # fmt: skip
-# What changes together, in this order: what the request needs, the cache, the batches, the host, then the placement
-# that these leave room for.
+# Flags that are changed together on the way from one command to another, in this order: what the request needs, the
+# cache, the batches, the host, then the placement that these leave room for.
 _GROUPS: tuple[tuple[str, ...], ...] = (
     ("n_ctx", "n_parallel"), ("cache_type_k", "cache_type_v"), ("flash_attn",), ("mla", "attn_max_batch"),
     ("fused_moe",), ("runtime_repack",), ("op_offload",), ("n_batch", "n_ubatch"), ("threads", "threads_batch"),
@@ -41,7 +41,7 @@ _GROUPS: tuple[tuple[str, ...], ...] = (
 _PLACING = (
     "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "overrides", "cpu_moe", "n_cpu_moe", "no_kv_offload",
 )  # fmt: skip
-_TOLD = 0.01  # a part that changes a token's or a prompt's time by less than 1 % is not named
+_TOLD = 0.01  # of a token's or a prompt's time: a part that changes less is not named
 
 
 def gain(ours: Speed, theirs: Speed, phase: Phase, same_engine: bool) -> Gain:
@@ -72,7 +72,7 @@ def versus_current(current: CurrentCommand, contender: Contender, name: str) -> 
 
 
 def current_command_sentence(current: CurrentCommand, configs: Sequence[AdvisedConfig]) -> str:
-    """Return the sentence about the command in use that follows the answer's first."""
+    """Return the sentence about the command in use that follows the headline."""
     if current.because is not None:
         return f" Your command {current.because}."
     if not configs or configs[0].is_mine:
@@ -91,7 +91,7 @@ def gain_text(found: Gain) -> str:
 
 
 class _State(NamedTuple):
-    """A command between the one in use and the config: everything that its figures depend on."""
+    """A step between the command in use and the config: everything that its figures depend on."""
 
     engine: Engine
     model: Model
@@ -142,7 +142,7 @@ def _gib(memory: Memory, devices: Sequence[Device]) -> dict[str, float]:
 
 
 def _states(before: _State, after: _State) -> Iterator[tuple[str, _State]]:
-    """Yield the commands on the way, each with what was changed for it; the last is the config's."""
+    """Yield the steps from one to the other, each with what changes in words; the last is the config."""
     now = before
     moves = before.devices != after.devices or before.model is not after.model
     if before.model is not after.model or before.engine != after.engine:
@@ -226,8 +226,9 @@ def _names(devices: Sequence[Device]) -> str:
 
 
 def _changes(first: _Figures, states: Iterator[tuple[str, _State]], last: _Figures) -> Iterator[Change]:
-    """Yield what each change adds. One that the engine refuses is made together with the next; one that adds nothing
-    stands with the others at the end.
+    """Yield what each change does to the figures.
+
+    A step that the engine refuses is joined with the next; changes without effect are listed together at the end.
     """
     before, pending, without_effect = first, list[str](), list[str]()
     for label, state in states:
@@ -266,7 +267,7 @@ def _rounded(value: float) -> float:
 
 
 def _why(before: _Figures, after: _Figures) -> str:
-    """Name the part of each phase that changes most."""
+    """The part of a token's and of a prompt's time that changes most."""
     a, b = before.speed, after.speed
     token = _part(a.parts_tg, b.parts_tg, 1000, 1000, "ms a token")
     prompt = _part(a.parts_pp, b.parts_pp, 1000 / a.n_ubatch, 1000 / b.n_ubatch, "s for 1,000 prompt tokens")

@@ -1,4 +1,4 @@
-"""What the user fixed is never changed; where it is what hurts, the first config says by how much."""
+"""Which of the user's constraints cost speed, and how much: they are never changed, but the first config tells."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from service.engine.planner.search.options import user_flags
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import MIB
 
-_WORTH_SAYING = 0.95  # of the goal's time
-_MOST_FLAGS = 8  # flags that are tried without
+_WORTH_SAYING = 0.95  # of the goal's time, which is what the best without the constraint may take
+_MOST_FLAGS = 8  # of the user's flags that are left out, one at a time
 
 
 class _Relaxed(NamedTuple):
-    """A constraint as stated, what is there without it, and the constraints and the goal without it."""
+    """One constraint left out: its words, what holds instead, and the constraints and the goal without it.
+
+    `fields`: the fields of Flags that it sets.
+    """
 
     stated: str
     without: str
@@ -71,7 +74,7 @@ def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Rel
 
 
 def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: Goal) -> Iterator[_Relaxed]:
-    """With the context and the slots of the preset, where more were asked for and the request is the same."""
+    """The preset's context, and its slots, where more were asked for and the goal's request stays the same."""
     usual = resolve_goal(replace(asked, context=None), model.n_ctx_train)
     same = (usual.depth, usual.prompt, usual.output) == (goal.depth, goal.prompt, goal.output)
     if asked.context is not None and goal.context > usual.context and same:

@@ -1,4 +1,4 @@
-"""What would make the first config better: a measurement, and its idle cards."""
+"""Hints for the first config: what a measurement would tell, and what its idle cards could do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from service.engine.measured.nearby import Nearness, Observation, corrected
 from service.engine.planner.ranking.rank import Contender
 
 _WIDE = 1.65  # highest over lowest TG, beyond that of cards that many published: from here on it is worth a measurement
-_WORTH = 0.85  # of the interval, in logarithms: a smaller one than that has to be left
-_NOTICED = 0.05  # per cent of perplexity
+_WORTH = 0.85  # of the interval, in logarithms: what a measurement may leave of it at most
+_NOTICED = 0.05  # per cent of perplexity: a smaller difference is not mentioned
 _OUTPUT_SHARE = 0.25  # of a micro-batch: the tokens that llama-sweep-bench generates after each of its prompts
 
 
 def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> list[AdvisedConfig]:
-    """Return the configs, the first with what measuring it and its idle cards would give."""
+    """Return the configs, the first with these hints among its reasons."""
     if not configs:
         return []
     hints = (_worth_measuring(configs[0]), _idle_cards(configs, ranked, rig))
@@ -27,10 +27,10 @@ def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], ri
 
 
 def _worth_measuring(config: AdvisedConfig) -> Reason | None:
-    """What measuring the first config would give; None where its interval is narrow, or would stay as it is.
+    """What measuring the first config would tell; None where its interval is narrow already, or would hardly shrink.
 
     No other measurement says more of this config, nor of the others of its variant, which share all of its errors but
-    its own (`measured.nearby`; the figures are of another config of the variant on the same machine).
+    its own (`measured.nearby`; the figures are for another config of the variant on the same machine).
     """
     at = config.speed[-1]
     if not at.tg_low or at.tg_high / at.tg_low < _WIDE:
@@ -52,7 +52,8 @@ def _width(at: SpeedPoint) -> float:
 
 
 def _minutes(config: AdvisedConfig) -> str:
-    """The time of the context in prompts, with a quarter as many tokens of output, at the speeds of the middle."""
+    """The time of the benchmark: prompts that fill the context, and a quarter as many tokens of output, at the speeds
+    of half the depth."""
     n_ctx = config.flags.n_ctx // max(config.flags.n_parallel, 1)
     middle = min(config.speed + config.deeper, key=lambda at: abs(at.n_kv - n_ctx / 2))
     seconds = n_ctx / middle.pp_tps + _OUTPUT_SHARE * n_ctx / middle.tg_tps
@@ -61,9 +62,9 @@ def _minutes(config: AdvisedConfig) -> str:
 
 
 def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> Reason | None:
-    """What cards that the first config leaves idle are good for: the listed config of least loss that uses more.
+    """What the cards that the first config leaves idle are good for: the listed config of least loss that uses more.
 
-    `rig`: with the cards of all makers; that of a contender may have one maker's alone.
+    `rig`: the one with all cards; a contender's may have those of one maker only.
     """
     first, now = ranked[0], configs[0].speed[-1].tg_tps
     used = Counter(first.problem.rig.cards[card].name for card in first.candidate.cards)

@@ -1,4 +1,4 @@
-"""The picks in words: why each was picked, and what the next better variant would need of the machine."""
+"""The picks in words: why each was picked, and what the next better variant would need."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.outcome import Outcome
 from service.engine.units import GIB, longer
 
-_BETTER = 0.1  # per cent of perplexity: what is nearer is no better variant
+_BETTER = 0.1  # per cent of perplexity: by how much less a better variant has to lose
 
 
 def with_picks(
     configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], picked: Mapping[Pick, Contender],
     outcomes: Sequence[Outcome],
 ) -> list[AdvisedConfig]:  # fmt: skip
-    """Return the configs with `pick` where there is one. `ranked`: their contenders.
+    """Return the configs with `pick` filled in where they are one. `ranked`: their contenders.
 
-    A command in use that comes first is the answer itself: then none is `balanced`.
+    None is `balanced` where the command in use comes first.
     """
     names: dict[int, Pick] = {}
     for picked_as, contender in picked.items():
@@ -37,7 +37,7 @@ def with_picks(
 def _without_raising(
     first: Sequence[AdvisedConfig], configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]
 ) -> list[AdvisedConfig]:
-    """The first config with a note about what fits without the raised limit that it needs."""
+    """The first config; if it needs a raised limit of GPU memory, with a note about what fits without that."""
     if not first or not ranked[0].raises_limit:
         return list(first)
     fits = [c for c, contender in zip(configs, ranked, strict=True) if not contender.raises_limit]
@@ -70,7 +70,7 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
 
 
 def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:
-    """What the variant with the next smaller loss would need to be run in the same way."""
+    """What the variant with the next smaller loss would need to run in the same way; None if there is none to tell."""
     better = [o for o in outcomes if o.loss < contender.loss - _BETTER and o.refusal is None]
     if not better:
         return None

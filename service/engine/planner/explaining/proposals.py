@@ -1,7 +1,7 @@
-"""Other ways to run a config, which others measured: with drafts of next-token layers (MTP), or with an expert cache.
+"""Proposals beside a config: to draft with its next-token layers (MTP), or to keep experts in a cache on the cards.
 
-Neither is ever the config itself: what they gain depends on the text, so a proposal has its own complete command, with
-memory as `check` predicts it, and the interval of what was published.
+Neither is ever the config itself, because the gain depends on the text. A proposal has its own complete command, its
+memory as `check` predicts it, and the range of published gains.
 
 Drafting (tests/data/drafting.jsonl, one request at a time): dense models whole on GPUs, four of five pairs of runs
 between `DENSE`; with one drafted token one pair, 1.6 times, of which `ONE_TOKEN` goes down to no gain; mixtures, with
@@ -51,7 +51,7 @@ _NOT_HERE = "not measured on this machine: measure it before you keep it"
 
 
 class Source(NamedTuple):
-    """Where the files of a config are: of its variant, and the folder for models that was asked for."""
+    """The files of a variant, and the folder for models that was asked for."""
 
     files: Files
     models_dir: str | None
@@ -60,9 +60,9 @@ class Source(NamedTuple):
 def with_proposals(
     configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], sources: Sequence[Source]
 ) -> list[AdvisedConfig]:
-    """Return the configs: the first with drafts, the first that could have one with an expert cache.
+    """Return the configs, the first with a proposal to draft, and the first that could have one with an expert cache.
 
-    Where they do not fit, or published runs lost by them, a reason of the config says so. `sources`: by variant.
+    Where these do not fit, or made published runs slower, a reason of the config says so. `sources`: by variant.
     """
     found = list(configs)
     if found and (drafted := _drafting(ranked[0], found[0], sources[ranked[0].variant])) is not None:
@@ -82,7 +82,7 @@ def _with(config: AdvisedConfig, found: Proposal | Reason) -> AdvisedConfig:
 
 
 def _drafting(contender: Contender, config: AdvisedConfig, source: Source) -> Proposal | Reason | None:
-    """The first config with drafts; why it is better without; None where the file has none, or the engine no graph."""
+    """The proposal to draft, or the reason against it; None where file or engine has no such layers."""
     model, engine = contender.problem.model, contender.engine
     options = engine_spec(engine).commands.drafting.get(model.architecture)
     if not model.n_layer_nextn or options is None:
@@ -118,7 +118,7 @@ def _drafted(contender: Contender, config: AdvisedConfig, source: Source, option
 
 
 def _why_not(contender: Contender) -> str | None:
-    """Why next-token layers are better not used with a config; None where published runs gained by them."""
+    """Why a config is better run without drafts; None where published runs gained by them."""
     model, rig = contender.problem.model, contender.problem.rig
     if contender.candidate.strategy != "all on GPU":
         found = "0.6 to 1.3" if model.moe_layers else "0.3 to 2"
@@ -134,7 +134,7 @@ def _why_not(contender: Contender) -> str | None:
 
 
 def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | None:
-    """A config with the largest expert cache that fits; why it has none; None where the build has no such option."""
+    """The proposal with the largest expert cache that fits, or the reason against it; None where neither applies."""
     problem, model = contender.problem, contender.problem.model
     cards = [problem.rig.cards[card] for card in contender.candidate.cards]
     may = contender.candidate.strategy == "FFN in RAM" and model.moe_layers and _has_option(problem)

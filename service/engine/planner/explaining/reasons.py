@@ -1,4 +1,4 @@
-"""Why a config is what it is: reasons with the name of their rule, what rules its speed, notes, the next one."""
+"""A config explained: the reason for each choice, what limits its speed, notes, and how it compares with the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from service.engine.speed.limit import Limit, Resource, limit_of
 from service.engine.speed.predict import is_called, predict_speed, versus
 from service.engine.units import GIB
 
-# LocalAI measured 128 at once on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM (DECODE_SERVING_SCOPE.md).
+# Requests at once. LocalAI measured 128 on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM
+# (DECODE_SERVING_SCOPE.md).
 _MANY = 16
 # What makers of large models serve them with on such machines (cards of DeepSeek-R1 and Kimi-K2: SGLang and vLLM): from
 # four cards whose memory is faster than any desktop card's.
@@ -36,9 +37,9 @@ _WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
 
 
 def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False) -> list[Reason]:
-    """Return why each choice of the config was made, most important first.
+    """Return the reason for each choice of the config, most important first.
 
-    `first`: of the answer's first config, which is held against what the engine would place by itself.
+    `first`: it is the answer's first config, which is compared with the engine's own placement.
     """
     devices = contender.problem.devices
     found = [_strategy(contender, model, devices)]
@@ -158,7 +159,7 @@ def _together(contender: Contender) -> Reason:
 
 
 def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
-    """Where another than the fastest card comes first."""
+    """Why another card than the fastest comes first, if one does."""
     cards = contender.candidate.cards
     if len(cards) < 2 or cards == tuple(sorted(cards)):
         return []
@@ -170,7 +171,7 @@ def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
 
 
 def _makers(rig: Rig) -> list[Reason]:
-    """Where the machine has cards of several makers: which build it takes, and for which cards."""
+    """Which build cards of several makers take, and which of them it uses; empty for one maker."""
     if not any(a.field == "hardware.gpus.backend" for a in rig.assumed) or not rig.cards:
         return []
     backend = rig.cards[0].backend
@@ -237,7 +238,7 @@ def _names(devices: tuple[Device, ...]) -> str:
 
 
 def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
-    """Yield what rules tokens and prompts of a config at a depth, and what a change would gain at most."""
+    """Yield what limits generation and prompts of a config at a depth, and what faster hardware would gain at most."""
     phases: tuple[tuple[Phase, str], ...] = (("tg", "tokens"), ("pp", "prompts"))
     titles: dict[Phase, str] = {"tg": "generation", "pp": "prompts"}
     for phase, name in phases:
@@ -258,7 +259,7 @@ def _limit_sentence(limit: Limit) -> str:
 
 
 def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:
-    """Return what the user has to know or look at before running the command. `together`: speed of all requests."""
+    """Return what the user has to know or check before running the command. `together`: the speed of all requests."""
     found, devices = [], contender.problem.devices
     whole = contender.candidate.strategy == "all on GPU"
     if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
@@ -298,7 +299,7 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
 
 
 def _serves(rig: Rig, devices: Sequence[Device]) -> bool:
-    """Whether the devices are so many cards of data centres that servers made for these are what others run."""
+    """Whether the devices are so many data-centre cards that most would run a server made for these."""
     fast = [rig.cards[device.gpu].bandwidth_gbs >= _SERVING_GBS for device in devices]
     return len(fast) >= _SERVING_CARDS and all(fast)
 
@@ -308,7 +309,7 @@ def _short(name: str) -> str:
 
 
 def difference(contender: Contender, other: Contender, variants: Sequence[str], rank: int) -> str:
-    """Return in one sentence what a contender has over the next one, `rank`, with the error that they do not share."""
+    """Return how a contender compares with the next one (`rank`) in a sentence, with the error they do not share."""
     same_engine = contender.engine == other.engine
     phases: tuple[tuple[Phase, str], ...] = (("tg", "TG"), ("pp", "PP"))
     parts = [f"{name} {_ratio(versus(contender.speed, other.speed, phase, same_engine))}" for phase, name in phases]

@@ -1,4 +1,4 @@
-"""Why everything else is not among the configs: one line for each kind of candidate."""
+"""Why the other candidates are not among the configs: one line for each kind of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Line(NamedTuple):
 
 
 def rejected(outcomes: Sequence[Outcome], ranked: Sequence[Contender], names: Sequence[str], goal: Goal) -> list[Loser]:
-    """Return at most 60 kinds of candidates that are no configs, of all variants and engines, the nearest first."""
+    """Return at most 60 kinds of rejected candidates, of all variants and engines in turn, the nearest first."""
     by_case = [_of_one(outcome, ranked, names, goal) for outcome in outcomes]
     found: list[Loser] = []
     for place in range(max(map(len, by_case), default=0)):
@@ -43,8 +43,8 @@ def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str],
         kinds.setdefault(key, []).append(line)
     nearest = [(min(lines, key=_nearness), len(lines)) for lines in kinds.values()]
     nearest.sort(key=lambda pair: _nearness(pair[0]))
-    first_of_a_sort = {id(pair) for pair in {_sort(pair[0]): pair for pair in reversed(nearest)}.values()}
-    nearest.sort(key=lambda pair: id(pair) not in first_of_a_sort)
+    first_of_a_group = {id(pair) for pair in {_why_group(pair[0]): pair for pair in reversed(nearest)}.values()}
+    nearest.sort(key=lambda pair: id(pair) not in first_of_a_group)
     return [
         Loser(
             engine=outcome.case.engine,
@@ -61,8 +61,8 @@ def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str],
     ]
 
 
-def _sort(line: _Line) -> tuple[bool, bool, bool]:
-    """Placed, pruned, too slow, or too large: each sort is told before any is told twice."""
+def _why_group(line: _Line) -> tuple[bool, bool, bool]:
+    """Placed, pruned, too slow, or too large: one of each comes before the second of any."""
     return line.placed, line.seconds is None, line.why.endswith("wanted")
 
 

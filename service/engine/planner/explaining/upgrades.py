@@ -43,7 +43,7 @@ _SPEEDS = {
 
 
 class Upgrade(NamedTuple):
-    """A changed machine: what changes, which component, and the GiB of VRAM and of RAM that it adds."""
+    """A changed machine: the change in words, the component, and the GiB of VRAM and of RAM that it adds."""
 
     text: str
     component: Component
@@ -92,7 +92,7 @@ def _upgrade(text: str, kind: Component, before: Hardware, after: Hardware, rig:
 
 
 def _wider_links(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
-    """What cards and platform have where no link is stated; a desktop's lanes are shared."""
+    """The links that cards and platform have if none are stated, where these are wider in sum."""
     found = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])
     if _links(resolve(found).cards) > _links(rig.cards):
         yield _upgrade("the fastest link that cards and board support", "link", hardware, found, rig)
@@ -157,7 +157,7 @@ def _signed(hardware: Hardware, rig: Rig, text: str, sign: int, asked: str) -> t
 
 
 def _with_cards(hardware: Hardware, new: Gpu) -> Hardware:
-    """The new card is in its own entry: number, UUID and memory in use of the others say nothing of it."""
+    """The new card gets its own entry: what others have stated (count, UUIDs, memory in use) does not apply to it."""
     return replace(hardware, gpus=[*hardware.gpus, new])
 
 
@@ -193,7 +193,7 @@ def _swapped(hardware: Hardware, new: Hardware, old: Hardware, text: str) -> Har
 
 
 def _with_link(hardware: Hardware, link: re.Match[str], text: str) -> Hardware:
-    """The link of the cards that are named, or have the link that is replaced; else of all cards."""
+    """The hardware with another link for the cards named, or those with the link that is replaced, else for all."""
     if not hardware.gpus:
         raise InvalidInput(f"`{text[:120]}`: there is no GPU", field=FIELD)
     stated = f"{link[1]}.0 x{link[2] or 16}"
@@ -209,7 +209,7 @@ def _with_link(hardware: Hardware, link: re.Match[str], text: str) -> Hardware:
 
 
 def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, Component]:
-    """RAM or a CPU that takes the place of what is there."""
+    """The hardware with RAM or a CPU that replaces what is there."""
     if found.gpus or (found.ram is None) == (found.cpu is None):
         raise _unclear(text)
     if found.cpu is not None:

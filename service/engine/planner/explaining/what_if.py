@@ -1,4 +1,4 @@
-"""What another card, more memory or a wider link would gain: the search again, on a changed machine."""
+"""What another card, more memory or a wider link would gain: the search is run again on the changed machine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from service.engine.planner.search.outcome import SearchCase
 from service.engine.speed.predict import speed_point
 
 MAX_QUESTIONS = 8
-_NOTHING = 0.02  # a change of speed that nobody could tell
+_NOTHING = 0.02  # of the speed: a smaller change that is too close to call counts as none
 _SMALLEST = 2  # variants that are tried where nothing fits today
 
 
 class Present(NamedTuple):
-    """What the questions start from. `chosen`: indices of the variants that may be advised; `first`: today's config."""
+    """The machine and the answer of today. `chosen`: indices of the variants that may be advised; `first`: its first
+    config, None where nothing fits."""
 
     hardware: Hardware
     rig: Rig
@@ -82,7 +83,8 @@ def _helps(one: Upgraded) -> bool:
 
 
 def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
-    """The variant that is first today, the next one with more bits where `wider`; the smallest where nothing fits."""
+    """Search cases for the variant that is first today, and if `wider` the next one with more bits; where nothing fits,
+    for the smallest ones."""
     by_bits = sorted(present.chosen, key=lambda i: present.models[i].bpw)
     constraints = _constraints(present.constraints)
     if present.first is None:
@@ -98,7 +100,7 @@ def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
 
 
 def _constraints(constraints: Constraints) -> Constraints:
-    """A reserve for each of today's cards says nothing of a new one: the largest holds for all."""
+    """The constraints for other cards: of reserves stated for each of today's, the largest holds for all."""
     stated = constraints.reserve_mib
     return replace(constraints, reserve_mib=max(stated, default=None)) if isinstance(stated, list) else constraints
 

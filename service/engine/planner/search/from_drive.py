@@ -1,6 +1,7 @@
-"""Where nothing fits into RAM and VRAM: a mixture of experts whose experts are read from a drive, slowly.
+"""Configs where nothing fits into RAM and VRAM: a mixture of experts whose experts are read from a drive, slowly.
 
-llama.cpp maps weights by default. Attention and cache go to the cards with as many experts as fit, the rest is mapped.
+llama.cpp maps the file by default. Attention and cache go to the cards with as many experts as fit; the other experts
+stay mapped, and RAM keeps those that it can.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _LEAST_TG = 0.1  # below it a hundred tokens take a quarter of an hour
 class FromDrive(NamedTuple):
     """A config that reads experts from a drive, and what it reads.
 
-    The limit of RAM of its problem is beyond what there is, by what the drive keeps.
+    Its problem has a limit of RAM that is beyond what there is, by the bytes that stay on the drive.
     """
 
     contender: Contender
     reads: DriveReads
 
     def speed(self, n_kv: int) -> Speed:
-        """Return the speed at a depth, with the reading."""
+        """Return the speed at a depth, with the time that reading takes."""
         return from_drive(predict_speed(self.contender.fitted.run, n_kv), self.reads)
 
     @property
     def reasons(self) -> list[Reason]:
-        """What it reads, and what that takes of the time."""
+        """Reasons that say what it reads, and what share of the time that takes."""
         share = self.reads.token.expected * self.contender.speed.tg.expected
         text = (
             f"{self.reads.beyond / GIB:.0f} GiB of the experts do not fit in RAM: each token reads about "
@@ -61,16 +62,16 @@ class FromDrive(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What has to be known before it is run."""
+        """What the user has to know before running it."""
         return f"assumed: an NVMe drive that reads {_rate()} (PCIe 4.0); keep mmap on and the file on that drive"
 
 
 def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> list[FromDrive]:
-    """Return the best config of each variant that reads experts from a drive, by cost: four, with the fastest, at most.
+    """Return the best config of each variant with experts on a drive, at most four by cost, among them the fastest.
 
-    By the cost of the pick `fast`, unless quality was asked for: all of it is far below reading speed, and who ran R1
-    so gave quality for it (r/LocalLLaMA: the 2.5 bits of UD-Q2_K_XL, 212 GB, mapped with 96 GB of RAM). Empty where
-    none gives a token in ten seconds at least. `outcomes`: of a search that found nothing that fits.
+    The cost is that of the pick `fast`, unless quality was asked for: all are far below reading speed, and those who
+    ran R1 like this gave up quality for speed (r/LocalLLaMA: the 2.5 bits of UD-Q2_K_XL, 212 GB, mapped with 96 GB of
+    RAM). Empty where none generates a token in ten seconds. `outcomes`: of a search that found nothing that fits.
     """
     found = [one for outcome in outcomes for one in _configs(outcome)]
     usable = [one for one in found if one.contender.speed.tg.low >= _LEAST_TG]
@@ -97,8 +98,8 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
                 written = for_build(case.engine, candidate, build) if build.date else candidate
             except InvalidFlags:
                 continue
-            held = _most_on_cards(problem, written)
-            found = _config(outcome, problem, written, held) if held else None
+            fitted = _most_on_cards(problem, written)
+            found = _config(outcome, problem, written, fitted) if fitted else None
             if found:
                 yield found
 
@@ -112,16 +113,16 @@ def _candidate(outcome: Outcome, n_ubatch: int) -> Candidate:
 
 
 def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:
-    """The fewest layers with their experts in RAM with which the cards hold the rest; None where none does."""
+    """The flags with the fewest layers' experts off the cards that lets these hold the rest; None where none does."""
     flags, n_layer = candidate.flags, problem.model.n_layer
     if not problem.devices:
         return problem.tried(flags)
     if "n_cpu_moe" in candidate.user_fields or "cpu_moe" in candidate.user_fields:
-        return _held(problem, flags)
-    low, high, best = 0, n_layer, _held(problem, replace(flags, n_cpu_moe=n_layer))
+        return _if_cards_hold(problem, flags)
+    low, high, best = 0, n_layer, _if_cards_hold(problem, replace(flags, n_cpu_moe=n_layer))
     while best is not None and low < high:
         middle = (low + high) // 2
-        found = _held(problem, replace(flags, n_cpu_moe=middle))
+        found = _if_cards_hold(problem, replace(flags, n_cpu_moe=middle))
         if found is None:
             low = middle + 1
         else:
@@ -130,7 +131,7 @@ def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:
 
 
 def _with_split(problem: Problem, fitted: Fitted) -> Fitted:
-    """The same with a `-ts` that gives each card what it gets without, where one does: nothing is left to chance."""
+    """The same with a `-ts` that states the split which the engine makes by itself, if one does exactly that."""
     free = [device.free for device in problem.devices]
     starts = starts_of(fitted.placement, len(free))
     split = tensor_split_for(problem.engine, problem.model, fitted.flags, free, starts)
@@ -138,15 +139,15 @@ def _with_split(problem: Problem, fitted: Fitted) -> Fitted:
     return Fitted(run, fitted.memory) if run.placement == fitted.placement else fitted
 
 
-def _held(problem: Problem, flags: Flags) -> Fitted | None:
-    """The flags with their memory where the cards hold what is theirs."""
+def _if_cards_hold(problem: Problem, flags: Flags) -> Fitted | None:
+    """The run of the flags with its memory; None where the cards are too small, whatever RAM is short of."""
     found = problem.tried(flags)
     return found if min(slack(problem, found.memory)[:-1]) >= 0 else None
 
 
-def _config(outcome: Outcome, problem: Problem, candidate: Candidate, held: Fitted) -> FromDrive | None:
-    flags, run, goal, case = held.flags, held.run, problem.goal, outcome.case
-    reads = drive_reads(run, -slack(problem, held.memory)[-1])
+def _config(outcome: Outcome, problem: Problem, candidate: Candidate, fitted: Fitted) -> FromDrive | None:
+    flags, run, goal, case = fitted.flags, fitted.run, problem.goal, outcome.case
+    reads = drive_reads(run, -slack(problem, fitted.memory)[-1])
     if reads is None or not problem.starts(run):
         return None
     seconds, batches = goal_seconds(run, goal), -(-goal.prompt // flags.n_ubatch)
@@ -159,7 +160,7 @@ def _config(outcome: Outcome, problem: Problem, candidate: Candidate, held: Fitt
         loss=outcome.loss,
         candidate=candidate,
         problem=replace(problem, limits=replace(problem.limits, host=problem.limits.host + int(reads.beyond) + 1)),
-        fitted=held,
+        fitted=fitted,
         speed=from_drive(predict_speed(run, goal.depth), reads),
         seconds=with_reads,
         typical=with_reads.expected,
