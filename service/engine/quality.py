@@ -1,9 +1,9 @@
 """Quality of a variant, estimated from its header: how much its quantisation raises perplexity over the 16-bit model.
 
-ln(perplexity / that of the base) = scale * sum_g w_g * error_g / sum_g w_g, over the model's groups of tensors.
-error_g is the geometric mean of its types' errors by their share of the weights: makers give few bits to the layers
-that bear it, so a plain mean ranks mixes far worse. Routed experts hold some 95 % of the weights of a mixture and less
-than half of its sensitivity, so bits per weight alone put many variants in the wrong order. Fitted to published
+ln(perplexity / that of the base) = scale * sum_g w_g * error_g / sum_g w_g, over the model's groups of tensors. error_g
+is the geometric mean of its types' errors, weighted by their share of the weights: makers give few bits to layers that
+tolerate it, so an arithmetic mean ranks mixes far worse. Routed experts hold some 95 % of the weights of a mixture and
+less than half of its sensitivity, so bits per weight alone put many variants in the wrong order. Fitted to published
 measurements (tests/data/quality.jsonl) by `python -m bench.quality --write`; docs/quality.md has the errors.
 """
 
@@ -25,15 +25,15 @@ from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
 
-_OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # interleaved, and other quants than the types of that name
+_OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # not iq1_s and iq1_m with interleaved rows, but other quants
 _SIXTEEN_BITS = frozenset({"f32", "f16", "bf16"})
 _NOISE = 0.002  # of ln perplexity: sampling error of the published figures
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How sensitive models of a kind are: ln increase with everything at IQ4_KS, and the spread of its logarithm.
+    """How sensitive models of a kind are: the ln increase with everything at IQ4_KS, and the spread of its logarithm.
 
-    `exponent`: it changes with the number of weights over ten billion to that power.
+    It is multiplied by (number of weights / ten billion) to the power of `exponent`.
     """
 
     at_iq4_ks: float
@@ -75,7 +75,7 @@ class QualityModel(msgspec.Struct, frozen=True):
 
 @cache
 def fitted() -> QualityModel:
-    """Return the fit that ships."""
+    """Return the fit that is shipped."""
     data = resources.files("service.engine.data").joinpath("quality.json").read_bytes()
     return msgspec.json.decode(data, type=QualityModel)
 
@@ -111,7 +111,7 @@ def quality_loss(model: Model) -> Estimate:
 
 
 def ranking_loss(model: Model) -> float:
-    """Return the loss in per cent by which variants are ranked: of 16 bits that of Q8_0, for nobody can tell them."""
+    """Return the loss in per cent by which variants are ranked. 16 bits count as Q8_0: nobody can tell them apart."""
     return 100 * math.expm1(_increase(model)[0])
 
 
@@ -158,7 +158,7 @@ def _by_bits(bits: float, known: QualityModel) -> float:
 
 
 def _scale(model: Model, known: QualityModel, *, is_mixture: bool) -> tuple[float, float]:
-    """Published models of the same geometry, else what is usual for models of its kind and size."""
+    """The sensitivity and its spread: of published models of the same geometry, else of models of its kind and size."""
     geometry = (model.architecture, model.n_layer - model.n_layer_nextn, model.n_embd)
     alike = [math.log(k.at_iq4_ks) for k in known.known if (k.architecture, k.n_layer, k.n_embd) == geometry]
     if alike:

@@ -22,9 +22,10 @@ from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 
 TOO_FAST = 1.15  # median of predicted over measured in those tables
-_WITHIN, _WITHIN_UNSEEN = 1.65, 2.0  # 80 % of them lie within this factor; what none of them is of
+_WITHIN = 1.65  # a factor within which 80 % of them lie
+_WITHIN_UNSEEN = 2.0  # for several cards or weights in RAM, of which there are none among them
 _BASIS = "formula"
-_LARGE = 2048  # tokens: from here on a batch's time grows by arithmetic alone
+_LARGE = 2048  # tokens of a batch, from which on its time grows by arithmetic alone
 
 
 def at_once(run: ResolvedRun, n: int, n_kv: int) -> Estimate:
@@ -37,7 +38,7 @@ def at_once(run: ResolvedRun, n: int, n_kv: int) -> Estimate:
 
 
 def evaluation(work: Work, machine: Machine, p: Coefficients, n: int, n_kv: int) -> Seconds:
-    """Return the seconds of one evaluation with a token of each of `n` requests, by part; of one: a token's."""
+    """Return the seconds of one evaluation with a token of each of `n` requests, by part; for one request a token's."""
     chosen = 1 - (1 - work.share) ** n
     parts = token_seconds(msgspec.structs.replace(work, n_expert_used=chosen * work.n_expert), machine, p, n_kv)
     large, larger = (batch_seconds(work.without_copies(), machine, p, size, 0) for size in (_LARGE, 2 * _LARGE))

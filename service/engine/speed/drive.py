@@ -1,4 +1,4 @@
-"""Weights that are mapped and that RAM cannot keep: what is read of them from the drive, again and again.
+"""Mapped weights that do not fit into RAM: what is read of them from the drive, over and over.
 
 Both engines map weights where nothing turns that off, and the system reads from the drive what it had to drop. A kept
 share of the experts serves as large a share of what tokens choose. What every token reads in the same order is read
@@ -25,7 +25,8 @@ _LEAST, _MOST = 0.5, 1.5
 
 
 class DriveReads(NamedTuple):
-    """Bytes that RAM cannot keep, bytes that a token reads of them, seconds that takes, and seconds a micro-batch."""
+    """Bytes that RAM cannot keep (`beyond`), those of them that a token reads, and the seconds for a token and a
+    batch."""
 
     beyond: float
     a_token: float
@@ -34,7 +35,7 @@ class DriveReads(NamedTuple):
 
 
 def drive_reads(run: ResolvedRun, beyond: float) -> DriveReads | None:
-    """Return what is read from the drive where `beyond` bytes of what is in RAM are more than it can keep.
+    """Return what is read from the drive where RAM is too small by `beyond` bytes.
 
     None where nothing is mapped, where more than the mapped weights does not fit, and where a GPU shares the memory
     with the CPU: what that would do is not known.
@@ -58,7 +59,7 @@ def drive_reads(run: ResolvedRun, beyond: float) -> DriveReads | None:
 
 
 def from_drive(speed: Speed, reads: DriveReads) -> Speed:
-    """Return the speed with the time for what is read from the drive. `parts_tg` and `parts_pp` are without it."""
+    """Return the speed including the time to read from the drive. `parts_tg` and `parts_pp` are without it."""
     return replace(speed, tg=_slower(speed.tg, 1, reads.token), pp=_slower(speed.pp, speed.n_ubatch, reads.batch))
 
 

@@ -32,11 +32,11 @@ class FitRow(Protocol):
 
     @property
     def weight(self) -> float:
-        """How much it counts."""
+        """Its weight in the sum."""
 
     @property
     def offset(self) -> str:
-        """Rows of one key share what is their rig's own."""
+        """The key of its offset: rows with the same key share one."""
 
     def error(self, p: Values) -> float:
         """Return the logarithm of predicted over measured speed."""
@@ -109,10 +109,10 @@ class Fit(Generic[Row]):
         return self._stepped(at, self._pairs(slopes), _LONGEST)
 
     def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:
-        """Return the values without the rows of each group, two steps from the solution of all.
+        """Return, for each group, the values fitted without its rows, by two steps from the solution of all rows.
 
-        The steps are whole, however long: a bounded one would leave in force what only that group has shown. Before
-        the second, what counts less for being far off is weighed again, by the first step's errors; derivatives stay.
+        The steps are not shortened: that would leave part of what only the group's rows had shown. Before the second,
+        the weights of rows that are far off are computed again from the first step's errors; derivatives stay.
         """
         pairs, found = self._pairs(slopes), {}
         for name in sorted({group(row) for row in self.rows}):
@@ -154,7 +154,8 @@ class Fit(Generic[Row]):
         return list(zip(self.rows, slopes, strict=True))
 
     def _normal(self, at: Solution, pairs: Sequence[tuple[Row, Slope]]) -> _Normal:
-        """Return the normal equations of the parameters, after the offsets were eliminated: each stands for itself."""
+        """Return the normal equations of the parameters. The offsets are eliminated: each has an equation of its
+        own."""
         size = len(self.names)
         matrix, right = [[0.0] * size for _ in range(size)], [0.0] * size
         for name, i in self.index.items():

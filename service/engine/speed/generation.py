@@ -26,7 +26,7 @@ from service.engine.speed.tensor_parallel import (
 )
 from service.engine.speed.work import Attention, Weights, Work
 
-_CYCLE_WEIGHTS = 8  # weights a cycle and core that the fit counts with
+_CYCLE_WEIGHTS = 8  # weights a cycle and core, the unit of the fitted coefficients
 _CYCLE_OPERATIONS = 16
 
 
@@ -75,7 +75,7 @@ def token_seconds(work: Work, machine: Machine, p: Coefficients, n_kv: float) ->
 
 
 def _times_of_reading(weights: Weights, card: CardRate, p: Coefficients) -> tuple[float, ...]:
-    """By what a card reads weights of a type slower than the common coefficient says."""
+    """Factors by which a card reads weights of a type slower than the common coefficient says."""
     names = (weights.quant, f"{weights.quant}.{card.backend}", f"{weights.type}.{card.backend}")
     return tuple(p.get(f"gpu_read.{name}", 1.0) for name in names)
 
@@ -120,7 +120,7 @@ def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, floa
 
 
 def own_coefficient(work: Work, p: Coefficients, name: str) -> float:
-    """Return by what the engine differs from the common coefficient of this name, 1 where it does not."""
+    """Return the factor by which the engine differs from the common coefficient of this name, 1 if it does not."""
     return p.get(f"{name}.{engine_spec(work.engine).speed.key}", 1.0)
 
 

@@ -1,4 +1,4 @@
-"""How far off an estimate may be: a factor that bounds 80 % of the cases of its class, wider for what is not known."""
+"""The interval of an estimate: a factor within which 80 % of its class lie, wider for what is unknown."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from service.engine.speed.work import Work
 
 Phase: TypeAlias = Literal["tg", "pp"]
 FORMULA = "formula"
-# Deviations from which on an order is said. A normal distribution would be right three times of four from 0.67 on, but
-# few pairs are as far off as the fifth that sets the interval: published ones between the two were as often right.
+# Standard deviations by which two configs have to differ for the faster one to be named. With a normal distribution
+# that would be right three times of four from 0.67 on. But few pairs are as far off as the fifth that sets the
+# interval: published pairs between 0.3 and 0.67 were as often right.
 CALLED = 0.3
-_DEEP = 8_192  # tokens: from here on the published runs of quantised caches scatter
-_FAST_RAM = 300  # GB/s: far above the knee few sockets were published, and they use 50 to 80 % of it
-_MATTERS = 0.2  # a part below this share of the time does not decide the class
+_DEEP = 8_192  # tokens, from which on the published runs of quantised caches scatter
+_FAST_RAM = 300  # GB/s of a socket: few faster ones were published, and they use 50 to 80 % of it
+_MATTERS = 0.2  # of the time: a smaller part does not decide the class
 _IN_RAM: tuple[Part, ...] = ("experts in RAM", "other weights in RAM")
 _ON_GPU: tuple[Part, ...] = ("weights on GPU", "attention")
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """`factor`: expected / factor to expected * factor holds 80 % of the cases; `basis` as in Estimate."""
+    """`factor`: 80 % of the cases lie between expected / factor and expected * factor; `basis` as in Estimate."""
 
     factor: float
     basis: str
@@ -38,7 +39,7 @@ def trust(
     work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase, n_kv: int,
     intervals: Mapping[str, float] | None = None,
 ) -> Trust:  # fmt: skip
-    """Return how far to trust a time made of `parts`. `intervals`: those of the calibration, or others to try."""
+    """Return how far to trust a time made of `parts`. `intervals`: others to try instead of the calibration's."""
     known = rig.calibration.intervals if intervals is None else intervals
     measured = _measured(work, rig, devices, parts, known, phase)
     kind = class_of(work, rig, devices, parts, phase)
@@ -58,7 +59,7 @@ def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
 
 
 def comparison_of(parts: Mapping[Part, float], phase: Phase) -> str:
-    """Return which comparisons a config belongs to: `tg.cpu`, `tg.hybrid`, `tg.gpu`, and the same of prompts."""
+    """Return the kind of comparison that a config belongs to: `tg.cpu`, `tg.hybrid`, `tg.gpu`, and `pp.` likewise."""
     if parts["weights on GPU"] + parts["copies over PCIe"] <= 0:
         return f"{phase}.cpu"
     return f"{phase}.{'hybrid' if share_of(parts, (*_IN_RAM, 'copies over PCIe')) > _MATTERS else 'gpu'}"
@@ -67,10 +68,10 @@ def comparison_of(parts: Mapping[Part, float], phase: Phase) -> str:
 def spread_of_ratio(
     ours: Mapping[Part, float], theirs: Mapping[Part, float], known: Comparison, same_engine: bool
 ) -> float:
-    """Return one standard deviation of the logarithm of how two configs of one rig compare.
+    """Return one standard deviation of the logarithm of the ratio of two configs' times on one rig.
 
-    What the rig does better or worse than expected it does in both: an error of a part counts by the difference of its
-    shares of the two times.
+    Where the rig is better or worse than expected, it is so for both: the error of a part counts by the difference
+    between its shares of the two times.
     """
     whole, other = sum(ours.values()), sum(theirs.values())
     variance = 2 * known.own**2 + (0.0 if same_engine else known.engines**2)
@@ -80,9 +81,9 @@ def spread_of_ratio(
 
 
 def class_of(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase) -> str:
-    """Return the class whose published runs say how far off a prediction of this kind may be.
+    """Return the class of the prediction, whose published runs say how far off it may be.
 
-    `tg.hybrid` of CUDA, `tg.hybrid.rocm` of another back end: where the time goes, then what drives the cards.
+    It names where the time goes, then the back end of the cards: `tg.hybrid` with CUDA, `tg.hybrid.rocm` with another.
     """
     place = _place(work, rig, parts, phase)
     backend = rig.cards[devices[0].gpu].backend if devices else "cuda"
@@ -91,7 +92,7 @@ def class_of(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, ph
 
 
 def _pooled(kind: str) -> str:
-    """Return the class of all runs of a back end, for a kind of run that too few published."""
+    """Return the class of all runs of a back end, for a class of which too few were published."""
     phase, _, backend = kind.rpartition(".")
     return f"{phase.partition('.')[0]}.any.{backend}"
 
@@ -111,7 +112,7 @@ def _place(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
 def least_factors(
     work: Work, rig: Rig, parts: Seconds, phase: Phase, n_kv: int, known: Mapping[str, float]
 ) -> list[float]:
-    """Return the factors that a kind of run with few publications has at least."""
+    """Return lower limits of the factor for kinds of runs of which few were published."""
     factors = []
     if share_of(parts, _IN_RAM) > _MATTERS and rig.windows:
         factors.append(known[f"{phase}.windows_cpu"])
@@ -123,7 +124,8 @@ def least_factors(
 def _measured(
     work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, known: Mapping[str, float], phase: Phase
 ) -> bool:
-    """Whether runs like this one were published: cards of known generations by their back end, CPUs that are known."""
+    """Whether runs like this one were published: with cards of these generations and back ends, and this kind of
+    CPU."""
     if work.split_mode not in ("layer", "none") and len(devices) > 1:
         return False
     names, cards = rig.calibration.parameters, [rig.cards[d.gpu] for d in devices]
@@ -141,7 +143,7 @@ def _measured(
 
 
 def assumed_shares(rig: Rig, devices: Sequence[Device], parts: Seconds) -> dict[str, float]:
-    """Return the share of the time that each assumed fact rules, by the name of what it may be off by."""
+    """Return the share of the time that depends on each assumed fact, by the name of its uncertainty."""
     assumed = {a.field.rpartition("]")[2].removeprefix("hardware") for a in rig.assumed}
     in_ram, found = share_of(parts, _IN_RAM), dict[str, float]()
     if ".pcie" in assumed:
@@ -158,5 +160,5 @@ def assumed_shares(rig: Rig, devices: Sequence[Device], parts: Seconds) -> dict[
 
 
 def unknown(rig: Rig, devices: Sequence[Device], parts: Seconds, known: Mapping[str, float]) -> list[float]:
-    """Return logarithms to add in quadrature: what assumed facts may be off by, times the share of time they rule."""
+    """Return logarithms to add in quadrature: the uncertainty of each assumed fact, times its share of the time."""
     return [share * math.log(known[name]) for name, share in assumed_shares(rig, devices, parts).items()]

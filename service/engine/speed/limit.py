@@ -1,4 +1,4 @@
-"""What rules the speed of a config, and what a change of hardware would gain."""
+"""What limits the speed of a config, and what faster hardware would gain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
 
 Resource: TypeAlias = Literal["GPU", "RAM and CPU", "link", "waiting"]
-# Attention counts to where its cache is: that of a token in RAM is a small part of what the CPU does.
+# Attention counts as work of the GPU: with a cache in RAM it is a small part of what the CPU does.
 _PARTS: dict[Resource, tuple[Part, ...]] = {
     "GPU": ("weights on GPU", "attention"),
     "RAM and CPU": ("experts in RAM", "other weights in RAM"),
@@ -27,9 +27,9 @@ _MORE_RAM = 4 / 3  # DDR5-6400 for 4800, DDR4-3200 for 2400
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """The resource that takes most of the time, its share, and the most that any improvement of each could gain.
+    """The resource that takes most of the time, its share of it, and upper bounds of what improvements gain.
 
-    `gains`: how many times faster the config would be with an endlessly fast resource; `ram`: with RAM read a third
+    `gains`: how many times faster the config would be if that resource were infinitely fast; `ram`: with RAM a third
     faster.
     """
 
@@ -40,13 +40,13 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def limit_of(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> Limit:
-    """Return what rules a time made of `parts`: of a token at depth `n_kv`, or of a micro-batch that starts there."""
+    """Return what limits a time made of `parts`: of a token at depth `n_kv`, or of a micro-batch that starts there."""
     on_cpu = not run.placement.n_devices
     names = {**_PARTS, "RAM and CPU": (*_PARTS["RAM and CPU"], "attention"), "GPU": ()} if on_cpu else _PARTS
     shares = {resource: share_of(parts, of) for resource, of in names.items()}
-    rule = max(shares, key=lambda resource: shares[resource])
+    largest = max(shares, key=lambda resource: shares[resource])
     gains = {resource: 1 / max(1 - share, 0.01) for resource, share in shares.items()}
-    return Limit(rule, shares[rule], gains, _with_faster_ram(run, parts, phase, n_kv))
+    return Limit(largest, shares[largest], gains, _with_faster_ram(run, parts, phase, n_kv))
 
 
 def _with_faster_ram(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> float:

@@ -15,11 +15,11 @@ CUDA_KERNELS = ("cuda", "rocm")  # back ends built from one source
 _TERA = 1e12
 _GIGA = 1e9
 _FAMILIES = {"zen4": "zen4", "zen5": "zen5", "intel_vnni": "zen4", "zen2": "avx2", "zen1": "avx2", "intel_avx2": "avx2"}
-_FEW_CORES = 16  # of as many, the rates are stated
+_FEW_CORES = 16  # the number of cores for which calibration states the rates of a core
 # Compute capability from which CUDA cards multiply four int8 pairs in one instruction. Before, batches are multiplied
 # in floats, and tokens pair by pair (llama.cpp ggml-cuda, mmq.cu and common.cuh; ik_llama.cpp the same).
 _DP4A = 6.1
-_FAST_HALF = 6.0  # of those before, the one whose FP16 peak is twice its FP32 peak
+_FAST_HALF = 6.0  # the one before that whose FP16 peak is twice its FP32 peak
 _GA100 = 8.0  # A100 and A30: made in 7 nm, all other Ampere in 8 nm (NVIDIA's whitepapers on GA100 and GA102)
 # Intel's generations whose cores all run two threads; efficiency cores run one.
 _TWO_A_CORE = frozenset((
@@ -85,7 +85,7 @@ class Machine(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
-        """For each card the first one that is as fast in everything."""
+        """For each card the index of the first one with the same rates."""
         return tuple(self.cards.index(card) for card in self.cards)
 
 
@@ -124,7 +124,7 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
     kind = f"{backend}.{generation}"
 
     def own(name: str) -> float:
-        """Return by what the back end, and the generation under it, differ from CUDA's cards."""
+        """Return the factor by which the back end, and the generation with it, differ from CUDA's cards."""
         return p.get(f"{name}.{backend}", 1.0) * p.get(f"{name}.{kind}", 1.0)
 
     return CardRate(
@@ -170,7 +170,7 @@ def _instructions(card: Card) -> float:
 
 
 def _tops(card: Card, p: Coefficients) -> float:
-    """Return the rate that the board's power leaves of the card's peak: the lesser of both, smoothly.
+    """Return a card's int8 rate: the lesser of its peak and of what its power limit allows, with a smooth transition.
 
     RDNA's batches run at the rate of FP16, whatever their INT8 peak: an operation counts half of one in FP16.
     """
@@ -181,7 +181,7 @@ def _tops(card: Card, p: Coefficients) -> float:
 
 
 def _usable_gbs(gbs: float, cores: int, p: Coefficients) -> float:
-    """Return the bandwidth that `cores` get: less and less of it above the knee, and no more than they can ask for."""
+    """Return the bandwidth that `cores` reach: ever less of it above a knee, and no more than they can request."""
     usable = gbs / max(1.0, (gbs / p["ram_read.knee"]) ** p["ram_read.exponent"])
     return float(usable * (1 + (usable / (cores * p["ram_read.core"])) ** 4) ** -0.25)
 
@@ -192,7 +192,8 @@ def _link(card: Card, p: Coefficients) -> float:
 
 
 def _crowded(rig: Rig, threads: int, p: Coefficients, *, drives_gpus: bool) -> float:
-    """Threads that wait keep spinning: where they take every hardware thread, what drives the GPUs has none."""
+    """How many times longer a token takes with so many threads. Waiting ones spin: if they occupy every hardware
+    thread, none is left to drive the GPUs."""
     generation = rig.cpu_generation.lower()
     if (
         drives_gpus

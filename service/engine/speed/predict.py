@@ -27,7 +27,8 @@ from service.engine.speed.sums import work_of
 from service.engine.speed.tensor_parallel import is_parallel, pipeline_gain
 from service.engine.speed.work import Work
 
-_PROMPTS = ((0.6, 2 / 3), (1.8, 1 / 3))  # times a goal's prompt, and the share of requests: their mean is the prompt
+# Usual prompts, as multiples of a goal's, and their share of requests: the mean is the goal's prompt.
+_PROMPTS = ((0.6, 2 / 3), (1.8, 1 / 3))
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -99,9 +100,9 @@ def goal_seconds(run: ResolvedRun, goal: Goal) -> Estimate:
 
 
 def typical_seconds(run: ResolvedRun, goal: Goal) -> float:
-    """Return the expected seconds of a request whose prompt is a usual one for `goal`: its own is the mean of many.
+    """Return the expected seconds of a usual request of `goal`, whose own prompt is the mean of many.
 
-    Two short ones for each long one (`_PROMPTS`), so that a threshold near the goal's own prompt decides nothing.
+    There are two short prompts for each long one, so that a threshold near the goal's own prompt decides nothing.
     """
     work = work_of(run)
     request = request_of(run.rig, run.devices, run.flags, goal, run.binding)
@@ -163,8 +164,8 @@ def request_of(
 def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:
     """Return how many times faster `a` is than `b` on one rig, with an 80 % interval that leaves out shared errors.
 
-    What a rig's memory, link or cards do better or worse than expected, they do in both configs: only the parts that
-    take a different share of the time, and the scatter of a run around its rig, count.
+    Where a rig's memory, link or cards are better or worse than expected, they are so for both configs: only parts that
+    take a different share of the time count, and the scatter of single runs on a rig.
     """
     known = a.calibration
     ours, theirs = (a.parts_tg, b.parts_tg) if phase == "tg" else (a.parts_pp, b.parts_pp)
@@ -175,7 +176,7 @@ def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estima
 
 
 def is_called(ratio: Estimate) -> bool:
-    """Return whether a comparison is worth saying: its order is right at least three times of four."""
+    """Return whether the faster one may be named: that is right at least three times of four."""
     return abs(math.log(ratio.expected)) >= math.log(ratio.high / ratio.expected) * CALLED / Z80
 
 

@@ -37,7 +37,7 @@ class MicroBatch:
 
     def __init__(self, work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> None:
         self.work, self.machine, self.p, self.n_tokens = work, machine, p, n_tokens
-        self._copied = False  # weights in RAM go to a card
+        self._copied = False  # whether any weights in RAM are copied to a card
         self._products = self._multiply()
         self._attending = [_AttendingLayers.of(self, layer) for layer in work.attention]
 
@@ -93,7 +93,8 @@ class MicroBatch:
         parts["attention"] += cards_seconds(work, by_card, attention_ways(work))
 
     def attends_on(self, layer: Attention) -> int:
-        """Return the device: layers in RAM whose weights are copied attend on the first GPU, their cache goes there."""
+        """Return the device on which a layer attends: the first GPU if its weights in RAM are copied, with its
+        cache."""
         copied = self._copied and 0 < layer.copied_from <= self.n_tokens
         return 0 if copied and layer.device == self.work.n_devices else layer.device
 
@@ -154,7 +155,7 @@ def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tok
 
 
 def _times_of_multiplying(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
-    """Return how many times as long as its operations' ideal time a card multiplies a batch with weights of a kind."""
+    """Return the factor over ideal time that a card takes to multiply a batch with weights of a kind."""
     multiple = card.matmul * (1.0 if card.emulated else _of_type(work, weights, card, p))
     if is_by_rows(work):
         multiple *= p["row.matmul"]
@@ -255,7 +256,7 @@ class _InRam(msgspec.Struct):
 
 
 def _activation_bytes(work: Work, weights: Weights, n_tokens: int) -> float:
-    """Return the bytes of what goes into the products of a batch and comes out, once, as if matrices were square."""
+    """Return the bytes of inputs and outputs of a batch's products, each counted once, as if matrices were square."""
     experts, used = (work.n_expert, work.n_expert_used) if weights.use == "expert" else (1, 1)
     sides = math.sqrt(weights.n_elements * weights.n_tensors / experts)  # of all its tensors, added up
     return n_tokens * used * sides * _IN_AND_OUT

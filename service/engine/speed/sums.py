@@ -51,10 +51,11 @@ def work_of(run: ResolvedRun) -> Work:
 
 
 class _OfLayer(NamedTuple):
-    """What the weights of one layer (-1: of none) do where they lie in one way.
+    """The work of one layer's weights (-1: of those in no layer) with one placement of them.
 
     `unfused`: the routed experts' up and gate are two operations. `on_cpu`: something is computed there.
-    `copied_from`: as of the attention's output in RAM, 0 on a card. `chain`: the devices in the order of evaluation.
+    `copied_from`: that of the attention's output if it lies in RAM, else 0. `chain`: the devices in the order of
+    evaluation.
     """
 
     sums: _Sums
@@ -102,8 +103,8 @@ def _work(run: ResolvedRun) -> Work:
 
 
 def _of_layers(run: ResolvedRun) -> dict[int, _OfLayer]:
-    """What each layer's weights do, by its number. What was met under one of the last 8 rules is kept with the model:
-    most placements place most layers as others do."""
+    """The work of each layer's weights, by its number. That under the last 8 rules is kept with the model, because most
+    placements have most of their layers in common."""
     rules, places, found = run.treatment, run.placement.tensors, dict[int, _OfLayer]()
     kept: dict[WeightRules, dict[object, _OfLayer]] = run.model.__dict__.setdefault("_of_layers", {})
     known = kept.setdefault(rules, {})
@@ -120,7 +121,7 @@ def _of_layers(run: ResolvedRun) -> dict[int, _OfLayer]:
 
 @kept
 def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
-    """The tensors of each layer that cost time, and a number, the same for layers of the same tensors."""
+    """For each layer its kind (a number, the same for layers with like tensors) and its tensors that cost time."""
     rows: dict[int, list[Row]] = {}
     for row in rows_of(model).values():
         rows.setdefault(row.layer, []).append(row)
@@ -134,7 +135,7 @@ def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
 
 
 def _of_its_layer(row: Row) -> tuple[object, ...]:
-    """What a row is but for the number of its layer: its name's end says the rest."""
+    """What identifies a row apart from the number of its layer."""
     return row.name.split(".", 2)[-1], row.type.name, row.n_bytes, row.n_elements, row.rows
 
 
@@ -157,7 +158,7 @@ def _of_layer(used: Sequence[UsedWeight], rules: WeightRules) -> _OfLayer:
 
 
 def weights_of(model: Model, names: Iterable[str], device: int, work: Work) -> tuple[Weights, ...]:
-    """Return the sums of some tensors of a model as if they were on `device` of the config that `work` is of."""
+    """Return the sums of some tensors of a model as if they were on `device` in the config of `work`."""
     rows = rows_of(model)
     chosen = [rows[name] for name in names if name in rows]
     ups = (rows.get(f"blk.{layer}.ffn_up_exps.weight") for layer in {r.layer for r in chosen if r.use == "expert"})

@@ -1,9 +1,9 @@
-"""GPUs that work on every layer together (`-sm graph` of ik_llama.cpp, `-sm tensor` of llama.cpp).
+"""Tensor parallelism: GPUs that share every layer (`-sm graph` of ik_llama.cpp, `-sm tensor` of llama.cpp).
 
-Split by layer, one card works at a time and their times add up. Split together, each has its share of every layer: the
-slowest share counts, and twice a layer the cards add up their halves. Few measured runs exist: a formula, whose cost of
-a reduction follows from published ratios (Qwen3-30B-A3B on two RTX 3090: tokens as fast as with layers, ik_llama.cpp
-pull request 1080).
+Split by layer, one card works at a time and their times add up. Here each card has its share of every layer: the
+slowest share counts, and twice a layer the cards add up their results. Few measured runs exist, so this is a formula,
+in which the cost of a reduction follows from published ratios (Qwen3-30B-A3B on two RTX 3090: tokens as fast as with
+layers, ik_llama.cpp pull request 1080).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pipeline_gain(work: Work, machine: Machine, p: Coefficients, batches: int) -
 
 
 def cards_seconds(work: Work, by_card: Sequence[float], ways: int | None = None) -> float:
-    """Return the time of work that takes each card its seconds when split by layers.
+    """Return the time of work that takes `by_card` seconds on each card when split by layers.
 
     `ways`: into how many parts a layer can be cut at most (attention: its KV heads; ik_llama.cpp pull request 1347).
     """

@@ -1,4 +1,4 @@
-"""Tensor types as speed knows them: their class, and what published tables of one device show of prompts."""
+"""Tensor types as the speed model sees them: their class, and their relative speed for prompts by published tables."""
 
 from __future__ import annotations
 

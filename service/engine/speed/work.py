@@ -1,4 +1,4 @@
-"""Work: what one config makes the devices do, whatever they are: bytes, weights, attention and changes of device."""
+"""Work: what one config makes any devices do: bytes and operations of weights, attention, changes of device."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Attention(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Everything about a config that speed depends on, but for the hardware and the depth.
+    """Everything about a config that its speed depends on, except hardware and depth.
 
     `mla_mode` 0: heads are cached; 1 and 3: the latent is; 2: the latent, without flash attention for one token.
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
