@@ -105,7 +105,10 @@ class Replay:
         """Return the compute buffer of every device, the CPU last, and the number of splits."""
         self.pieces = self._split()
         programs = self._programs(self.pieces)
-        return self._run(programs, self._start(programs)), sum(p.n_splits for p in self.pieces)
+        found = self._run(programs, self._start(programs)), sum(p.n_splits for p in self.pieces)
+        if len(self.pieces) == 1:
+            self.graph.forget()
+        return found
 
     def _split(self) -> list[Pieces]:
         entry, pieces = Entry(-1, False, NO_COPIES, NO_COPIES), []

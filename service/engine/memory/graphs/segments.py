@@ -153,7 +153,12 @@ class SegmentedGraph:
         )
         self.rope_bytes = next(ropes, 0)
         self.memo: dict[object, Any] = {}
-        self.n_kept = len(graph.op)
+        self.n_kept = self._n_tensors = len(graph.op)
+
+    def forget(self) -> None:
+        """Drop what replays came to: a graph in one piece is met in each way only once."""
+        self.memo.clear()
+        self.n_kept = self._n_tensors
 
     def _alike(self) -> Iterator[int]:
         """For each layer the first segment that is equal to its own."""
