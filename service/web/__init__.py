@@ -1,1 +1,1 @@
-"""HTTP: API, pages, problems, security, limits."""
+"""The HTTP layer: API, pages, problems, security, limits."""

@@ -1,4 +1,4 @@
-"""The routes of the API, a module a resource, and those that monitors read."""
+"""The routes of the API, one module per resource, and those for monitors."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ API = [
     moderation_api.router,
     accuracy_api.router,
     agent_api.router,
-]  # counted for each client
-PARTS = [health_api.router, metrics_api.router]  # asked by monitors, which are not counted
-ROUTERS = [*API, *PARTS]  # of the OpenAPI document
+]  # rate-limited per client
+PARTS = [health_api.router, metrics_api.router]  # asked by monitors, which are not rate-limited
+ROUTERS = [*API, *PARTS]  # in the OpenAPI document

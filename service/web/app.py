@@ -1,4 +1,4 @@
-"""`create_app`: wiring only."""
+"""`create_app` wires the application together."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from service.web.services import Services
 from service.wire.problem import Problem
 
 _COUNT_SECONDS = 5.0
-_REDIS_SECONDS = 2  # how long counting a request may take before Redis counts as lost
+_REDIS_SECONDS = 2  # after which a rate limit goes uncounted, as if Redis were gone
 
 
 def create_app(settings: Settings, context: Context | None = None) -> Litestar:
-    """Return the ASGI app. `context` None: one is opened and closed with the app. Raises InvalidSetting."""
+    """Return the ASGI app. Without `context`, it opens one and closes it at the end. Raises InvalidSetting."""
     if settings.redis_url is None:
         raise InvalidSetting("REDIS_URL is not set, and `advisor serve` has not started a server", field="REDIS_URL")
     logs.configure("api", settings.log_level)
@@ -68,8 +68,8 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
         logging_config=None,
     )
     learn_structs()
-    app.state.services = services  # for guards, which are given no dependencies
-    # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
+    app.state.services = services  # for guards, which get no dependencies
+    # Wrapped around everything, because Litestar does not run middleware for unknown paths and methods.
     is_https = (settings.public_url or "").startswith("https://")
     answered = compressed(with_allow(app.asgi_handler, methods_of(app)), services.kept)
     inner = bounded(head_as_get(answered))
@@ -78,7 +78,7 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
 
 
 async def _count(connection: Connection, _: BaseRouteHandler) -> None:
-    """As a guard: those of handlers look tokens up, which must not be free for anyone who guesses them."""
+    """Rate-limit before handlers' own guards, which look up tokens: guessing those must not be free."""
     await connection.app.state.services.count_request(connection)
 
 
@@ -89,7 +89,7 @@ async def _well_formed(request: HttpRequest) -> None:
 
 @asynccontextmanager
 async def _counting(services: Services) -> AsyncIterator[None]:
-    """Add what this process counted to what all did, every few seconds and at the end."""
+    """Send this process's counters every few seconds and at the end."""
     task = asyncio.create_task(_send_counts(services))
     try:
         yield
@@ -115,7 +115,7 @@ Handler = Callable[[HttpRequest, Any], Response[Problem]]
 
 
 def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
-    """Return `handler`, whose answers are pages where a browser asks for one outside of `/v1`, else as asked for."""
+    """Return `handler` with its problems as pages for browsers outside of `/v1`, else in the format asked for."""
 
     def answer(request: HttpRequest, error: Any) -> Response[Any]:
         response = handler(request, error)
@@ -130,7 +130,7 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
     return answer
 
 
-# Pages that read the database count as the API's requests do; documents and files of the site are free.
+# Pages that read the database are rate-limited like the API; documents and static files are not.
 _COUNTED = (
     ask_page, advice_page, check_page, add_host_page, board_page, results_page, accuracy_page, people_page,
     submit_page, operator_pages, moderation_page,

@@ -1,4 +1,4 @@
-"""`/mcp`: the Model Context Protocol over HTTP, one JSON answer to each message; limits and payers are the API's."""
+"""`/mcp`: the Model Context Protocol over HTTP, one JSON answer per message, with the API's limits and payers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answer: TypeAlias = tuple[str, CompactAdvice | None]
 
 @post("/mcp", guards=[knows], status_code=200, include_in_schema=False)
 async def mcp_message(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Answer one message. Raises NotAllowed for one that a page of another site sends."""
+    """Answer one message. Raises NotAllowed if a page of another site sends it."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != services.authority(request):
         raise NotAllowed("a page of another site may not speak to this service", field="Origin")
@@ -70,7 +70,7 @@ async def _advise(asked: mcp_tools.Advise, request: HttpRequest, services: Servi
 
 
 def _told(advice: Advice, request: HttpRequest, services: Services) -> Answer:
-    """The answer with its address. Raises AdvisorError for one that failed."""
+    """Return the answer with its address. Raises AdvisorError for a failed advice."""
     if advice.problem:
         said = advice.problem
         raise AdvisorError(said.detail, field=said.field, choices=tuple(said.choices or ()))

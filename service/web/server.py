@@ -1,4 +1,4 @@
-"""The HTTP server around the app: its socket, and how it ends when the process is told to."""
+"""The HTTP server around the app: its socket, and its orderly end."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from service.web.services import Drain, Services
 
 log = Log("web")
 
-REQUEST_GRACE_SECONDS = 10  # for requests that are being answered; a request that only waits is sent away at once
+REQUEST_GRACE_SECONDS = 10  # for requests being answered; those that only wait are ended at once
 _SWITCH_SECONDS = (
-    0.0005  # a thread that computes holds up the event loop so long, ten of them ten times; by default 5 ms
+    0.0005  # for which a computing thread may delay the event loop, ten of them ten times as long; the default is 5 ms
 )
 
 
 @contextlib.contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
-    """Listen where the settings say for the length of a block. Raises InvalidSetting."""
+    """Listen at the configured address for the block. Raises InvalidSetting."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = _bound(family, settings)
@@ -41,8 +41,10 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 
 def _bound(family: int, settings: Settings) -> socket.socket:
-    """Return a listening socket. asyncio sets TCP_NODELAY, without which an answer waits 40 ms, only where the
-    protocol is named, which `socket.create_server` does not do.
+    """Return a listening socket.
+
+    asyncio sets TCP_NODELAY, without which an answer waits 40 ms, only on sockets that name their protocol, which
+    `socket.create_server` does not do.
     """
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -56,7 +58,7 @@ def _bound(family: int, settings: Settings) -> socket.socket:
 
 
 async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> None:
-    """Answer requests until SIGTERM or SIGINT; says `Listening on URL` when it does."""
+    """Answer requests until SIGTERM or SIGINT; print `Listening on URL` at the start."""
     BoundedConnection.most = most_connections()
     sys.setswitchinterval(_SWITCH_SECONDS)
     _collect_rarely()
@@ -65,9 +67,10 @@ async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> 
 
 
 def _collect_rarely() -> None:
-    """Leave out of the garbage collector what lives as long as the process, and let it walk the rest seldom: a full
-    collection holds up every request, 140 ms with all modules and 70 ms with 700 held connections, and one of the
-    middle generation 60 ms where it comes after 100,000 objects; it comes after 25,000 (bench.api).
+    """Exempt long-lived objects from garbage collection, and collect the rest rarely.
+
+    A full collection delays every request: 140 ms with all modules, and 70 ms with 700 held connections. One of the
+    middle generation takes 60 ms if it comes after 100,000 objects; here it comes after 25,000 (bench.api).
     """
     gc.collect()
     gc.freeze()
@@ -75,7 +78,7 @@ def _collect_rarely() -> None:
 
 
 def server_config(app: Litestar) -> uvicorn.Config:
-    """Return how an app is served."""
+    """Return the server's configuration for an app."""
     return uvicorn.Config(
         app,
         log_config=None,
@@ -89,7 +92,7 @@ def server_config(app: Litestar) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers, and ends in steps: what runs alongside it is stopped after it."""
+    """Announces when it answers, and ends in steps, before whatever runs alongside it."""
 
     def __init__(self, config: uvicorn.Config, drain: Drain, drain_seconds: float) -> None:
         super().__init__(config)
@@ -109,7 +112,8 @@ class _Server(uvicorn.Server):
         yield
 
     def _end(self, drain_seconds: float) -> None:
-        """SIGTERM drains first; a second signal, or Ctrl-C, leaves at once; one more waits for nobody."""
+        """Handle a signal: SIGTERM drains first; a second one, or Ctrl-C, leaves at once; a further one waits for
+        nobody."""
         log.info("process.ending")
         if self.should_exit:
             self.force_exit = True

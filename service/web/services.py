@@ -1,4 +1,4 @@
-"""What every handler works with, made once by `create_app`."""
+"""The objects that handlers work with, made once by `create_app`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from service.wire.advice.advice import AdviceEvent
 from service.wire.health import Part, PartName
 
 NEEDED: tuple[PartName, ...] = ("database", "redis", "workers", "disk")
-_KEPT_SECONDS = 5.0  # what waits is asked of the database no more often, however many scrape
-GATHER_SECONDS = 0.02  # that the first waits for others to ask with him
+_KEPT_SECONDS = 5.0  # the database is asked for the backlog no more often, however many clients scrape it
+GATHER_SECONDS = 0.02  # for which the first question waits for others to join it
 _MOST_KNOWN = 10_000
-WAITING_LOOK = 4  # threads in which all who wait, listeners and hosts, look at the database: others go before them
-READING = 16  # threads for what may read of the Hub, apart from those of all else: some wait there (hub/headers.py)
+WAITING_LOOK = 4  # threads in which everybody who waits, listeners and hosts, looks at the database, after other work
+READING = 16  # threads for flows that may read from the Hub, some of which wait there (hub/headers.py)
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 Arguments = TypeVarTuple("Arguments")
@@ -48,7 +48,7 @@ _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
 
 class Services:
-    """What one app works with: the context of its flows, limits, settings, kept answers, and whether it is ending."""
+    """One app's shared state: the flows' context, limits, settings, cached answers, and its way to end."""
 
     def __init__(self, settings: Settings, context: Context, listener: Listener, limits: RateLimits) -> None:
         self.settings, self.context, self.listener, self.limits = settings, context, listener, limits
@@ -74,15 +74,15 @@ class Services:
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
     async def run(self, flow: Callable[[Context, Unpack[Arguments]], T], *arguments: *Arguments) -> T:
-        """Return what a flow returns, in a thread."""
+        """Run a flow in a thread and return its result."""
         return await to_thread.run_sync(flow, self.context, *arguments)
 
     async def run_reading(self, flow: Callable[[Context, Unpack[Arguments]], T], *arguments: *Arguments) -> T:
-        """Return what a flow returns that may read of the Hub, in a thread of those that may wait for it."""
+        """Run a flow that may read from the Hub, in a thread reserved for such, and return its result."""
         return await to_thread.run_sync(flow, self.context, *arguments, limiter=self.reading)
 
     async def parts(self) -> tuple[Part, ...]:
-        """Return how each part of the service is at this moment."""
+        """Return the current state of each part of the service."""
         answers = await asyncio.gather(*(asking.answer() for asking in self._asked.values()))
         return tuple(
             Part(
@@ -97,7 +97,7 @@ class Services:
         return is_within(request, self._proxies, self._near)
 
     def client(self, request: Connection) -> str:
-        """Return who asks."""
+        """Return the client's address."""
         return client_of(request, self._proxies)
 
     async def count_request(self, request: Connection) -> None:
@@ -109,23 +109,23 @@ class Services:
         await self.limits.take(self._codes, self.client(request), needs_redis=False)
 
     async def count_report(self, request: HttpRequest) -> None:
-        """Count one report of abuse. Raises RateLimited, or QueueUnavailable where nothing can be counted."""
+        """Count one report. Raises RateLimited, or QueueUnavailable if it cannot be counted."""
         await self.limits.take(self._reports, self.client(request), needs_redis=True)
 
     async def count_submission(self, request: HttpRequest, caller: Caller | None) -> None:
-        """Count one result that somebody sends. Raises RateLimited."""
+        """Count one submission. Raises RateLimited."""
         who = f"account:{caller.account_id}" if caller else self.client(request)
         await self.limits.take(self._submissions, who, needs_redis=False)
 
     def payer(self, request: HttpRequest, caller: Caller | None) -> Payer:
-        """Return from whose share an advice is computed."""
+        """Return whose share an advice uses."""
         client = self.client(request)
         if caller is None:
             return network_payer(client)
         return account_payer(caller.account_id, client, trusted=caller.trusted)
 
     async def identified(self, token: str) -> Caller:
-        """Return whose token this is; the request counts as its account's, wherever it comes from.
+        """Return the caller whose token this is, and count the request for its account, wherever it comes from.
 
         Raises NotAuthenticated or RateLimited.
         """
@@ -136,7 +136,7 @@ class Services:
         return caller
 
     def authority(self, request: HttpRequest) -> str:
-        """Return `host[:port]` of this service as clients name it, which hosts sign. Empty: it cannot be told."""
+        """Return `host[:port]` of this service as clients name it, and hosts sign it; empty if unknown."""
         if self.settings.public_url:
             scheme, _, rest = self.settings.public_url.partition("://")
             return rest.partition("/")[0].lower().removesuffix(":443" if scheme == "https" else ":80")
@@ -144,7 +144,7 @@ class Services:
         return host.lower() if _HOST.fullmatch(host) else ""
 
     def admission(self, request: HttpRequest) -> Callable[[], None]:
-        """Return what a flow calls, in its thread, before it begins with a repo that was not read here yet."""
+        """Return the function that a flow calls, in its thread, before it reads a repo that is new here."""
         client = self.client(request)
 
         def admit_new_repo() -> None:
@@ -162,16 +162,16 @@ class Services:
         return await self.limits.hold(self.client(request), seconds, kind)
 
     def addressed(self, request: HttpRequest, folder: str, answer: S) -> S:
-        """Return an answer with its `url`, which is that of its `id` in a folder."""
+        """Return an answer with its `url`, made of its `id` in a folder."""
         url = self.address(request, f"{folder}/{answer.id}")  # type: ignore[attr-defined]
         return msgspec.structs.replace(answer, url=url)
 
     def location(self, path: str) -> str:
-        """Return the URL of `path` as the operator set it; only the path where nothing is set."""
+        """Return the URL of `path` at the configured address, or only the path if none is configured."""
         return (self.settings.public_url or "").rstrip("/") + path
 
     def address(self, request: HttpRequest, path: str) -> str:
-        """Return the URL of `path` as the client sees this service; without a believable Host header only the path."""
+        """Return the URL of `path` as the client sees it, or only the path without a credible Host header."""
         if self.settings.public_url:
             return self.location(path)
         host = request.headers.get("host", "")
@@ -182,7 +182,7 @@ AppServices: TypeAlias = NamedDependency[Services]
 
 
 class Coalescer(Generic[T]):
-    """One question about many keys, for the event loop's thread. `ask` is called in a thread of `limiter`."""
+    """Joins simultaneous lookups of many keys into one. For the event loop's thread; `ask` runs in one of `limiter`."""
 
     def __init__(self, ask: Callable[[list[str]], Mapping[str, T]], limiter: CapacityLimiter) -> None:
         self._ask, self._limiter = ask, limiter
@@ -191,15 +191,15 @@ class Coalescer(Generic[T]):
         self._known: dict[str, tuple[float, T | None]] = {}
 
     async def of(self, key: str, max_age: float = 0.0) -> T | None:
-        """Return the answer for a key, None where there is none: looked up after this was called, or at most
-        `max_age` seconds before. Raises what `ask` raises."""
+        """Return the answer for a key, None if there is none. It is looked up after this call, or at most `max_age`
+        seconds before it. Raises what `ask` raises."""
         known = self._known.get(key)
         if known is not None and time.monotonic() - known[0] <= max_age:
             return known[1]
         self._wanted.add(key)
         if self._next is None:
             self._next = asyncio.create_task(self._look())
-        found = await asyncio.shield(self._next)  # the first caller may leave before it is answered
+        found = await asyncio.shield(self._next)  # the first caller may be cancelled before the answer
         return found.get(key)
 
     async def _look(self) -> Mapping[str, T]:
@@ -214,9 +214,10 @@ class Coalescer(Generic[T]):
 
 
 class Drain:
-    """The way out of one process, which only goes forward. For the event loop's thread.
+    """The ending of a process, in irreversible steps. For the event loop's thread.
 
-    `begun`: /ready says so, that nothing new is sent here; everything is answered as ever. `leaving`: event streams and
+    `begun`: /ready says so, so that no new requests are sent here; everything is still answered. `leaving`: event
+    streams and held requests end, and their clients return to another process.
     held requests end, whose clients come again, to another process.
     """
 
@@ -225,18 +226,18 @@ class Drain:
         self._waits: set[CancelScope] = set()
 
     def begin(self) -> None:
-        """Have /ready answer 503 from now on."""
+        """Make /ready answer 503 from now on."""
         self.begun = True
 
     def leave(self) -> None:
-        """End what waits, and let nothing wait any more."""
+        """End everything that waits, now and from now on."""
         self.begun = self.leaving = True
         for scope in self._waits:
             scope.cancel()
 
     @contextmanager
     def cutting(self, scope: CancelScope) -> Iterator[None]:
-        """Cancel `scope` when the process leaves while the block runs, at once where it does already."""
+        """Cancel `scope` if the process leaves during the block, or has left already."""
         self._waits.add(scope)
         if self.leaving:
             scope.cancel()
@@ -250,7 +251,7 @@ ASK_SECONDS = 1.5
 
 
 class ProbeResult(NamedTuple, Generic[T]):
-    """What a part said (None: nothing good), why not, and after how many seconds."""
+    """A part's answer (None: it failed), its error, and the seconds it took."""
 
     value: T | None
     error: str | None
@@ -258,10 +259,10 @@ class ProbeResult(NamedTuple, Generic[T]):
 
 
 class ComponentProbe(Generic[T]):
-    """One question, which many may ask at once. For the event loop's thread."""
+    """A question whose answer concurrent callers share. For the event loop's thread."""
 
     def __init__(self, ask: Callable[[], T], *, keep_seconds: float = 0.0) -> None:
-        """`keep_seconds`: how long an answer is good for the next caller."""
+        """`keep_seconds`: for how long an answer is reused."""
         self._ask, self._keep = ask, keep_seconds
         self._asked: asyncio.Future[ProbeResult[T]] | None = None
         self._began = self._ended = 0.0
@@ -301,6 +302,6 @@ class ComponentProbe(Generic[T]):
             value = self._ask()
         except AdvisorError as error:
             return ProbeResult(None, error.detail, time.monotonic() - began)
-        except Exception as error:  # a part that fails in a way nobody planned is not good
+        except Exception as error:  # an unexpected failure of the part
             return ProbeResult(None, f"fails: {type(error).__name__}", time.monotonic() - began)
         return ProbeResult(value, None, time.monotonic() - began)

@@ -1,1 +1,1 @@
-"""The Structs that cross a boundary, and their text and Markdown forms."""
+"""The Structs of the public API and the agent protocol, with their text and Markdown forms."""

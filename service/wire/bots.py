@@ -1,4 +1,4 @@
-"""What somebody asks a bot: who, what, and where the answer goes. These are the columns of the table `interaction`."""
+"""A question to a bot: who asks, what, and where the answer goes; the columns of the table `interaction`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ Word = Annotated[str, Meta(max_length=8_192)]
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and where. `account`: `discord:<id>` or `slack:<team>:<user>`; `place`: the guild or workspace, such as
-    `discord-guild:<id>` or `slack:<team>`, or the account itself in direct messages.
+    """Who asks, and where.
+
+    `account`: `discord:<id>` or `slack:<team>:<user>`; `place`: the guild or workspace, such as `discord-guild:<id>` or
+    `slack:<team>`, or in direct messages the account itself.
     """
 
     account: Annotated[str, Meta(max_length=120)]
@@ -22,9 +24,9 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that somebody points at: its text (reduced), and the address of a text file attached to it.
+    """A message that a user points at: its text (reduced), and the address of an attached text file.
 
-    `is_own`: the person who points at it wrote it.
+    `is_own`: it was written by the same user.
     """
 
     is_own: bool = False
@@ -33,7 +35,7 @@ class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A verb with its words by name. `private`: only the asker is to see the answer."""
+    """A verb with its arguments by name. `private`: only the asker may see the answer."""
 
     verb: str
     words: dict[str, Word] = {}
@@ -44,8 +46,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Where an answer goes. Discord: `application` and the interaction's `token`; Slack: `response_url`.
 
-    `channel`: for a message of the bot's own, after token or address have ended. `private`: how the platform was told
-    to show the answer when the question was taken.
+    `channel`: for a message by the bot itself, once token or address have expired. `private`: the visibility that the
+    platform was told when the question was acknowledged.
     """
 
     platform: Platform
@@ -57,10 +59,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an answer is. `subject`: the advice or validation that is waited for; `shown`: hash of what stands there.
+    """The progress of an answer. `subject`: the advice or validation waited for; `shown`: hash of the current message.
 
-    `uses`: messages sent so far; `failures`: attempts in a row that the platform did not take; `looks`: how often the
-    subject was looked at; `request_id`: of the request that brought the question, for logs.
+    `uses`: messages sent so far; `failures`: consecutive attempts that the platform rejected; `looks`: how often the
+    subject was checked; `request_id`: of the request that brought the question, for logs.
     """
 
     subject: str | None = None
@@ -72,7 +74,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A question. `due_at`: when to look at it; None, as `ask` and `reply`, once it is answered."""
+    """A question. `due_at`: when to look at it next; None, like `ask` and `reply`, once it is answered."""
 
     id: str
     account: str

@@ -1,4 +1,4 @@
-"""The public shapes of `/health` and `/ready`."""
+"""The types of `/health` and `/ready`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PartName: TypeAlias = Literal["database", "redis", "workers", "bots", "disk", "h
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The process answers; nothing else is looked at."""
+    """The process answers; nothing else was checked."""
 
     status: str
     version: str
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part at this moment. `needed`: where it is bad, so is the service. `ms`: how long the question took."""
+    """The state of one part. `needed`: the service is bad if this part is. `ms`: how long the check took."""
 
     name: PartName
     state: Literal["good", "bad"]
@@ -29,12 +29,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """All parts that are needed answer."""
+    """All needed parts answer."""
 
     parts: tuple[Part, ...]
 
 
 class NotReady(Problem, frozen=True, kw_only=True, omit_defaults=True):
-    """A problem that names each part."""
+    """A problem that lists every part."""
 
     parts: tuple[Part, ...] = ()

@@ -1,11 +1,11 @@
-"""The Model Context Protocol as this service speaks it: read-only tools, over HTTP and on standard input and output.
+"""The Model Context Protocol: read-only tools, over HTTP and on standard input and output.
 
-Two kinds of clients: those of 2026-07-28 say in each message which version they speak, and need no session
-(`server/discover`, headers that repeat the message); those before it begin with `initialize`. Nothing is kept between
-two messages of either kind. A batch of messages is refused, as every version since 2025-06-18 has it.
+There are two kinds of clients: those of 2026-07-28 state their version in each message and need no session
+(`server/discover`, headers that repeat the message); older ones begin with `initialize`. No state is kept between
+messages of either kind. Batches are refused, as in every version since 2025-06-18.
 
 Source: modelcontextprotocol.io/specification/2026-07-28 and 2025-11-25 (basic, server/discover, server/tools,
-basic/transports); the official Python SDK 2.3.0 is what tests hold this to.
+basic/transports); tests compare with the official Python SDK 2.3.0.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from service.wire.mcp_tools import Arguments, Tool
 STATELESS = "2026-07-28"
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _META = "io.modelcontextprotocol/"
-_LIST_MS = 3_600_000  # how long clients may keep the list of tools: it changes with the program's version only
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what the header Mcp-Name repeats
+_LIST_MS = 3_600_000  # how long clients may cache the list of tools, which changes only with the program's version
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # repeated in the header Mcp-Name
 _PARSE, _REQUEST, _METHOD, _PARAMS = -32700, -32600, -32601, -32602
 _INTERNAL, _HEADERS_DIFFER, _VERSION = -32603, -32020, -32022
 _STATUS = {_PARSE: 400, _REQUEST: 400, _METHOD: 404, _PARAMS: 400, _HEADERS_DIFFER: 400, _VERSION: 400}
@@ -36,14 +36,14 @@ _INSTRUCTIONS = (
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What goes back: a message, or nothing (`body` None), and the HTTP status that it has there."""
+    """A reply: a message, or nothing (`body` None), and its HTTP status."""
 
     body: dict[str, Any] | None
     status: int = 200
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool to run with its arguments. `id` and `version` are those of the message that asked."""
+    """A tool to run with its arguments. `id` and `version` are the requesting message's."""
 
     id: str | int
     version: str
@@ -52,7 +52,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ProtocolError(Exception):
-    """A message that is answered with an error of the protocol."""
+    """A message that is answered with a protocol error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -60,9 +60,9 @@ class ProtocolError(Exception):
 
 
 def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] | None = None) -> Reply | Call:
-    """Return the reply to a message, or the call of a tool that is to be run for it.
+    """Return the reply to a message, or the tool call that it asks for.
 
-    `headers`: of the HTTP request, names in lower case; None on standard input, where there are none.
+    `headers`: of the HTTP request, names in lower case; None on standard input.
     """
     try:
         message = msgspec.json.decode(text)
@@ -71,7 +71,7 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return _error(None, {"code": _REQUEST, "message": "the message is not a single JSON-RPC 2.0 object"}, STATELESS)
     identity, version = message.get("id"), STATELESS
-    if "id" not in message or "method" not in message:  # a notification, or an answer to what is never asked
+    if "id" not in message or "method" not in message:  # a notification, or a reply, though we never ask anything
         return Reply(None, 202)
     if isinstance(identity, bool) or not isinstance(identity, str | int):
         return _error(None, {"code": _REQUEST, "message": "`id` is a string or a whole number"}, STATELESS)
@@ -83,13 +83,13 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
 
 
 def result_of(call: Call, text: str, structured: object = None) -> Reply:
-    """Return the reply to a call that was run: a text for reading, and an object for programs where there is one."""
+    """Return the reply to a finished call: a text to read, and an object for programs if there is one."""
     content: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     return _success(call.id, content | ({} if structured is None else {"structuredContent": structured}), call.version)
 
 
 def failure_of(call: Call, error: AdvisorError) -> Reply:
-    """Return the reply to a call that ended in an expected failure, which the caller's model reads and may repair."""
+    """Return the reply to a call that failed as expected, for the caller's model to read and perhaps correct."""
     nearest = f"\nPossible: {', '.join(error.choices[:20])}" if error.choices else ""
     retry = getattr(error, "retry_after", None)
     text = (
@@ -99,12 +99,12 @@ def failure_of(call: Call, error: AdvisorError) -> Reply:
 
 
 def defect_of(call: Call) -> Reply:
-    """Return the reply to a call that ended in an error that nobody planned; it tells nothing of the inside."""
+    """Return the reply to a call that failed unexpectedly, revealing nothing internal."""
     return _error(call.id, {"code": _INTERNAL, "message": "this should not have happened"}, call.version)
 
 
 def _version(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> str:
-    """Which version a message speaks. Raises ProtocolError for one unknown here, and for headers that differ."""
+    """Return a message's protocol version. Raises ProtocolError for an unknown one, or headers that differ from it."""
     said = (headers or {}).get("mcp-protocol-version")
     meta = _object(_object(message.get("params")).get("_meta"))
     if f"{_META}protocolVersion" not in meta and (said is None or said in HANDSHAKE):
@@ -128,7 +128,7 @@ def _unsupported(version: str) -> ProtocolError:
 
 
 def _compare(message: Mapping[str, Any], version: str, headers: Mapping[str, str]) -> None:
-    """Hold the headers, by which proxies route, to the message."""
+    """Check that the headers, by which proxies route, agree with the message."""
     method = message["method"]
     wanted = {"mcp-protocol-version": version, "mcp-method": method}
     if method in _NAMED:
@@ -176,7 +176,7 @@ def _success(identity: str | int, result: dict[str, Any], version: str, *, keep:
 
 
 def _error(identity: str | int | None, error: dict[str, Any], version: str) -> Reply:
-    """Older clients get errors with 200: what carried the message did nothing wrong."""
+    """Return an error; older clients get it with status 200, since the transport succeeded."""
     status = _STATUS.get(error["code"], 200) if version == STATELESS else 200
     return Reply({"jsonrpc": "2.0", "id": identity, "error": error}, status)
 

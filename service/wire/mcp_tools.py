@@ -1,4 +1,4 @@
-"""The tools that agents are offered: what they take, in the words and limits of the HTTP API."""
+"""The tools offered to AI agents; their arguments have the names and limits of the HTTP API."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ EngineName = Annotated[Engine | None, Meta(description="only this engine; null: 
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tool takes."""
+    """The arguments of a tool."""
 
 
 class Advise(Arguments, frozen=True, kw_only=True):
-    """`AdviceRequest` with the fields that a conversation has."""
+    """The fields of `AdviceRequest` that suit a conversation."""
 
     repo: Repo
     hardware: Machine
@@ -43,7 +43,7 @@ class Advise(Arguments, frozen=True, kw_only=True):
     revision: RevisionText | None = None
 
     def request(self) -> AdviceRequest:
-        """Return the same as the HTTP API takes it."""
+        """Return the request to the HTTP API with these arguments."""
         constraints = Constraints(
             engines=[EngineChoice(self.engine)] if self.engine else None,
             variants=[self.variant] if self.variant else None,
@@ -54,7 +54,7 @@ class Advise(Arguments, frozen=True, kw_only=True):
 
 
 class Check(Arguments, frozen=True, kw_only=True):
-    """`CheckRequest` with the fields that a conversation has."""
+    """The fields of `CheckRequest` that suit a conversation."""
 
     command: Annotated[CommandText, Meta(description="the command line, for llama-server or a benchmark of it")]
     hardware: Machine
@@ -63,7 +63,7 @@ class Check(Arguments, frozen=True, kw_only=True):
     build: Annotated[BuildText | None, Meta(description="of the engine: 2025-05-11, b3700 or 8337e4c")] = None
 
     def request(self) -> CheckRequest:
-        """Return the same as the HTTP API takes it."""
+        """Return the request to the HTTP API with these arguments."""
         return made_from(CheckRequest, self)
 
 
@@ -76,7 +76,7 @@ class Inspect(Arguments, frozen=True, kw_only=True):
 
 
 class Leaderboard(Arguments, frozen=True, kw_only=True):
-    """`BoardQuery` without what orders and pages of a board need."""
+    """`BoardQuery` without sorting and paging."""
 
     q: Annotated[Slug | None, Meta(description="words of the model's, cards' or variant's name")] = None
     model: Annotated[Slug | None, Meta(description="a model's slug, as rows of an answer have it")] = None
@@ -87,7 +87,7 @@ class Leaderboard(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
     def request(self) -> BoardQuery:
-        """Return the same as the HTTP API takes it."""
+        """Return the request to the HTTP API with these arguments."""
         return BoardQuery(**msgspec.structs.asdict(self))
 
 
@@ -98,13 +98,13 @@ class HardwareArguments(Arguments, frozen=True, kw_only=True):
 
 
 class ThisHardware(Arguments, frozen=True, kw_only=True):
-    """A text about hardware, or nothing for the machine that this runs on."""
+    """A text about hardware, or nothing for the machine that runs this."""
 
     text: Annotated[HardwareText | None, Meta(description=f"{_HARDWARE}; null: this machine")] = None
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool's name, what it does, and the Struct of its arguments."""
+    """A tool's name, description, and the Struct of its arguments."""
 
     name: str
     title: str
@@ -112,7 +112,8 @@ class Tool(msgspec.Struct, frozen=True):
     arguments: type[Arguments]
 
     def described(self) -> dict[str, Any]:
-        """Return the tool as `tools/list` has it."""
+        """Return the tool's entry in `tools/list`."""
+
         (_,), schemas = msgspec.json.schema_components([self.arguments], ref_template="#/$defs/{name}")
         schema = {
             key: value

@@ -1,4 +1,4 @@
-"""Lines of text as people read them: cleaned of what strangers put in, wrapped, and kept apart in Markdown."""
+"""Lines of text for reading: cleaned of untrusted characters, wrapped, and escaped for Markdown."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import textwrap
 from collections.abc import Iterable
 
 WIDTH = 100
-_LONG_WORD = 25  # characters; one that is longer is cut
+_LONG_WORD = 25  # characters, beyond which a word is cut
 
 
 def clean(text: str) -> str:
     """Return `text` without control, direction and zero-width characters."""
-    if text.replace("\n", "").isprintable():  # as nearly every text is
+    if text.replace("\n", "").isprintable():  # the common case
         return text
     return "".join(c for c in text if c == "\n" or c.isprintable())
 
 
 def quoted(text: str) -> str:
-    """Return foreign text for Markdown: nothing in it is markup, or calls anybody."""
+    """Return untrusted text for Markdown, in which nothing is markup or mentions anybody."""
     safe = clean(text).replace("`", "'").replace("@", "@\u2060")
     return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
 
 
 def block(lines: list[str], language: str = "") -> str:
-    """Return a code block of Markdown that its lines cannot leave."""
+    """Return a Markdown code block that its lines cannot leave."""
     body = "\n".join(clean(line).replace("```", "'''") for line in lines)
     return f"```{language}\n{body}\n```"
 
 
 def as_text(lines: Iterable[str]) -> str:
-    """Return lines as plain text; the first, which is a sentence, is wrapped. No lines: no text."""
+    """Return lines as plain text, with the first, a sentence, wrapped. No lines give no text."""
     found = list(lines)
     shown = [*wrapped(found[0]), *found[1:]] if found else []
     return "".join(f"{clean(line)}\n" for line in shown)
 
 
 def as_markdown(lines: Iterable[str]) -> str:
-    """Return lines as Markdown: the first, which is a sentence, and the rest in one block of text."""
+    """Return lines as Markdown: the first, a sentence, in bold, and the rest in one block of text."""
     head, *rest = lines
     return f"**{quoted(head)}**\n\n{block(rest)}\n"
 
@@ -48,7 +48,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def cut(text: str) -> str:
-    """Return the text, or as many of its words as one line holds."""
+    """Return the text, cut after as many words as fit one line."""
     if len(text) <= WIDTH:
         return text
     short = text[: WIDTH - 1]

@@ -1,4 +1,4 @@
-"""What the API answers when it does not do what was asked: RFC 9457 problems. Errors elsewhere carry the slug only."""
+"""Problems, the API's error answers (RFC 9457). Elsewhere, errors carry only the slug of their type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = "/docs/problems"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One problem. `field`: path of what is wrong; `choices`: what would be right; `retry_after`: seconds."""
+    """One problem. `field`: path of the wrong value; `choices`: valid values; `retry_after`: in seconds."""
 
     type: str
     title: str
@@ -33,7 +33,7 @@ def problem(slug: str, detail: str, **extensions: Any) -> Problem:
 
 
 def problem_of(error: AdvisorError) -> Problem:
-    """Return the problem that `error` is to a user of the API."""
+    """Return the problem for an error."""
     slug = error.problem if error.problem in PROBLEM_TYPES else "internal"
     retry_after = getattr(error, "retry_after", None)
     choices = list(error.choices) or None
@@ -41,7 +41,7 @@ def problem_of(error: AdvisorError) -> Problem:
 
 
 def stored_problem(parts: dict[str, Any]) -> Problem:
-    """Return the problem whose parts `service.errors.describe` gave: `type` is the slug; unknown ones are internal."""
+    """Return the problem from the parts that `service.errors.describe` gave; an unknown type becomes internal."""
     slug = str(parts.get("type", ""))
     known = {name: parts[name] for name in ("field", "choices", "retry_after") if parts.get(name) is not None}
     return problem(slug if slug in PROBLEM_TYPES else "internal", str(parts.get("detail", "")), **known)

@@ -1,6 +1,6 @@
-"""The list of all problem types: the only place that knows a problem's status, meaning and way out.
+"""All types of problems, with the status, meaning and remedy of each.
 
-`docs/problems.md`, the page `/docs/problems` and every error response are written from it.
+`docs/problems.md`, the page `/docs/problems` and every error answer are made from this list.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ProblemType(NamedTuple):
-    """A kind of problem: HTTP status, title, when it happens, and the way out."""
+    """A type of problem: HTTP status, title, when it happens, and the remedy."""
 
     status: int
     title: str

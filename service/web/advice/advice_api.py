@@ -73,9 +73,9 @@ async def request_advice(
     as_format: AsFormat = None,
     detail: Detail = "short",
 ) -> Response[Any]:
-    """Name a repo and your hardware; what was computed before is answered at once, the rest is queued.
+    """Name a repo and your hardware. An advice that was computed before is answered at once; otherwise it is queued.
 
-    A failed advice is answered with its problem when it was waited for.
+    If you wait for an advice and it fails, the answer is its problem.
     """
     form = wanted_format(request, as_format)
     ready = await services.run(advise.ready_advice, data)
@@ -133,9 +133,10 @@ async def read_advice(
     as_format: AsFormat = None,
     detail: Detail = "short",
 ) -> Response[Any]:
-    """The state, and when it is `ready` everything; in JSON, plain text or Markdown.
+    """The advice's state, and its content once it is `ready`; as JSON, plain text or Markdown.
 
-    With a token, what the caller's own hosts measured counts in it too.
+    With a token, the results of the caller's own hosts count too.
+
     """
     form = wanted_format(request, as_format)
     if wait and (await services.run(advise.advice_progress, advice_id)).state not in FINAL:
@@ -171,7 +172,7 @@ async def read_advice_file(
 ) -> Response[Any]:
     """llama-swap's YAML, llama-server's router presets, a compose service, variables, or a systemd unit.
 
-    llama-swap and presets hold several models: those of the advices in `with` too, which must be for the same hardware.
+    llama-swap and presets can hold several models: `with` adds those of other advices, for the same hardware.
     """
     ids = [one.strip() for one in (advice_id, *filter(None, others.split(",")))]
     if len(ids) > _MOST_IDS:
@@ -194,7 +195,7 @@ async def read_advice_file(
     ),
 )
 async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
-    """The state from the database first, then live progress; a comment line every 15 seconds."""
+    """The current state first, then live progress; a comment line every 15 seconds."""
     found = await services.run(advise.advice_progress, advice_id)
     if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
@@ -214,7 +215,7 @@ async def delete_advice(
         str | None, HeaderParameter(name="X-Advice-Key", description="The `delete_key` of the answer.")
     ] = None,
 ) -> None:
-    """Takes the key that was given to the one whose request made the advice."""
+    """Needs the key that was given in the answer to the request that created the advice."""
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
     await services.run(advise.delete_advice, advice_id, key[:200])
@@ -228,7 +229,7 @@ async def _answered(
     advice_id: str, version: str | None, request: HttpRequest, services: Services, form: Format, detail: str,
     *, created: bool = False
 ) -> Response[Any]:  # fmt: skip
-    """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
+    """Return the advice as it is now, from the cache if it is final and nothing that it shows has changed."""
 
     def make() -> bytes:
         advice = services.addressed(request, PATH, advise.read_advice(services.context, advice_id))

@@ -1,4 +1,4 @@
-"""`/advice/{id}`: an advice as a page, live until it is final, with what was measured of it."""
+"""`/advice/{id}`: an advice as a page, live until it is final, with measured results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from service.wire.advice.files import files_of
 from service.wire.advice.text import how, proposal_words, standing, state_text
 from service.wire.measuring.validation_text import headline
 
-_REFRESH_SECONDS = 3  # of a browser without scripts
+_REFRESH_SECONDS = 3  # for browsers without scripts
 _VALIDATED = ("done", "cancelled")
 
 
@@ -80,25 +80,25 @@ async def delete(advice_id: FromPath[str], request: HttpRequest, services: AppSe
 
 
 def _followed(advice: Advice, validations: Sequence[str]) -> str:
-    """The stream of what goes on, empty where nothing does."""
+    """Return the address of the event stream to follow, empty if nothing is going on."""
     if advice.state not in FINAL:
         return f"/v1/advice/{advice.id}/events"
     return f"/v1/validations/{validations[-1]}/events" if validations else ""
 
 
 def _rig(advice: Advice) -> str:
-    """The machine in a few words: without makers, which all readers know."""
+    """Return the machine in a few words, without makers' names."""
     parts = to_shorthand(advice.hardware).split(", ")
     return ", ".join(short_name(part).removeprefix("ram ") for part in parts).replace("x NVIDIA GeForce ", "x ")
 
 
 def _again(advice: Advice) -> str:
-    """The form with this request typed in, as far as short fields hold it."""
+    """Return the address of the form, filled in with this request as far as its short fields allow."""
     return "/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)})
 
 
 def _shell(request: HttpRequest, hardware: Hardware) -> Shell:
-    """The shell that commands are for: as the address says, as the machine's stated system or the browser's has it."""
+    """Return the shell to show commands for: from the address, else the hardware's stated system, else the browser."""
     asked = query_of(request).get("shell", "")
     if asked in SHELLS:
         return "posix" if asked == "posix" else "powershell"
@@ -107,19 +107,19 @@ def _shell(request: HttpRequest, hardware: Hardware) -> Shell:
 
 
 def _pictures(advice: Advice) -> dict[str, Markup]:
-    """The pictures of the first config and of all, by name; empty where there is nothing to draw."""
+    """Return the page's pictures by name; none if there is nothing to draw."""
     if not advice.configs:
         return {}
     first = advice.configs[0]
     return {
         "memory": memory_bars(first.devices),
-        "trade": draw_trade(advice.configs, "trade"),
+        "trade": draw_trade(advice.configs),
         "token": token_bar(first.token_ms),
     }
 
 
 def _charts(configs: Sequence[AdvisedConfig]) -> list[tuple[str, Markup]]:
-    """The predicted speeds of the configs against depth; the first one's with its interval."""
+    """Return charts of the configs' predicted speeds by depth, with the first config's interval."""
     if not any(len(c.speed) > 1 for c in configs):
         return []
     tg, pp = ([_curve(c, phase) for c in configs] for phase in ("tg", "pp"))

@@ -1,4 +1,4 @@
-"""`/`: what this is, and the form that asks for an advice."""
+"""`/`: the start page, with the form that asks for an advice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TEXTS = {
     "models_dir": "constraints.models_dir",
     "current_command": "constraints.current_command",
 }
-# The form's field by the path of the request's, for what a flow finds wrong.
+# The form's field for each path in the request, to place errors.
 _FIELDS = {
     **{path: name for name, path in (_NUMBERS | _TEXTS).items()},
     "repo": "repo",
@@ -55,21 +55,21 @@ _FIELDS = {
 }
 _MORE = (*_NUMBERS, "revision", "models_dir", "current_command", "engine", "variants", "what_if")
 _MOST_REPOS = 100
-_READ_SECONDS = 4  # for the page with the key; the advice takes longer
+_READ_SECONDS = 4  # for which the page with the key is shown; the advice takes longer anyway
 
 
 @get("/", sync_to_thread=True)
 def start(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """What this is, and the form; fields of the query are typed in."""
+    """The start page; the query prefills the form."""
     return _start(request, services, Form(query_of(request)), 200)
 
 
 @post("/advice", status_code=200)
 async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Ask, and go to the advice; an error comes back next to its field, with everything that was typed.
+    """Request an advice and redirect to it; an error is shown at its field, with everything that was typed.
 
-    Without scripts a page with the deletion key comes first: browsers do not reload an address that has a fragment, so
-    an advice opened with the key in its address would never arrive.
+    Without scripts, a page with the deletion key comes first: browsers do not reload an address with a fragment, so a
+    waiting advice opened with the key in its address would never refresh.
     """
     form = await read_form(request)
     admission = services.admission(request)
@@ -84,7 +84,7 @@ async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
     address = f"/advice/{asked.advice.id}"
     if asked.delete_key and not form.value("scripted"):
         return page(request, services, "asked.html", to=address, key=asked.delete_key, seconds=_READ_SECONDS)
-    key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment, which goes into no log
+    key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment appears in no log
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": address + key})
 
 
@@ -93,14 +93,14 @@ def _request_advice(services: Services, form: Form, admit: Callable[[], None], p
 
 
 def _asked(services: Services, form: Form) -> AdviceRequest:
-    """The request of the start page's form, or of an advice (`of`) with changes."""
+    """Return the request made by the start page's form, or by changes to an advice (`of`)."""
     if not (of := form.value("of")):
         return advice_request(form)
     return changed_request(advise.asked_for(services.context, of), advise.read_advice(services.context, of).goal, form)
 
 
 def _typed(services: Services, form: Form) -> dict[str, str]:
-    """What the start page's form shows again: of an advice with changes, that advice's repo and hardware too."""
+    """Return what to fill into the start page's form again; for changes to an advice, also its repo and hardware."""
     if not (of := form.value("of")):
         return dict(form.values)
     asked = advise.asked_for(services.context, of)
@@ -129,13 +129,13 @@ def _start(request: HttpRequest, services: Services, form: Form, status: int) ->
 
 @cache
 def _catalogue() -> tuple[list[str], list[str]]:
-    """The names of GPUs and CPUs as people write them."""
+    """Return the catalogue's GPUs and CPUs by their usual names."""
     gpus = dict.fromkeys(short_name(row.name) for row in known_gpus())
     return list(gpus), list(dict.fromkeys(row.name for row in known_cpus()))
 
 
 def advice_request(form: Form) -> AdviceRequest:
-    """Return the request that a form makes. Raises InvalidInput with the path of what is wrong."""
+    """Return the request made by a form. Raises InvalidInput with the path of the wrong field."""
     asked: dict[str, Any] = {"repo": form.value("repo"), "hardware": hardware_text(form), "goal": {}, "constraints": {}}
     for name, path in (_NUMBERS | _TEXTS).items():
         if text := form.value(name):
@@ -150,13 +150,13 @@ def advice_request(form: Form) -> AdviceRequest:
 
 
 def hardware_text(form: Form) -> str:
-    """Return the hardware as one text: shorthand of the short fields, then what was pasted."""
+    """Return the hardware as one text: shorthand from the short fields, then what was pasted."""
     short = ", ".join(said for said in (form.value("gpus"), form.value("cpu"), _ram(form)) if said)
     return "\n".join(text for text in (short, form.value("paste")) if text)
 
 
 def _ram(form: Form) -> str:
-    """What stands in the field for RAM, where `64` and `4x16` can only be GB of it."""
+    """Return the text of the RAM field, in which `64` and `4x16` can only mean GB of RAM."""
     return re.sub(r"^(\d{1,2}\s?[x*]\s?)?(\d{1,4})$", r"\1\2GB RAM", form.value("ram"))
 
 
@@ -168,7 +168,7 @@ def _decoded(asked: dict[str, Any]) -> AdviceRequest:
 
 
 def _fields(form: Form) -> dict[str, str]:
-    """Where errors stand: those of the hardware at what was pasted, where nothing else was said of it."""
+    """Return the field for each path; hardware errors go to the paste if that is all that was filled in."""
     pasted = form.value("paste") and not form.value("gpus")
     return {**_FIELDS, "hardware": "paste"} if pasted else _FIELDS
 
@@ -177,9 +177,9 @@ router = Router("/", route_handlers=[start, ask])
 
 
 def changed_request(asked: AdviceRequest, goal: Goal | None, form: Form) -> AdviceRequest:
-    """Return `asked` with what the form changes: cpu, ram, display, context, preset. `goal`: as it was answered.
+    """Return `asked` with the form's changes to CPU, RAM, display, context and preset. `goal`: the answered one.
 
-    Raises InvalidInput and its kinds for what is not understood.
+    Raises InvalidInput and its subclasses.
     """
     return replace(asked, hardware=_hardware(asked.hardware, form), goal=_goal(asked, goal, form))
 
@@ -211,7 +211,7 @@ def _hardware(machine: Hardware | str, form: Form) -> Hardware:
 
 
 def _with_display(gpus: list[Gpu]) -> list[Gpu]:
-    """The first card drives a display; of several alike, one does where they can be told apart."""
+    """Mark the first card as driving a display; of identical cards, only one of them if they can be told apart."""
     if not gpus:
         return gpus
     first, rest = gpus[0], gpus[1:]

@@ -1,7 +1,7 @@
-"""`/v1/check`: a command that somebody uses, checked.
+"""`/v1/check`: checks a user's command.
 
-A check reads at most one header and matches strangers' patterns: in a thread, as `/v1/repos`, and like there with a few
-reads of the Hub at once.
+A check reads at most one header and matches untrusted patterns, so it runs in a thread like `/v1/repos`, and like there
+only a few may read from the Hub at once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ async def check_command(
     as_format: AsFormat = None,
     detail: Detail = "short",
 ) -> Response[Any]:
-    """Memory of every device, whether it fits, speeds by depth, and what is wrong with the command.
+    """Memory of every device, whether it fits, speed by depth, and what is wrong with the command.
 
-    A path in the command is a name only: nothing is opened. Options that today's engine refuses are findings.
+    A path in the command is only a name: nothing is opened. Options that today's engine rejects become findings.
     """
     form = wanted_format(request, as_format)
     admit = services.admission(request)

@@ -1,4 +1,4 @@
-"""`/check`: a command that somebody uses, what it takes and what is wrong with it."""
+"""`/check`: checks a user's command: its memory, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FIELDS = {"command": "command", "hardware": "hardware", "repo": "repo", "model"
 
 @get("/check", sync_to_thread=True)
 def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The form; fields of the query are typed in."""
+    """The form, prefilled from the query."""
     return _page(request, services, Form(query_of(request)), None, 200)
 
 
 @post("/check", status_code=200)
 async def answer(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The check below its form; an error stands at its field, with everything that was typed."""
+    """The form with the check below it, or with an error at its field; what was typed is kept."""
     form = await read_form(request)
     try:
         admit = services.admission(request)

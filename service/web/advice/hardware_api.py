@@ -1,4 +1,4 @@
-"""`/v1/hardware`: the catalogue, and how a text about hardware is understood."""
+"""`/v1/hardware`: the catalogue, and parsing of texts about hardware."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Search = Annotated[
     responses=answers(200, GpuRows, "Those that match.", "invalid-request"),
 )
 async def list_gpus(request: HttpRequest, search: Search = "") -> Response[Any]:
-    """Memory as the driver reports it, bandwidth, throughput; null is unknown."""
+    """Memory as the driver reports it, bandwidth, and throughput; null means unknown."""
     return _matching(request, known_gpus(), search)
 
 
@@ -46,7 +46,7 @@ async def list_gpus(request: HttpRequest, search: Search = "") -> Response[Any]:
     responses=answers(200, CpuRows, "Those that match.", "invalid-request"),
 )
 async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
-    """Cores, memory channels and speed of their platforms; null is unknown."""
+    """Cores, memory channels, and memory speed of their platforms; null means unknown."""
     return _matching(request, known_cpus(), search)
 
 
@@ -68,7 +68,7 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
     ),
 )
 async def parse_hardware(data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])]) -> ParsedHardware:
-    """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
+    """Takes shorthand, pasted tool output or a mixture, and lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)
 
 

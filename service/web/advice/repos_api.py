@@ -1,8 +1,7 @@
-"""`/v1/repos`: a repo's variants and what a header says.
+"""`/v1/repos`: a repo's variants and the contents of a header.
 
-A repo is read within the request, in a thread. A process reads four of the Hub at once: others wait a few seconds,
-and are then sent away with 503 (hub/headers.py). What is kept of headers is answered without; the flow sees to it that
-one repo and commit is read once for all who ask.
+A repo is read within the request, in a thread. A process reads four repos from the Hub at once; other requests wait a
+few seconds and are then refused with 503 (hub/headers.py). Cached headers need none of this; the flow makes sure that
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ async def inspect_repo(
     variant: VariantName = None,
     revision: Revision = None,
 ) -> Response[Any]:
-    """Files, metadata, layers, bytes by role and type, sizes of each layer, cache per token."""
+    """Files, metadata, layers, bytes by role and type, the size of each layer, and cache per token."""
     admit = services.admission(request)
     view = await services.run_reading(inspect.inspect, f"{owner}/{name}", revision, variant, admit)
     return conditional(request, msgspec.json.encode(view), "application/json")

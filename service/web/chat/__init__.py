@@ -1,4 +1,4 @@
-"""The endpoints that Discord and Slack call. There for anyone who set up a bot; not part of the API's document."""
+"""The endpoints that Discord and Slack call, present only if a bot is set up, and not in the API's document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.web.chat.slack import slack_commands, slack_interactivity
 
 
 def bot_routers(settings: Settings) -> list[Router]:
-    """Return the routers of the bots that are set up. Raises InvalidSetting where something is missing for them."""
+    """Return the routers of the configured bots. Raises InvalidSetting if they lack a setting."""
     if settings.has_bots and settings.public_url is None:
         raise InvalidSetting("bots give links: set the address at which people reach this", field="ADVISOR_PUBLIC_URL")
     if settings.discord_public_key and not settings.discord_application_id:

@@ -1,4 +1,4 @@
-"""`/bots/discord`: Discord's interactions. The answer to each is a deferred one, at once."""
+"""`/bots/discord`: Discord's interactions, each acknowledged at once with a deferred answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_CHOICES, _LONGEST_CHOICE = 25, 100
 
 @post("/discord", status_code=200)
 async def discord(request: HttpRequest, services: AppServices) -> Response[dict[str, Any]]:
-    """Take an interaction; what Discord did not sign, or sent before, is refused with 401."""
+    """Receive an interaction; one that Discord did not sign, or a replay, is refused with 401."""
     body = await request.body()
     signature = request.headers.get("x-signature-ed25519", "")
     timestamp = request.headers.get("x-signature-timestamp", "")
@@ -57,7 +57,7 @@ async def _reply(services: Services, interaction: Form | IncomingQuestion) -> Re
 
 
 async def _choices(services: Services, typed: Completion) -> list[dict[str, str]]:
-    """Nothing is proposed where that fails: what is typed counts all the same."""
+    """Return completions, none if that fails: the user's own text is valid anyway."""
     try:
         await admit_completion(services, typed.asker)
         found = await services.run(completions.completions, typed.kind, typed.text, typed.asker.account)

@@ -27,7 +27,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 @post("/slack/commands", status_code=200)
 async def slack_commands(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Take a slash command; what Slack did not sign, or sent before, is refused with 401."""
+    """Receive a slash command; one that Slack did not sign, or a replay, is refused with 401."""
     found = read_command(await _signed(request, services), services.settings.slack_hooks)
     if found is None:
         return _nothing()
@@ -39,9 +39,9 @@ async def slack_commands(request: HttpRequest, services: AppServices) -> Respons
 
 @post("/slack/interactivity", status_code=200)
 async def slack_interactivity(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Take a shortcut or a button; what Slack did not sign, or sent before, is refused with 401.
+    """Receive a shortcut or a button; one that Slack did not sign, or a replay, is refused with 401.
 
-    Slack shows nothing of the answer to this request: why a question is not taken is sent where answers go.
+    Slack ignores the answer to this request, so the reason for a refusal is sent to where answers go.
     """
     found = read_interaction(await _signed(request, services), services.settings.slack_hooks)
     if found is None:
@@ -64,7 +64,7 @@ async def _signed(request: HttpRequest, services: Services) -> bytes:
 
 
 async def _taken(services: Services, found: IncomingQuestion) -> tuple[Response[Any] | None, BackgroundTask | None]:
-    """Keep a question; return why it is not taken, or what is to run once it is acknowledged."""
+    """Store a question; return the refusal, or what is to run once it is acknowledged."""
     try:
         return None, await store_question(services, found)
     except NotAuthenticated:
@@ -83,5 +83,5 @@ def _tell(settings: Settings, address: str, message: dict[str, Any]) -> None:
 
 
 def _said(error: AdvisorError) -> Response[Any]:
-    """Say what is wrong, to the asker alone."""
+    """Return an error that only the asker sees."""
     return Response({"response_type": "ephemeral", **render(refusal(error, "", "slack"))})

@@ -1,6 +1,6 @@
-"""What both platforms' endpoints have in common: a signature first, then who may ask, how often, and the question kept.
+"""Steps common to both platforms' endpoints: check the signature, who may ask and how often, and store the question.
 
-Nothing here waits for an answer: a question is a row, and is answered by `workers.bots`.
+Nothing here waits for an answer: a question is a row, which `workers.bots` answers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from service.web.http.types import HttpRequest
 from service.web.services import Services
 from service.wire.bots import Asker
 
-_REMEMBERED_SECONDS = 1_200  # twice as long as a signed request is good for, either way of the clock
-_TYPED_FOR_ONE = 12  # completions that a person may see for each question he may ask
+_REMEMBERED_SECONDS = 1_200  # twice the validity of a signed request, for clocks that are off either way
+_TYPED_FOR_ONE = 12  # completions per question that a person may ask
 
 
 async def require_signature(request: HttpRequest, services: Services, good: bool, signature: str) -> None:
-    """Let pass what its platform signed, once. Raises NotAuthenticated, RateLimited for who tries too often."""
+    """Pass a signed request, once. Raises NotAuthenticated, or RateLimited for too many attempts."""
     if not good:
         await services.count_request(request)
         raise NotAuthenticated("the signature is missing, wrong or too old")
@@ -35,13 +35,13 @@ async def require_signature(request: HttpRequest, services: Services, good: bool
 
 
 def require_media_type(request: HttpRequest, media_type: str) -> None:
-    """Refuse a body that is declared as something else (400)."""
+    """Refuse a body declared as another type (400)."""
     if declared_type(request) != media_type:
         raise HTTPException(status_code=400, detail=f"the body must be {media_type}")
 
 
 async def admit(services: Services, asker: Asker) -> None:
-    """Count a question of a person and of where he is. Raises NotAllowed by the operator's lists, RateLimited."""
+    """Rate-limit a person and a place. Raises NotAllowed by the operator's lists, RateLimited."""
     settings = services.settings
     _require_listed(services, asker)
     person = Bucket("bot-person", settings.bot_person_per_minute, 60, "questions to the bot")
@@ -57,16 +57,16 @@ def _require_listed(services: Services, asker: Asker) -> None:
 
 
 async def admit_completion(services: Services, asker: Asker) -> None:
-    """Count what is typed. Raises NotAllowed by the operator's lists, RateLimited."""
+    """Rate-limit completions. Raises NotAllowed by the operator's lists, RateLimited."""
     _require_listed(services, asker)
     most = services.settings.bot_person_per_minute * _TYPED_FOR_ONE
     await services.limits.take(Bucket("bot-typed", most, 60, "completions"), asker.account, needs_redis=False)
 
 
 async def store_question(services: Services, question: IncomingQuestion) -> BackgroundTask:
-    """Commit a question; return what is to run when the acknowledgement is out: nothing is answered before that.
+    """Commit a question; return the task that releases it, to run once it is acknowledged.
 
-    Raises NotAuthenticated if it came before, RateLimited, NotAllowed, ServiceUnavailable.
+    Raises NotAuthenticated for a replay, RateLimited, NotAllowed, ServiceUnavailable.
     """
     await admit(services, question.asker)
     if not await services.run(interactions.take, *question):

@@ -1,7 +1,7 @@
 """The OpenAPI document of the API.
 
-It comes from an app that is never served, so that none of the framework's documentation routes, which load scripts from
-elsewhere, exist in ours.
+It is made by an app that is never served, so that the framework's own documentation routes, which load scripts from
+other sites, do not exist in ours.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _CONFIG = OpenAPIConfig(
 )
 
 
-_OTHERS = (CompactAdvice, Health, Problem)  # shapes that no handler states among its `responses`
+_OTHERS = (CompactAdvice, Health, Problem)  # types that no handler lists in its `responses`
 
 
 @cache
 def openapi_json() -> bytes:
-    """Return the document as it is served and kept in `openapi/openapi.json`."""
+    """Return the document as it is served, and stored in `openapi/openapi.json`."""
     return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1) + b"\n"
 
 
@@ -76,7 +76,7 @@ def openapi_json() -> bytes:
 def openapi_document() -> dict[str, Any]:
     """Return the document as plain data.
 
-    The shapes are msgspec's own, with docstrings, every bound and `additionalProperties`, which the framework's lack.
+    Schemas are msgspec's, which unlike the framework's have docstrings, all bounds and `additionalProperties`.
     """
     no_services = Provide(lambda: None, sync_to_thread=False)
     app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
@@ -97,7 +97,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _correct(spec: dict[str, Any]) -> None:
-    """Say that no credentials are needed where none are named, and take out the framework's own 400 and ids."""
+    """State explicitly where no credentials are needed, and remove the framework's own 400 and ids."""
     spec.setdefault("security", [])
     refused = spec["responses"].get("400", {})
     if MEDIA_TYPE not in refused.get("content", {}):
@@ -109,7 +109,7 @@ def _correct(spec: dict[str, Any]) -> None:
 
 
 def _stated_by(app: Litestar) -> Iterator[Any]:
-    """Yield the types of all bodies that the handlers take and answer with."""
+    """Yield the types of all bodies in requests and answers."""
     for handler in {handler for route in app.routes for handler, _ in getattr(route, "route_handler_map", {}).values()}:
         yield from (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container)
         if (data := handler.parsed_data_field) is not None:
@@ -119,7 +119,7 @@ def _stated_by(app: Litestar) -> Iterator[Any]:
 
 
 def _sent_by_clients(paths: dict[str, Any], shapes: dict[str, Any]) -> set[str]:
-    """Return the names of the shapes that bodies of requests are made of."""
+    """Return the names of the schemas that request bodies consist of."""
     bodies = [operation.get("requestBody") for item in paths.values() for operation in item.values()]
     found, new = set[str](), _named_in(bodies)
     while new:
@@ -134,7 +134,7 @@ def _named_in(part: Any) -> set[str]:
 
 
 def _say_defaults_in_words(shape: dict[str, Any]) -> None:
-    """Move defaults into descriptions: generators of TypeScript take a property with a default to be always there."""
+    """Move defaults into descriptions: TypeScript generators treat a property with a default as always present."""
     for field in shape.get("properties", {}).values():
         default = field.pop("default", None)
         if default not in (None, [], ""):
@@ -143,10 +143,10 @@ def _say_defaults_in_words(shape: dict[str, Any]) -> None:
 
 
 def _say_simply(schema: Any) -> None:
-    """Say what generators of clients do not read in another way that means the same.
+    """Rewrite constructs that client generators do not understand into equivalent ones.
 
-    `items: false` behind `prefixItems` is what `maxItems` says, and items of one kind are `items`; an object as a
-    default is that of its own fields.
+    `items: false` after `prefixItems` means the same as `maxItems`; equal prefix items are `items`; an object's default
+    consists of its fields' defaults.
     """
     if isinstance(schema, dict):
         prefix = schema.get("prefixItems", [])
@@ -197,7 +197,7 @@ _ELSEWHERE = {
 
 
 def explain(operations: Iterable[dict[str, Any]]) -> None:
-    """Give every parameter a meaning, and no null: a request has a text there, or nothing."""
+    """Describe every parameter, and remove null from its type: a query has a text or nothing."""
     for spec in operations:
         for one in spec.get("parameters", ()):
             name = one["name"]

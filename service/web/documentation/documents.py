@@ -1,4 +1,4 @@
-"""The documentation: guides, API reference, problems, a search in all of it; and files of the site."""
+"""The documentation (guides, API reference, problems, a search over all of it), and static files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.wire.problem_types import PROBLEM_TYPES
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-# The index, in groups; pages that no group names come last.
+# The index in groups; pages in no group are added to the last one.
 GROUPS = {
     "Use it": "quickstart pick-a-quant check what-if commands validation submitting launchers discord slack",
     "Understand it": "offloading memory speed quality planner measuring trust moderation headers recordings rig",
@@ -30,13 +30,13 @@ GROUPS = {
 
 @get("/docs", sync_to_thread=True)
 def index(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """All pages of the documentation, or what a search finds in them."""
+    """All pages of the documentation, or the results of a search."""
     q = query_of(request).get("q", "")[:200].strip()
     return page(request, services, "docs.html", q=q, found=guides.search(q), groups=_groups(), guides=guides.guides())
 
 
 def _groups() -> list[tuple[str, list[str]]]:
-    """The groups with the pages that this installation has."""
+    """Return the groups, with the pages that this installation has."""
     named = {heading: names.split() for heading, names in GROUPS.items()}
     others = set(guides.guides()) - {"index", *(name for names in named.values() for name in names)}
     named["Look it up"] += sorted(others)
@@ -75,7 +75,7 @@ def _shown(request: HttpRequest, services: Services, name: str, part: str) -> Re
 
 @get(PAGE, sync_to_thread=False)
 def problems(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Every problem, with the way out."""
+    """Every type of problem, with its remedy."""
     return page(request, services, "problems.html", kinds=PROBLEM_TYPES)
 
 
@@ -87,7 +87,7 @@ def openapi(request: HttpRequest) -> Response[bytes]:
 
 @get("/static/{digest:str}/{name:str}", sync_to_thread=False)
 def static(digest: FromPath[str], name: FromPath[str], request: HttpRequest) -> Response[bytes]:
-    """A static file under its content's hash."""
+    """A static file, under the hash of its content."""
     if name not in STATIC_TYPES or versioned(name) != f"/static/{digest}/{name}":
         raise NotFoundException()
     return conditional(request, static_files()[name], STATIC_TYPES[name], cache_control=_FOR_EVER)
@@ -95,7 +95,7 @@ def static(digest: FromPath[str], name: FromPath[str], request: HttpRequest) -> 
 
 @get("/robots.txt", sync_to_thread=False)
 def robots() -> Response[str]:
-    """What search engines may read: the pages, not the API."""
+    """The rules for search engines: pages yes, API no."""
     return Response("User-agent: *\nDisallow: /v1/\n", media_type="text/plain")
 
 

@@ -1,4 +1,4 @@
-"""Examples for the API's documentation. Each is decoded from JSON as a request or answer would be, so none can rot."""
+"""Examples for the API's documentation, each validated as a request or answer when it is built."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _example(name: str, summary: str, value: Any) -> Example:
 
 
 def _asked(shape: type[Any], summary: str, /, **fields: Any) -> Example:
-    """Return the example of a body with these fields alone. Raises ValidationError where it is no `shape`."""
+    """Return an example of a body with only these fields. Raises ValidationError if they are not a valid `shape`."""
     msgspec.convert(fields, shape)
     return Example(id=summary.lower().replace(" ", "-"), summary=summary, value=fields)
 

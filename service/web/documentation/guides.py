@@ -1,4 +1,4 @@
-"""The Markdown pages of docs/ as pages of the service: `/docs/NAME`, long ones in parts; and a search in them."""
+"""Serves the Markdown pages of docs/ as `/docs/NAME`, long ones in parts, with a search over them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 _PACKAGED, _CHECKOUT = Path(__file__).parent / "guides", Path(__file__).parents[3] / "docs"
-_LONG = 45_000  # characters of Markdown: such a page is shown section by section
+_LONG = 45_000  # characters of Markdown from which on a page is shown section by section
 _COMMENT = re.compile(r"^[ \t]*<!--.*?-->[ \t]*\n", re.MULTILINE | re.DOTALL)
 _OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./[\w./-]+\)")
 _FENCE = re.compile(r"^\s*```")
 _MARKS = re.compile(r"[`*|]|\[([^\]]*)\]\([^)]*\)")
-_PASTED = ("sh", "python", "json", "yaml", "ini", "toml")  # other blocks show what is printed
+_PASTED = ("sh", "python", "json", "yaml", "ini", "toml")  # languages of blocks to copy; others show output
 _MOST_FOUND, _SNIPPET = 30, 160
 
 
 class Section(NamedTuple):
-    """A heading, its anchor, the part of the page that it is on, and the Markdown below it."""
+    """A heading, its anchor, the part of the page it belongs to, and the Markdown below it."""
 
     anchor: str
     level: int
@@ -41,14 +41,14 @@ class Guide(NamedTuple):
     sections: Sequence[Section]
 
     def address(self, anchor: str = "") -> str:
-        """Return where a heading is shown; the page's top for an anchor that it does not have."""
+        """Return the address of a heading; for an unknown anchor, of the page's top."""
         found = next((one for one in self.sections if one.anchor == anchor), self.sections[0])
         page = f"/docs/{self.name}" + (f"/{found.part}" if found.part else "")
         return page + (f"#{anchor}" if anchor and found.anchor == anchor and anchor != found.part else "")
 
 
 class SearchHit(NamedTuple):
-    """One section that a search found: where, under which headings, and a line of it."""
+    """One section found by a search: its address, its page's title, its heading, and a line of it."""
 
     address: str
     title: str
@@ -58,20 +58,20 @@ class SearchHit(NamedTuple):
 
 @cache
 def guides() -> dict[str, Guide]:
-    """Return all pages of the documentation by name; empty where the installation has none."""
+    """Return all pages of the documentation by name; empty if the installation has none."""
     folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
     return {path.stem: _guide(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.md"))}
 
 
 @cache
 def picture(name: str) -> bytes | None:
-    """Return a picture that a page shows, None where there is none of this name."""
+    """Return a page's picture, None if there is none of this name."""
     folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
     return (folder / name).read_bytes() if name in {path.name for path in folder.glob("*.svg")} else None
 
 
 def parts(guide: Guide) -> list[Section]:
-    """Return the sections that have a page of their own; none for a page that is shown whole."""
+    """Return the sections with a page of their own; none for a page that is shown whole."""
     return [one for one in guide.sections if one.part and one.part == one.anchor]
 
 
@@ -84,7 +84,7 @@ def on_page(guide: Guide, part: str) -> list[Section]:
 def html_of(name: str, part: str) -> Markup:
     """Return a page, or one part of it, as HTML."""
     shown = on_page(guides()[name], part)
-    top = shown[0].level - 1  # a part begins with the heading of its section
+    top = shown[0].level - 1  # a part starts with its section's heading
     text = "\n".join(f"{'#' * (one.level - top)} {one.heading}\n\n{one.text}" for one in shown)
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     reader.add_render_rule("fence", _fence)
@@ -96,7 +96,7 @@ def html_of(name: str, part: str) -> Markup:
 
 
 def search(query: str) -> list[SearchHit]:
-    """Return the sections that hold every word of the query, those with the words in a heading first."""
+    """Return the sections that contain every word of the query, best first; words in headings count most."""
     words = query.lower().split()[:8]
     if not words:
         return []
@@ -128,7 +128,7 @@ def _guide(name: str, text: str) -> Guide:
 
 
 def _split(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (level, heading, text below) for each heading outside of code."""
+    """Yield (level, heading, text below it) for each heading outside of code blocks."""
     level, heading, in_code = 1, "", False
     lines: list[str] = []
     for line in text.split("\n"):
@@ -149,14 +149,14 @@ def slug(heading: str) -> str:
 
 
 def _finish(tokens: Sequence[Token], shown: Sequence[Section]) -> None:
-    """Give headings their anchors, and links of the files the addresses of the pages."""
+    """Give headings their anchors, and turn links between files into links between pages."""
     anchors = iter(one.anchor for one in shown)
     for index, token in enumerate(tokens):
         if token.type == "th_open" and not tokens[index + 1].content:
             token.tag = tokens[index + 2].tag = "td"  # a corner of a table is no heading
         if token.type == "heading_open":
             token.attrSet("id", next(anchors, ""))
-        token.attrs.pop("style", None)  # of aligned columns: no page has styles of its own
+        token.attrs.pop("style", None)  # set for aligned columns; pages have no inline styles
         for inner, text in zip_longest(token.children or (), (token.children or ())[1:]):
             if inner.type == "link_open":
                 href = str(inner.attrGet("href"))
@@ -185,7 +185,7 @@ def _table(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
 
 
 def _snippet(one: SearchHit, words: Sequence[str]) -> str:
-    """The first line of the section that has one of the words, without marks."""
+    """Return the first line of the section that contains one of the words, without markup."""
     path, _, anchor = one.address.partition("#")
     name, _, part = path.removeprefix("/docs/").partition("/")
     section = next(s for s in guides()[name].sections if s.anchor == (anchor or part) or not (anchor or part))

@@ -1,4 +1,4 @@
-"""OpenAPI operations as our answers really are, where the framework assumes its own."""
+"""OpenAPI operations that describe our answers as they are, where the framework assumes its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ E_TAG = [ResponseHeader(name="ETag", description="For `If-None-Match`.", documen
 
 
 def answer(kind: Any, description: str, *examples: Example, media_type: str = MediaType.JSON) -> ResponseSpec:
-    """Return what a handler's `responses` say of one status: the type of the body, and what it means."""
+    """Return the entry of one status in a handler's `responses`: the body's type and meaning."""
     return ResponseSpec(
         kind, description=description, media_type=media_type, generate_examples=False, examples=list(examples) or None
     )
 
 
 def answers(status: int, kind: Any, description: str, *problems: str) -> dict[int, ResponseSpec]:
-    """Return the `responses` of a handler with one good answer, and the problems with these slugs."""
+    """Return the `responses` of a handler with one successful answer and these problems."""
     return {status: answer(kind, description), **problem_responses(*problems)}
 
 
@@ -48,13 +48,13 @@ def streamed(kind: Any, description: str, *problems: str) -> dict[int, ResponseS
 
 @dataclass
 class TextToo(Operation):
-    """An operation whose good answers exist as plain text and Markdown as well.
+    """An operation whose successful answers also come as plain text and Markdown.
 
-    Said in words: as media types they would make the type of an answer, in generated clients, a union with a string.
+    Stated in words: as media types they would turn an answer's type in generated clients into a union with a string.
     """
 
     def __post_init__(self) -> None:
-        """Say it of every 2xx response."""
+        """Add the note to every 2xx response."""
         others = " or ".join(f"`{kind}`" for kind in MEDIA_TYPES if kind != "application/json")
         for status, response in (self.responses or {}).items():
             if status.startswith("2") and isinstance(response, OpenAPIResponse) and response.content is not None:
@@ -67,7 +67,7 @@ class Streaming(Operation):
     """An operation that answers with server-sent events, whose `data` is what the handler states."""
 
     def __post_init__(self) -> None:
-        """Say what an event is made of."""
+        """Describe the parts of an event."""
         for response in (self.responses or {}).values():
             media = (getattr(response, "content", None) or {}).get("text/event-stream")
             if media is not None:
@@ -81,12 +81,13 @@ class Streaming(Operation):
 
 @dataclass
 class Taking(Operation):
-    """An operation whose body is a `kind`, for a handler that reads the raw body: a signature covers bytes."""
+    """An operation with a `kind` as its body, for handlers that read the raw body because a signature covers it."""
 
     kind: ClassVar[type[Any]]
 
     def __post_init__(self) -> None:
-        """State the body."""
+        """Add the request body."""
+
         media = OpenAPIMediaType(schema=Reference(ref=f"#/components/schemas/{self.kind.__name__}"))
         self.request_body = RequestBody(content={"application/json": media}, required=True)
 

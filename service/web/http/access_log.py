@@ -1,4 +1,4 @@
-"""One log line a request: what was asked, how it ended, how long it took. Never bodies, queries or credentials."""
+"""Logs one line per request: what was asked, how it ended, how long it took; never bodies, queries or credentials."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = Log("web")
 _HEADER = b"x-request-id"
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 _WAITS = "advisor.waits"
-_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # as we make them: what else stands in a path is nobody's business
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # the form of our ids; anything else in a path is not logged
 _IDS = ("advice_id", "validation_id", "run_id", "host_id", "result_id")
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id that a proxy gave this request when it is a sane one, else a new one."""
+    """Return the id that a proxy gave this request if it is well-formed, else a new one."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     return given.decode() if _ACCEPTED.fullmatch(given) else secrets.token_hex(8)
 
@@ -57,7 +57,7 @@ def access_log(app: ASGIApp) -> ASGIApp:
 
 
 def waits(scope: Scope) -> None:
-    """Note that this request is held open on purpose: it tells nothing of how quickly others are answered."""
+    """Mark a request as held open on purpose, so that it does not count in the latency."""
     cast(dict[str, Any], scope)[_WAITS] = True
 
 

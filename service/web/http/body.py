@@ -1,4 +1,4 @@
-"""Request bodies: JSON only, decoded strictly, and an error that names the path of what is wrong."""
+"""Request bodies: JSON only, decoded strictly; errors name the path of the wrong value."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class MalformedJson(AdvisorError):
 
 
 class JsonBody(AbstractDTO[T]):
-    """Decodes a handler's `data` from the raw body: no number written as a string passes, unlike Litestar's own way."""
+    """Decodes a handler's `data` from the raw body, and unlike Litestar accepts no number written as a string."""
 
     @classmethod
     def create_for_field_definition(cls, field_definition: FieldDefinition, *args: Any, **kwargs: Any) -> None:
-        """Make nothing: the Struct itself is what is decoded."""
+        """Create nothing, because the Struct itself is decoded."""
 
     @classmethod
     def generate_field_definitions(cls, model_type: type[Any]) -> Generator[DTOFieldDefinition, None, None]:
-        """Return nothing: the Struct itself is what is decoded."""
+        """Yield nothing, because the Struct itself is decoded."""
         yield from ()
 
     @classmethod
     def detect_nested_field(cls, field_definition: FieldDefinition) -> bool:
-        """Return False: the Struct itself is what is decoded."""
+        """Return False, because the Struct itself is decoded."""
         return False
 
     @classmethod
@@ -59,12 +59,12 @@ class JsonBody(AbstractDTO[T]):
 
 
 def json_body(kind: type[Any]) -> dict[str, Any]:
-    """Return what a handler's decorator takes whose `data` is a `kind`."""
+    """Return the decorator's arguments for a handler whose `data` is a `kind`."""
     return {"dto": JsonBody[kind], "return_dto": None}  # type: ignore[valid-type]
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """Return a body as `kind`. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
+    """Return a body as `kind`. Raises InvalidInput, with the path and the valid values, or MalformedJson."""
     try:
         with refused(kind):
             return msgspec.json.decode(body, type=kind)
@@ -73,12 +73,12 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def declared_type(request: HttpRequest) -> str:
-    """Return the media type that a body is declared as, without its parameters; empty where nothing says it."""
+    """Return the media type that a request declares, without parameters; empty if it declares none."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def require_json(request: HttpRequest) -> None:
-    """Refuse a body that is not declared as JSON (415), and one that is declared or sent empty (400)."""
+    """Refuse a body that is not declared as JSON (415), or is empty (400)."""
     if request.method not in _WITH_BODY:
         return
     declared = declared_type(request)
@@ -101,7 +101,7 @@ IdempotencyKey: TypeAlias = Annotated[
 
 
 def checked(key: str | None) -> str | None:
-    """Return the key that came with a request. Raises InvalidInput for one that nobody keeps."""
+    """Return the key sent with a request. Raises InvalidInput for a malformed one."""
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
     return key

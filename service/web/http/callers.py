@@ -1,4 +1,4 @@
-"""Who calls: the account behind a bearer token, before the handler runs; a handler names the scope it needs."""
+"""Identifies callers by bearer token before the handler runs; each handler names the scope it needs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service.web.http.conditional import conditional
 from service.web.http.types import Connection, HttpRequest
 
 SECURITY: list[dict[str, list[str]]] = [{"Token": []}]  # of an operation, in OpenAPI
-PROBLEMS = ("not-authenticated", "not-allowed", "database-unavailable")  # of an operation that takes a token
-SEES_MORE = ("not-authenticated",)  # problems of an operation behind `knows`
-PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}  # headers of what only its caller may see
+PROBLEMS = ("not-authenticated", "not-allowed", "database-unavailable")  # of operations that take a token
+SEES_MORE = ("not-authenticated",)  # of operations behind `knows`
+PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}  # headers of caller-specific answers
 _STATE = "caller"
 
 
 def requires(scope: Scope) -> Guard:
-    """Return a guard that lets a request pass whose token has `scope`; `caller_of` then says whose it is.
+    """Return a guard that passes requests whose token has `scope`, after which `caller_of` returns the caller.
 
     It raises NotAuthenticated (401) or NotAllowed (403).
     """
@@ -36,12 +36,12 @@ def requires(scope: Scope) -> Guard:
 
 
 async def knows(connection: Connection, _: BaseRouteHandler) -> None:
-    """Guard of what needs no token, but shows more to anyone who sends one. A token that is not good is refused."""
+    """Guard for what needs no token but shows more with one; an invalid token is refused."""
     await _identified(connection)
 
 
 async def operators_and_near(connection: Connection, _: BaseRouteHandler) -> None:
-    """Guard of what operators may see, and anyone who asks from a network that they name."""
+    """Guard for what operators may see, and anybody in a network that the operator named."""
     services = connection.app.state.services
     if services.is_near(connection):
         return
@@ -56,24 +56,24 @@ ANYBODY: dict[str, Any] = {"guards": [knows], "security": [{}, *SECURITY]}  # of
 
 
 def scoped(scope: Scope) -> dict[str, Any]:
-    """Return what the decorator of a handler takes that needs a token with `scope`."""
+    """Return the decorator's arguments for a handler that needs a token with `scope`."""
     return {"guards": [requires(scope)], "security": SECURITY}
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """Return who calls, behind `requires`."""
+    """Return the caller, behind `requires`."""
     caller: Caller = request.scope["state"][_STATE]
     return caller
 
 
 def anyone(request: HttpRequest) -> Caller | None:
-    """Return who calls, behind `knows`; None for somebody without a token."""
+    """Return the caller, behind `knows`; None without a token."""
     caller: Caller | None = request.scope["state"][_STATE]
     return caller
 
 
 def known(request: HttpRequest) -> Caller:
-    """Return who calls, behind `knows`. Raises NotAuthenticated for somebody without a token."""
+    """Return the caller, behind `knows`. Raises NotAuthenticated without a token."""
     caller = anyone(request)
     if caller is None:
         raise NotAuthenticated("this needs a token: `Authorization: Bearer …`")
@@ -81,7 +81,7 @@ def known(request: HttpRequest) -> Caller:
 
 
 def for_viewer(request: HttpRequest, body: bytes, media_type: str) -> Response[bytes]:
-    """Return `body` behind `knows`: what somebody with a token sees is kept nowhere."""
+    """Return `body` as an answer behind `knows`, never to be cached if there was a token."""
     if anyone(request) is None:
         return conditional(request, body, media_type, vary="Accept, Authorization")
     return conditional(request, body, media_type, cache_control=PRIVATE["Cache-Control"], vary=PRIVATE["Vary"])

@@ -1,4 +1,4 @@
-"""Who asks: the client's address, seen through trusted reverse proxies only."""
+"""Determines the client's address, through trusted reverse proxies only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITH_PORT = re.compile(r"^(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?$")
 
 
 def networks(texts: Sequence[str], setting: str = "ADVISOR_TRUSTED_PROXIES") -> tuple[Network, ...]:
-    """Return the networks that a setting names. Raises InvalidSetting for a text that is none."""
+    """Return the networks in a setting. Raises InvalidSetting for an invalid one."""
     try:
         return tuple(ip_network(text, strict=False) for text in texts)
     except ValueError as error:
@@ -29,13 +29,13 @@ def networks(texts: Sequence[str], setting: str = "ADVISOR_TRUSTED_PROXIES") -> 
 
 
 def client_of(request: Connection, trusted: Sequence[Network]) -> str:
-    """Return the client's address, an IPv6 one as its /64, which is what one customer gets."""
+    """Return the client's address; for IPv6 its /64, which belongs to one customer."""
     address = _address_of(request, trusted)
     return _key(address) if address else UNKNOWN
 
 
 def is_within(request: Connection, trusted: Sequence[Network], within: Sequence[Network]) -> bool:
-    """Return whether the client is in one of `within`. Who comes by a proxy that is not trusted may be anybody: no."""
+    """Return whether the client is in one of `within`; False behind an untrusted proxy, which could be anybody."""
     if any(name in request.headers for name in _OF_PROXIES):
         nearest = _address(request.client.host) if request.client else None
         if nearest is None or not any(nearest in network for network in trusted):
@@ -45,9 +45,9 @@ def is_within(request: Connection, trusted: Sequence[Network], within: Sequence[
 
 
 def _address_of(request: Connection, trusted: Sequence[Network]) -> Address | None:
-    """The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right."""
+    """Return the client's address: that of the connection, and as long as that is trusted, the next one it reports."""
     nearest = request.client.host if request.client else UNKNOWN
-    # A proxy may append its line to the client's own instead of joining them: the last one is the nearest hop's.
+    # A proxy may add a header line of its own instead of extending the client's; the last entry is the nearest hop's.
     reported = ",".join(request.headers.getall("x-forwarded-for", [""])).split(",")[-_MAX_HOPS:]
     address = _address(nearest)
     while address and reported and any(address in network for network in trusted):

@@ -1,8 +1,8 @@
-"""Text is sent compressed to clients that accept it: gzip, where it is the same for everybody who asks.
+"""Compresses text with gzip for clients that accept it, if it is the same for everybody who asks.
 
-Only what has an ETag is compressed, and nothing that says `no-store`: keys and tokens are in no compressed answer, so
-its length tells nothing of them (BREACH). There are no cookies and no CSRF tokens either. The ETag of a compressed
-answer is weak, for its bytes are others; `If-None-Match` compares weakly (RFC 9110, section 13.1.2).
+Only answers with an ETag and without `no-store` are compressed, so keys and tokens are never in a compressed answer,
+and its length reveals nothing of them (BREACH). There are no cookies and no CSRF tokens either. A compressed answer has
+a weak ETag, as its bytes differ; `If-None-Match` compares weakly (RFC 9110, section 13.1.2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEAK = "W/"
 
 
 def compressed(app: ASGIApp, kept: ResponseCache) -> ASGIApp:
-    """Return `app` whose text is compressed for who asks for it; what was compressed is `kept` by its ETag."""
+    """Return `app` with its text compressed where accepted; compressed bodies are `kept` by ETag."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         asked = {name: value for name, value in scope["headers"] if name in (b"accept-encoding", b"if-none-match")}
@@ -44,7 +44,7 @@ def compressed(app: ASGIApp, kept: ResponseCache) -> ASGIApp:
         async def packed(begun: HTTPResponseStartEvent, message: HTTPResponseBodyEvent) -> HTTPResponseBodyEvent:
             headers = MutableScopeHeaders(begun)
             headers["Vary"] = ", ".join(filter(None, (headers.get("Vary"), "Accept-Encoding")))
-            if begun["status"] == 304:  # its ETag is that which the client has
+            if begun["status"] == 304:  # its ETag must be the client's
                 _weaken(headers, if_named_in=asked.get(b"if-none-match", b"").decode("latin-1"))
             elif takes_gzip and not message.get("more_body") and len(message.get("body", b"")) >= LEAST_BYTES:
                 body = await _gzipped(kept, headers["ETag"], message["body"])

@@ -1,4 +1,4 @@
-"""Conditional answers: an ETag over the bytes sent, 304 for a client that has them, 412 for one that wants others."""
+"""Conditional answers: an ETag over the bytes, 304 for a client that has them, 412 for one that expects others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from litestar import Response
 
 from service.web.http.types import HttpRequest
 
-REVALIDATE = "no-cache"  # may be kept, but must be asked for again
+REVALIDATE = "no-cache"  # may be cached, but must be revalidated
 
 
 def etag_of(body: bytes) -> str:
@@ -26,7 +26,7 @@ def conditional(
     etag: str | None = None,
     vary: str = "Accept",
 ) -> Response[bytes]:
-    """Return `body` with its ETag, 304 when `If-None-Match` names it, 412 when `If-Match` names others."""
+    """Return `body` with its ETag; 304 if `If-None-Match` names it, 412 if `If-Match` names only others."""
     etag = etag or etag_of(body)
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": vary}
     status = without_body(request, etag)
@@ -34,8 +34,9 @@ def conditional(
 
 
 def without_body(request: HttpRequest, etag: str) -> Literal[304, 412] | None:
-    """Return the status of an answer that needs no body: 412 where `If-Match` asks for something else, by strong
-    comparison (RFC 9110, section 13.1.1), 304 where `If-None-Match` has it, by weak comparison (section 13.1.2)."""
+    """Return the status of an answer without a body, if there is to be none: 412 if `If-Match` names only others, by
+    strong comparison (RFC 9110, section 13.1.1), 304 if `If-None-Match` names it, by weak comparison (section
+    13.1.2)."""
     wanted = request.headers.get("if-match")
     if wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted):
         return 412

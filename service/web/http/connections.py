@@ -1,4 +1,4 @@
-"""How long a connection may take: uvicorn waits for ever for the rest of a request, and for clients that never read."""
+"""Limits connections in time and number: uvicorn itself waits for ever for slow senders and readers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.web.http.security import HEADERS
 
-HEAD_SECONDS = 10.0  # for the head of a request, from its first byte, or from when a connection opens
+HEAD_SECONDS = 10.0  # for a request's head, from its first byte or from the opening of the connection
 BODY_SECONDS = 60.0  # for a body: 2 MiB at 280 kbit/s
-WRITE_SECONDS = 30.0  # that a client may leave an answer unread which does not fit into the connection's buffers
+WRITE_SECONDS = 30.0  # for which a client may leave an answer unread that overflows the connection's buffers
 MAX_HEAD_BYTES = 16 << 10
 _RESERVED_FILES = 128  # for the database, Redis, the Hub, logs
 _MOST_CONNECTIONS = 20_000
 
 
 def most_connections() -> int:
-    """Return how many connections one process may hold, having asked for as many open files as it may have."""
+    """Return how many connections one process may hold, after raising its limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_CONNECTIONS + _RESERVED_FILES
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -29,12 +29,12 @@ def most_connections() -> int:
 
 
 class BoundedConnection(H11Protocol):
-    """One connection, closed when its client is too slow, or when the process has too many."""
+    """A connection that is closed when its client is too slow, or the process has too many."""
 
     most = _MOST_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the head of a request, unless there are too many who do."""
+        """Start waiting for a request's head, unless there are too many connections."""
         super().connection_made(transport)
         self._waits: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -45,13 +45,13 @@ class BoundedConnection(H11Protocol):
             self._wait(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop all timers."""
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came, and wait for what is still to come."""
+        """Process data, and set the timer for what is still missing."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -67,20 +67,20 @@ class BoundedConnection(H11Protocol):
             self._wait(HEAD_SECONDS)
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not read."""
+        """Start the timer for a client that does not read."""
         super().pause_writing()
         if self._unread is None:
             self._unread = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client reads."""
+        """Stop that timer: the client reads."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer a request that is not HTTP."""
         self._end(400, "Bad Request")
 
     def _wait(self, seconds: float) -> None:
@@ -92,7 +92,7 @@ class BoundedConnection(H11Protocol):
             self._waits = None
 
     def _end(self, status: int, phrase: str, headers: str = "") -> None:
-        """Say why, unless an answer has begun, and close."""
+        """Send the reason, unless an answer has begun, and close."""
         self._stop_waiting()
         if self.transport.is_closing():
             return

@@ -1,7 +1,7 @@
-"""Following an advice until it is final, as a held request and as server-sent events; and anything else like it.
+"""Follows an advice, or anything like it, until it is final: as a held request, or as server-sent events.
 
-The database is the truth. What workers publish is only a hint to look again, so a lost message or a wiped Redis costs
-at most one interval.
+The database is authoritative. What workers publish is only a hint to look again, so a lost message or a wiped Redis
+costs at most one interval.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from service.wire.problem import problem_of
 
 T = TypeVar("T")
 PING_SECONDS = 15.0
-LOOK_SECONDS = 7.5  # between looks at the database when there is no hint: some message may be lost
+LOOK_SECONDS = 7.5  # between looks at the database without a hint, since a message may get lost
 STREAM_LEASE_SECONDS = 45
 _COME_AGAIN_MS = (500, 3000)
 
 
 def changes(services: Services, advice_id: str, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
-    """Return how far the advice is, again and again, as `looks`. All who follow any advice look together."""
+    """Yield an advice's progress again and again, as `looks`; all followers of any advice share one lookup."""
 
     async def look(max_age: float) -> AdviceEvent:
         found = await services.progress.of(advice_id, max_age)
@@ -57,9 +57,9 @@ async def looks(
     drain: Drain,
     seconds: float | None = None,
 ) -> AsyncGenerator[T]:
-    """Return what `look` returns, again at every hint, at least every LOOK_SECONDS, and when the process leaves.
+    """Yield what `look` returns: again at every hint, at least every LOOK_SECONDS, and when the process leaves.
 
-    `look` is told how many seconds old its answer may be: none after a hint. The last one is final, or what there is
+    `look` is told how many seconds old its answer may be: zero after a hint. The last value is final, or the latest
     when `seconds` are over (None: never).
     """
     end, max_age = None if seconds is None else time.monotonic() + seconds, 0.0
@@ -79,7 +79,7 @@ async def looks(
 
 
 async def wait_until_final(services: Services, advice_id: str, seconds: float) -> None:
-    """Return once the advice is final, or `seconds` are over, or the process leaves."""
+    """Wait until the advice is final, `seconds` are over, or the process leaves."""
     async with aclosing(changes(services, advice_id, seconds)) as found:
         async for _ in found:
             if services.drain.leaving:
@@ -87,9 +87,9 @@ async def wait_until_final(services: Services, advice_id: str, seconds: float) -
 
 
 async def events(services: Services, advice_id: str, lease: Lease) -> AsyncGenerator[bytes]:
-    """Return server-sent events: the state at once, then each change, and a comment every PING_SECONDS.
+    """Yield server-sent events: the current state, then each change, and a comment every PING_SECONDS.
 
-    An event is named after the state; its id tells what was seen. The stream ends after a final one. `lease` is renewed
+    An event is named after the state; its id tells what was seen. A final one ends the stream. `lease` is renewed
     with every comment, and closed at the end.
     """
     sent: list[AdviceEvent] = []
@@ -107,9 +107,10 @@ async def events(services: Services, advice_id: str, lease: Lease) -> AsyncGener
 async def stream(
     found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], lease: Lease, drain: Drain
 ) -> AsyncGenerator[bytes]:
-    """Return what is `new` of each look, and a comment every PING_SECONDS, with which the lease is renewed.
+    """Yield what is `new` in each look, and a comment every PING_SECONDS, when the lease is renewed.
 
-    When the process leaves, the last piece says when to come again; another process then goes on from the database.
+    When the process leaves, the last piece tells the client when to reconnect; another process continues from the
+    database.
     """
     pinged = time.monotonic()
     async with lease, aclosing(found) as each:
@@ -130,13 +131,13 @@ async def stream(
 
 
 def event_stream(pieces: AsyncGenerator[bytes]) -> Stream:
-    """Return the response that sends events as they come: no proxy holds them back."""
+    """Return the response that sends events immediately, unbuffered by proxies."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Stream(pieces, media_type="text/event-stream", headers=headers)
 
 
 def event_id(event: AdviceEvent) -> str:
-    """Return the id by which a client that comes back says what it saw last; that of a final state is its name."""
+    """Return the id by which a returning client tells what it saw last; for a final state, its name."""
     step = zlib.crc32((event.progress or "").encode())
     return event.state if event.state in FINAL else f"{event.state}-{step:08x}"
 

@@ -1,4 +1,4 @@
-"""Which form an answer takes: JSON, plain text or Markdown."""
+"""Chooses an answer's format: JSON, plain text or Markdown."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def media_type_of(form: Format) -> str:
 
 
 def rendered(form: Format, what: object, lines: Iterable[str]) -> bytes:
-    """Return `what` in a format: JSON, or its `lines`, of which the first is a sentence."""
+    """Return `what` in a format: as JSON, or as its `lines`, the first of which is a sentence."""
     if form == "json":
         return msgspec.json.encode(what)
     return (as_text if form == "text" else as_markdown)(lines).encode()
 
 
 def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
-    """Return the format that `?format=` or else the Accept header asks for. Raises 406 when there is none."""
+    """Return the format asked for by `?format=`, else by the Accept header. Raises 406 if there is none."""
     if asked:
         return asked
-    if request.query_params.get("format"):  # "null", which the framework takes for nothing said
+    if request.query_params.get("format"):  # "null", which the framework treats as absent
         raise InvalidInput("there is no such format", field="format", choices=tuple(MEDIA_TYPES.values()))
     accepted = request.headers.get("accept", "*/*")[:1000].split(",")
     weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in MEDIA_TYPES}
@@ -45,7 +45,7 @@ def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
 
 
 def asked_format(request: HttpRequest) -> Format:
-    """Return the format that a request for which there is no answer asks for; JSON where it asks for none."""
+    """Return the format of a problem: what the request asks for, JSON if that is nothing we have."""
     named = request.query_params.get("format")
     try:
         return wanted_format(request, next((form for form in MEDIA_TYPES.values() if form == named), None))
@@ -54,7 +54,7 @@ def asked_format(request: HttpRequest) -> Format:
 
 
 def _weight(part: str, kind: str) -> float:
-    """Return the quality that one element of an Accept header gives `kind`, specific ones counting a little more."""
+    """Return the quality that one element of an Accept header gives `kind`; more specific ones get a small bonus."""
     name, *parameters = (piece.strip().lower() for piece in part.split(";"))
     ranges = {kind: 0.002, kind.partition("/")[0] + "/*": 0.001, "*/*": 0.0}
     if name not in ranges:

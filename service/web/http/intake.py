@@ -1,4 +1,4 @@
-"""What is looked at before any handler, and held against any: a request's head, and how long an answer may take."""
+"""Checks on every request before its handler, the size of its head, and a limit on the time until the answer begins."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_ADDRESS = 8 << 10  # characters of path and query
 MAX_HEADER_BYTES = 16 << 10
 MAX_HEADERS = 100
 MAX_PARAMETERS = 100
-ANSWER_SECONDS = 60.0  # until an answer begins: twice what the longest `?wait=` asks for
+ANSWER_SECONDS = 60.0  # until an answer begins: twice the longest `?wait=`
 _RETRY_SECONDS = 5
 
 
 def bounded(app: ASGIApp) -> ASGIApp:
-    """Return `app`, asked only what has a head of reasonable size and a body that is not compressed.
+    """Return `app`, which then only gets requests with a head of reasonable size and an uncompressed body.
 
-    An answer that has not begun after ANSWER_SECONDS is a 503; what the handler does in a thread goes on to its end.
+    An answer that has not begun after ANSWER_SECONDS becomes a 503; the handler's thread runs on to its end.
     """
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +38,7 @@ def bounded(app: ASGIApp) -> ASGIApp:
 
 
 def _refusal(scope: Scope) -> Problem | None:
-    """Return what is wrong with the head of a request."""
+    """Return the problem with a request's head, if any."""
     headers, query = list(scope["headers"]), scope["query_string"]
     if len(scope["raw_path"]) + len(query) > MAX_ADDRESS:
         return problem("address-too-long", f"path and query have over {MAX_ADDRESS:,} characters")
@@ -69,7 +69,7 @@ async def _in_time(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
             cancel()
 
     task = asyncio.current_task()
-    if task is None:  # this is a coroutine: there is one
+    if task is None:  # never: this is a coroutine
         return
     timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, expire, task.cancel)
     try:

@@ -1,7 +1,7 @@
-"""How much one client may ask: token buckets and open streams, counted in Redis by one script each.
+"""Rate limits per client: token buckets and open streams, each counted in Redis by one script.
 
-When Redis does not answer, reading goes on uncounted (a line in the log), for the database alone can serve it; what
-starts work or holds a connection open is refused with 503, since no worker would hear of it.
+Without Redis, reading goes on uncounted (with a log line), as it needs only the database; what starts work or holds a
+connection open is refused with 503, since no worker would hear of it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from service.logs import Log
 log = Log("limits")
 
 MAX_BODY_BYTES = 256 << 10
-MAX_CHECK_BYTES = 2 << 20  # a check with a log of a megabyte, whose line ends and quotes take two bytes each
+MAX_CHECK_BYTES = 2 << 20  # for a check with a log of 1 MB, whose line ends and quotes take two bytes each
 
-# KEYS[1]: the bucket; ARGV: its size in tokens, tokens a second. Returns milliseconds until a token is there, 0: taken.
+# KEYS[1]: the bucket; ARGV: its size in tokens, tokens per second. Returns milliseconds until there is a token, 0:
+# taken.
 _TAKE = """
 local now = redis.call('TIME')
 local at = now[1] + now[2] / 1000000
@@ -40,7 +41,7 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(size / rate * 1000) + 1000)
 return wait
 """
 
-# KEYS[1]: a client's open streams by when their lease ends; ARGV: limit, seconds of a lease, id. Returns 1: opened.
+# KEYS[1]: a client's open streams by end of lease; ARGV: limit, seconds of a lease, id. Returns 1: opened.
 _OPEN = """
 local at = tonumber(redis.call('TIME')[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', at)
@@ -52,7 +53,7 @@ return 1
 
 
 class Bucket(NamedTuple):
-    """A token bucket: `size` requests at once, refilled evenly in `seconds`."""
+    """A token bucket of `size` requests, refilled evenly in `seconds`."""
 
     name: str
     size: int
@@ -68,14 +69,14 @@ class TooManyStreams(AdvisorError):
 
 
 class RateLimits:
-    """The counters of one service. All methods are safe to call from many processes at once."""
+    """The rate limits of one service, shared by its processes."""
 
     def __init__(self, redis: Redis, streams: int) -> None:
         self._redis, self._streams = redis, streams
         self._take, self._open = redis.register_script(_TAKE), redis.register_script(_OPEN)
 
     async def take(self, bucket: Bucket, client: str, *, needs_redis: bool) -> None:
-        """Take one token. Raises RateLimited; without Redis QueueUnavailable if `needs_redis`, else passes."""
+        """Take one token. Raises RateLimited; without Redis, raises QueueUnavailable if `needs_redis`, else passes."""
         arguments = [bucket.size, bucket.size / bucket.seconds]
         try:
             wait = int(await self._take(keys=[f"limit:{bucket.name}:{client}"], args=arguments))
@@ -91,7 +92,7 @@ class RateLimits:
             )
 
     async def first_time(self, key: str, seconds: int) -> bool:
-        """Return whether nobody gave this key in the last `seconds`; without Redis, that is not known: True."""
+        """Return whether this key is new in the last `seconds`; without Redis, which cannot tell, True."""
         try:
             return bool(await self._redis.set(key, b"1", nx=True, ex=seconds))
         except (RedisError, OSError) as error:
@@ -99,7 +100,7 @@ class RateLimits:
             return True
 
     async def hold(self, client: str, seconds: int, kind: str = "poll") -> Lease:
-        """Return one of the client's streams, counted until it is closed or was not renewed for `seconds`.
+        """Return one of the client's streams, counted until it is closed, or not renewed for `seconds`.
 
         Raises TooManyStreams, or QueueUnavailable without Redis.
         """
@@ -109,7 +110,7 @@ class RateLimits:
 
 
 class Lease:
-    """One open stream. As a context manager it closes itself, also when the block is cancelled."""
+    """One open stream; as a context manager it closes itself, also on cancellation."""
 
     def __init__(self, redis: Redis, script: AsyncScript, keys: list[str], limit: int, seconds: int, kind: str) -> None:
         self._redis, self._script, self._keys = redis, script, keys

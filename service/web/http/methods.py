@@ -1,4 +1,4 @@
-"""What every path answers besides its handlers' methods: HEAD as GET without the body, OPTIONS with what it takes."""
+"""Answers every path gives besides its handlers': HEAD like GET without a body, OPTIONS with the allowed methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 
 def head_as_get(app: ASGIApp) -> ASGIApp:
-    """Return `app`, which then answers HEAD wherever it answers GET; event streams, which have no end, excepted."""
+    """Return `app` with HEAD answered wherever GET is, except for event streams, which never end."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         if scope.get("method") != "HEAD" or scope["path"].endswith("/events"):
@@ -33,9 +33,9 @@ def head_as_get(app: ASGIApp) -> ASGIApp:
 
 
 def with_allow(app: ASGIApp, methods: Mapping[str, Iterable[str]]) -> ASGIApp:
-    """Return `app` with a true `Allow` on answers to OPTIONS, and on 405. `methods`: by the template of a path.
+    """Return `app` with a correct `Allow` on answers to OPTIONS and on 405. `methods`: by path template.
 
-    The framework's own names the methods of the handler that was registered first, and never HEAD.
+    The framework's own lists only the methods of the handler registered first, and never HEAD.
     """
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +55,7 @@ def with_allow(app: ASGIApp, methods: Mapping[str, Iterable[str]]) -> ASGIApp:
 
 
 def methods_of(app: Litestar) -> dict[str, list[str]]:
-    """Return the methods that each path of `app` takes, by its template."""
+    """Return the methods of each path of `app`, by template."""
     return {
         route.path_format: sorted({*route.methods, *(["HEAD"] if "GET" in route.methods else [])})
         for route in app.routes

@@ -1,4 +1,4 @@
-"""Errors become problems here, all of one shape, also those that nobody planned."""
+"""Turns every error, expected or not, into a problem of the same form."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ HUB_PROBLEMS = (
     *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "unknown-variant"),
     *("not-gguf", "truncated-header", "invalid-header", "unsupported-model", "hub-unauthorised"),
     *("hub-reply-refused", "hub-unavailable", "hub-rate-limited"),
-)  # of reading the headers of a repo
+)  # of reading a repo's headers
 RUN_PROBLEMS = (
     *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
     *(*HUB_PROBLEMS, "service-unavailable"),
-)  # of looking at a command of somebody, on their hardware
-_RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
+)  # of checking a user's command on his hardware
+_RETRY_SECONDS = 5  # when nothing better is known: long enough for a part of the service to restart
 _SHOWN = 200  # characters of a path in an answer
 _SLUGS = {
     400: "bad-request",
@@ -50,7 +50,7 @@ _SLUGS = {
 
 
 def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Response[Problem]:
-    """Return `body` as a response, with `Retry-After` where the problem may pass."""
+    """Return `body` as a response, with `Retry-After` if the problem may pass."""
     metrics.PROBLEMS.of(body.type.rpartition("#")[2]).inc()
     found = dict(headers or {})
     retry_after = body.retry_after or (_RETRY_SECONDS if body.status == HTTPStatus.SERVICE_UNAVAILABLE else None)
@@ -63,7 +63,7 @@ def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Re
 
 
 def as_asked(request: HttpRequest, response: Response[Problem]) -> Response[Any]:
-    """Return a problem as it is, or as sentences where the request names plain text or Markdown."""
+    """Return a problem as JSON, or as sentences if the request asks for plain text or Markdown."""
     form, body = asked_format(request), response.content
     if form == "json":
         return response
@@ -86,7 +86,7 @@ def on_advisor_error(request: HttpRequest, error: AdvisorError) -> Response[Prob
 
 
 def on_validation(request: HttpRequest, error: ValidationException) -> Response[Problem]:
-    """Answer a wrong path or query parameter with its name."""
+    """Answer an invalid path or query parameter with its name."""
     first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
     message = str(first.get("message", "a parameter of the request is wrong"))
     key = str(first.get("key", ""))
@@ -95,7 +95,7 @@ def on_validation(request: HttpRequest, error: ValidationException) -> Response[
 
 
 def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
-    """Answer what the framework refuses: unknown paths and methods, large bodies."""
+    """Answer the framework's own refusals: unknown paths and methods, large bodies."""
     slug = _SLUGS.get(error.status_code, "internal")
     if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
         slug, error = "bad-request", HTTPException(detail="the body did not come to its end")
@@ -109,7 +109,7 @@ def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
 
 
 def on_crash(request: HttpRequest, error: Exception) -> Response[Problem]:
-    """Answer what nobody planned, and log it; the answer tells nothing of the inside."""
+    """Answer and log an unexpected error; the answer reveals nothing internal."""
     log.error("request.failed", error, path=request.scope.get("path_template"))
     return problem_response(problem("internal", "this should not have happened; it has been logged"))
 
@@ -123,7 +123,7 @@ HANDLERS: dict[type[Exception] | int, Any] = {
 
 
 def problem_responses(*slugs: str) -> dict[int, ResponseSpec]:
-    """Return the OpenAPI responses for these problems, an example each; what every path may answer is added."""
+    """Return the OpenAPI responses for these problems, with examples, plus those that every path may answer."""
     by_status: dict[int, list[str]] = {}
     for slug in (*slugs, "rate-limited", "internal"):
         by_status.setdefault(PROBLEM_TYPES[slug].status, []).append(slug)

@@ -1,4 +1,4 @@
-"""Query parameters as one Struct: decoded strictly, and documented from it."""
+"""Query parameters as one Struct, decoded strictly and documented from it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def parameters_of(handler: BaseRouteHandler) -> dict[str, str]:
-    """Return the query parameters of a handler: by what it calls them, what those who ask do."""
+    """Return a handler's query parameters: public names by the names of its arguments."""
     declared = {name: one.kwarg_definition for name, one in handler.parsed_fn_signature.parameters.items()}
     own = {name: one.name or name for name, one in declared.items() if isinstance(one, QueryParameter)}
     return own | {name: name for name in getattr(getattr(handler, "operation_class", None), "asked", ())}
 
 
 async def require_understood(request: HttpRequest) -> None:
-    """Refuse a parameter that nothing reads, and one that is given twice: what is meant would be a guess.
+    """Refuse unknown and repeated parameters instead of guessing what is meant.
 
     Raises InvalidInput with its name.
     """
@@ -43,9 +43,9 @@ async def require_understood(request: HttpRequest) -> None:
 
 
 def query_of(request: HttpRequest, kind: type[T]) -> T:
-    """Return what of the query is a `kind`'s; an empty value is none, as forms send it.
+    """Return the query as a `kind`; an empty value counts as none, as forms send it.
 
-    Raises InvalidInput with the name of the parameter that is wrong.
+    Raises InvalidInput with the name of the wrong parameter.
     """
     names = [field.name for field in msgspec.structs.fields(kind)]
     given = {name: value for name, value in request.query_params.multi_items() if value and name in names}
@@ -55,13 +55,13 @@ def query_of(request: HttpRequest, kind: type[T]) -> T:
     with refused(kind):
         found = msgspec.convert(given, kind, strict=False)
     ignored = next((name for name in given if getattr(found, name) is None), None)
-    if ignored is not None:  # "null", which msgspec takes for nothing said
+    if ignored is not None:  # "null", which msgspec treats as absent
         raise InvalidInput(f"{given[ignored]} is not a value: leave {ignored} out for none", field=ignored)
     return found
 
 
 def asking(kind: type[Any], base: type[Operation] = Operation) -> type[Operation]:
-    """Return an operation whose query is a `kind`, for a handler that reads it with `query_of`."""
+    """Return an operation with the fields of `kind` as its query, for a handler that uses `query_of`."""
     _, shapes = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
     properties: dict[str, dict[str, Any]] = shapes[kind.__name__]["properties"]
 
@@ -83,7 +83,7 @@ def asking(kind: type[Any], base: type[Operation] = Operation) -> type[Operation
 
 
 def _schema(found: dict[str, Any]) -> Schema:
-    """Return a property's schema; None is a parameter that is not given."""
+    """Return a property's schema without null, which stands for a parameter that is not given."""
     one = next((part for part in found.get("anyOf", [found]) if part.get("type") != "null"), found)
     names = {"maxLength": "max_length", "minLength": "min_length"}
     values = {names.get(name, name): value for name, value in one.items() if name != "$ref"}

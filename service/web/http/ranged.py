@@ -1,4 +1,4 @@
-"""Files sent whole or in one range, with preconditions: RFC 9110, sections 13 (conditions) and 14 (ranges)."""
+"""Sends files whole or in one range, with preconditions: RFC 9110, sections 13 (conditions) and 14 (ranges)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PIECE = 64 << 10
 
 
 def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, cache_control: str) -> Response[Any]:
-    """Return a file of this disk: 200, 206 for one range of it, 304, 412 or 416. `digest`: hex, of its content.
+    """Return a file: 200, 206 for a range of it, 304, 412 or 416. `digest`: of its content, in hex.
 
-    Several ranges are answered with the whole file, as a server may; so is a range with an `If-Range` that differs.
+    Several ranges, or a range with an `If-Range` that differs, are answered with the whole file, as a server may.
     """
     etag, n_bytes = f'"{digest[:32]}"', path.stat().st_size
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
@@ -40,7 +40,7 @@ def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, 
 
 
 def _bounds(asked: re.Match[str], n_bytes: int) -> tuple[int, int]:
-    """Return the first byte of the range and the one behind its last; empty where nothing of it is there."""
+    """Return the first byte of the range and the end after its last; an empty range lies outside the file."""
     first, last, suffix = asked.groups()
     if suffix is not None:
         return max(n_bytes - int(suffix), 0), n_bytes

@@ -1,7 +1,7 @@
-"""Answers kept as they were sent, each with the version of what it says: asked again, only the version is looked up.
+"""Caches answers, each with the version of its content, so that a repeated request only looks up the version.
 
-A change that this service's code makes shows at once, in every process, for the version is read from the database each
-time. What nothing counts, such as a row changed by hand, shows after MOST_SECONDS.
+A change made by this service's code shows at once in every process, because the version is read from the database each
+time. A change that nothing counts, such as a row edited by hand, shows after MOST_SECONDS.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from service.web.http.conditional import etag_of
 
 MOST_BYTES = 32 << 20
 MOST_SECONDS = 10.0
-_OF_AN_ENTRY = 500  # bytes in addition to the body, about
+_OF_AN_ENTRY = 500  # approximate bytes of an entry besides its body
 
 
 class CachedResponse(NamedTuple):
-    """A body with its ETag. `version` None: it changes too often to be kept."""
+    """A body with its ETag. `version` None: it changes too often to be cached."""
 
     body: bytes
     etag: str
@@ -30,7 +30,7 @@ class CachedResponse(NamedTuple):
 
 
 class ResponseCache:
-    """At most `most_bytes` of answers: those asked for longest ago go first. For the event loop's thread."""
+    """Up to `most_bytes` of answers, least recently used dropped first. For the event loop's thread."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most, self.n_bytes = most_bytes, 0
@@ -38,10 +38,10 @@ class ResponseCache:
         self._making: dict[tuple[Hashable, str], asyncio.Task[CachedResponse]] = {}
 
     async def answer(self, key: Hashable, version: str | None, make: Callable[[], bytes]) -> CachedResponse:
-        """Return what `make` returns, called in a thread, or what it returned before at this `version`.
+        """Return what `make` returns, called in a thread, or what it returned before for this `version`.
 
-        The version is read before this is called: an answer is never older than the version that it is kept under. Who
-        asks for the same while it is made waits for that one.
+        The version is read before calling this, so an answer is never older than the version it is cached under.
+        Concurrent calls for the same answer share one `make`.
         """
         kept = self._kept.get(key)
         if kept and kept[1].version == version and time.monotonic() - kept[0] < MOST_SECONDS:
@@ -53,7 +53,7 @@ class ResponseCache:
         making = self._making.get((key, version))
         if making is None:
             making = self._making[key, version] = asyncio.create_task(self._make(key, version, make))
-        return await asyncio.shield(making)  # the first caller may leave before it is made
+        return await asyncio.shield(making)  # the first caller may be cancelled before it is made
 
     async def _make(self, key: Hashable, version: str, make: Callable[[], bytes]) -> CachedResponse:
         try:

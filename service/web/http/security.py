@@ -1,4 +1,4 @@
-"""The headers that every response carries, in one place."""
+"""The security headers of every response."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-TRANSPORT_SECURITY = "max-age=31536000"  # a year; the operator's other hosts are his to decide on
-UNSAID = "no-store"  # Cache-Control of an answer that does not say: errors, and what is made for one caller
+TRANSPORT_SECURITY = "max-age=31536000"  # a year; without subdomains, which are the operator's to decide on
+UNSAID = "no-store"  # default Cache-Control, for errors and answers made for one caller
 
 
 def is_unlisted(path: str) -> bool:
-    """Return whether search engines must not list `path`: advice is reachable for anyone who has its id, not found."""
+    """Return whether search engines must not list `path`: an advice is for those who have its id."""
     return path.startswith(("/v1/", "/advice/", "/moderation"))
 
 
 def security_headers(app: ASGIApp, *, is_https: bool = False) -> ASGIApp:
-    """Return `app` with HEADERS on every response, `X-Robots-Tag` on what is unlisted, `Cache-Control` on all.
+    """Return `app` with HEADERS and `Cache-Control` on every response, and `X-Robots-Tag` on unlisted ones.
 
-    `is_https`: the public address is, so that browsers may be told to use nothing else.
+    `is_https`: the public address is https, so browsers may be told to use nothing else.
     """
     always = HEADERS | ({"Strict-Transport-Security": TRANSPORT_SECURITY} if is_https else {})
 

@@ -1,4 +1,4 @@
-"""Requests and connections of the framework, whose type parameters (user, credentials, state) nothing here uses."""
+"""The framework's request and connection types, without type parameters, which nothing here uses."""
 
 from __future__ import annotations
 

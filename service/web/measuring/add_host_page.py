@@ -1,4 +1,4 @@
-"""`/hosts/new`: a form that gives the line to type on a machine that is to measure."""
+"""`/hosts/new`: a form that answers with the command to type on a new host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
 
 @post("/hosts/new", status_code=200)
 async def add(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The line to type on the new machine. The token in the form is for this request, and never written into a page."""
+    """The command to type on the new machine. The token in the form serves this request and is never put into a
+    page."""
     typed = await read_form(request)
     kept = Form({name: value for name, value in typed.values.items() if name != "token"})
     try:

@@ -1,4 +1,4 @@
-"""`/v1/agent`: what an agent calls. Every call after enrolment is signed, which is found out before anything else."""
+"""`/v1/agent`: the agents' API. After enrolment every call is signed, and the signature is checked first."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _BODY = (*BODY_PROBLEMS, "database-unavailable")
 SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", *_BODY)
 MAX_PROBE_BYTES = 1 << 20
 MAX_REPORT_BYTES = 2 << 20
-_LOOK_SECONDS = 10.0  # between two looks of a host that waits, where nobody wakes it
+_LOOK_SECONDS = 10.0  # between looks for a waiting host that nobody wakes
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def signed(request: HttpRequest, services: Services, kind: type[T]) -> tuple[SignedHost, T]:
-    """Return the host that signed this request, and its body. A bad signature is found before a bad body."""
+    """Return the host that signed this request, and its body; the signature is checked before the body."""
     call = await signed_call(request, services)
     host = await services.run(signed_calls.authenticate, call)
     logs.note(host_id=host.id)
@@ -58,7 +58,7 @@ async def signed(request: HttpRequest, services: Services, kind: type[T]) -> tup
 
 
 async def signed_call(request: HttpRequest, services: Services) -> SignedCall:
-    """Return the request as its signature covers it."""
+    """Return the parts of the request that its signature covers."""
     return SignedCall(
         authority=services.authority(request),
         method=request.method,
@@ -82,7 +82,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     responses=answers(200, Greeted, "Who made the code.", "enrolment-code-unknown", *_BODY),
 )
 async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppServices) -> Response[Greeted]:
-    """For the person at the machine to confirm, before the machine's key is sent."""
+    """Lets the person at the machine confirm the account before the machine's key is sent."""
     await services.count_code(request)
     greeted = await services.run(hosts.greet, data.code, services.address(request, ""))
     return Response(greeted, headers=_NO_STORE)
@@ -103,7 +103,7 @@ async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppSer
     ),
 )
 async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: AppServices) -> Response[EnrolledHost]:
-    """A code, the machine's public key, and proof that it has the private one."""
+    """Takes a code, the machine's public key, and proof of its private key."""
     await services.count_code(request)
     enrolled = await services.run(hosts.enrol, data, services.authority(request))
     return Response(enrolled, headers=_NO_STORE)
@@ -117,7 +117,7 @@ async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: Ap
     responses=answers(201, Session, "A token for an hour.", *SIGNED_PROBLEMS),
 )
 async def open_session(request: HttpRequest, services: AppServices) -> Response[Session]:
-    """Signed like every call, with `{}` as its body; an earlier session of the host ends."""
+    """Signed like every call, with `{}` as the body; ends the host's earlier session."""
     call = await signed_call(request, services)
     _decoded(call.body, Nothing)
     session = await services.run(signed_calls.open_session, call)
@@ -134,7 +134,7 @@ async def open_session(request: HttpRequest, services: AppServices) -> Response[
     responses=problem_responses("invalid-hardware", *SIGNED_PROBLEMS),
 )
 async def send_probe(request: HttpRequest, services: AppServices) -> None:
-    """Hardware, engine builds and models, as the schema `Probe` has them; they replace what was sent before."""
+    """Hardware, engine builds and models, in the schema `Probe`; replaces what was sent before."""
     host, probe = await signed(request, services, Probe)
     await services.run(hosts.save_probe, host, probe)
 
@@ -148,7 +148,7 @@ async def send_probe(request: HttpRequest, services: AppServices) -> None:
     responses=problem_responses(*SIGNED_PROBLEMS),
 )
 async def leave(request: HttpRequest, services: AppServices) -> None:
-    """The host is revoked by its own wish; `{}` as the body."""
+    """Revokes the host at its own request, with `{}` as the body."""
     host, _ = await signed(request, services, Nothing)
     await services.run(hosts.leave, host)
 
@@ -166,7 +166,7 @@ async def leave(request: HttpRequest, services: AppServices) -> None:
     },
 )
 async def lease_run(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Waits up to 25 seconds for one. What the host held before goes back to the queue."""
+    """Waits up to 25 seconds for a run. What the host held before goes back to the queue."""
     host, asked = await signed(request, services, LeaseRequest)
     runs.require_active(host)
     leased = None
@@ -183,9 +183,9 @@ async def lease_run(request: HttpRequest, services: AppServices) -> Response[Any
 
 
 async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
-    """Look again when something was queued, and now and then: without Redis nobody says so. Ends with the process.
+    """Look again whenever something is queued, and regularly, as without Redis nobody tells. Ends with the process.
 
-    All hosts that wait look together; only those that a run waits for ask for one.
+    All waiting hosts share one look; only hosts that a run waits for then ask for one.
     """
     deadline = anyio.current_time() + seconds * random.uniform(0.8, 1.0)  # noqa: S311 - hosts come again one by one
     max_age = 0.0
@@ -216,7 +216,7 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
     ),
 )
 async def note_progress(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Renewed]:
-    """Three times in a lease, with the rows that are new."""
+    """To be called three times per lease, with the new rows."""
     host, said = await signed(request, services, Progress)
     renewed = await services.run(runs.note_progress, host, run_id, said)
     return Response(renewed, headers=_NO_STORE)
@@ -232,7 +232,7 @@ async def note_progress(run_id: FromPath[str], request: HttpRequest, services: A
     responses=answers(200, Accepted, "It is stored.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS),
 )
 async def report_run(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Accepted]:
-    """Rows or a failure; the same report again is answered the same."""
+    """Rows or a failure; sending the same report again gives the same answer."""
     host, said = await signed(request, services, Report)
     accepted = await services.run(runs.report, host, run_id, said)
     return Response(accepted, headers=_NO_STORE)

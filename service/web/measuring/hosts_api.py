@@ -1,4 +1,4 @@
-"""`/v1/hosts` and `/v1/account`: machines that measure, as their owners manage them and everybody sees them."""
+"""`/v1/hosts` and `/v1/account`: hosts, as their owners manage them and the public sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATH = "/v1/hosts"
     responses=answers(200, Account, "The account, and the token's scopes.", *PROBLEMS),
 )
 async def read_account(request: HttpRequest) -> Response[Account]:
-    """The name that the operator gave, or the chat's own."""
+    """The account's name, given by the operator or by the chat platform."""
     caller = known(request)
     return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=PRIVATE)
 
@@ -45,7 +45,7 @@ async def create_enrolment(
     request: HttpRequest,
     services: AppServices,
 ) -> Response[Enrolment]:
-    """A single-use code for one machine, good for ten minutes, and the line to type there."""
+    """A single-use code for one machine, valid for ten minutes, and the command to type there."""
     address = services.address(request, "")
     enrolment = await services.run(hosts.create_enrolment, caller_of(request), data, address)
     return Response(enrolment, headers=PRIVATE)
@@ -58,7 +58,7 @@ async def create_enrolment(
     responses=answers(200, list[Host], "Public hosts; one's own too.", *PROBLEMS),
 )
 async def list_hosts(request: HttpRequest, services: AppServices) -> Response[list[Host]]:
-    """The public hosts; with a token, also one's own, with what is for their owner only."""
+    """The public hosts; with a token also one's own, with details for their owner."""
     found = await services.run(hosts.list_hosts, anyone(request))
     return Response(found, headers=PRIVATE)
 
@@ -103,7 +103,7 @@ async def change_host(
     responses=problem_responses("host-not-found", *PROBLEMS),
 )
 async def revoke_host(host_id: FromPath[str], request: HttpRequest, services: AppServices) -> None:
-    """For its owner, and for operators: its session ends at once, its key is worth nothing. Results stay."""
+    """For its owner and for operators: ends its session and invalidates its key at once. Results stay."""
     await services.run(hosts.revoke_host, host_id, known(request))
 
 

@@ -1,4 +1,4 @@
-"""`/v1/advice/{id}/validations`, `/v1/validations`: have an advice measured, and see what came of it."""
+"""`/v1/advice/{id}/validations`, `/v1/validations`: have an advice measured, and read the outcome."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def request_validation(
     services: AppServices,
     key: IdempotencyKey = None,
 ) -> Response[Validation]:
-    """By default the best two configs, the best of the other engine, and the command in use where one was given."""
+    """Measures, by default, the best two configs, the other engine's best, and the command in use if one was given."""
     asked = await services.run(validate.request_validation, caller_of(request), advice_id, data, checked(key))
     validation = services.addressed(request, PATH, asked.validation)
     headers = {"Location": services.location(f"{PATH}/{validation.id}")}
@@ -102,10 +102,9 @@ async def hosts_of_advice(
     response_headers=E_TAG,
 )
 async def read_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Its runs, with what was measured next to what was predicted.
+    """Its runs, with measured figures beside predicted ones.
 
-    One in which a private host may measure answers its asker, the host's owner and operators; for others it is not
-    there.
+    If a private host may take part, only the asker, the host's owner and operators can see it.
     """
     found = await services.run(validated.read_validation, validation_id, anyone(request))
     body = msgspec.json.encode(services.addressed(request, PATH, found))
@@ -124,7 +123,7 @@ async def read_validation(validation_id: FromPath[str], request: HttpRequest, se
     ),
 )
 async def follow_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
-    """The state from the database first, then rows as they are measured; a comment line every 15 seconds."""
+    """The current state first, then rows as they are measured; a comment line every 15 seconds."""
     found = await services.run(validated.read_validation, validation_id, anyone(request))
     if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
         return Response(None, status_code=204)
@@ -139,7 +138,7 @@ async def follow_validation(validation_id: FromPath[str], request: HttpRequest, 
     responses=problem_responses("validation-not-found", *PROBLEMS),
 )
 async def cancel_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> None:
-    """Its runs that are not final end; a host that measures one is told so within its next renewal."""
+    """Ends its unfinished runs; a host that measures one is told at its next renewal."""
     await services.run(validated.cancel_validation, caller_of(request), validation_id)
 
 
@@ -154,9 +153,9 @@ FINAL = ("done", "cancelled")
 
 
 def events(services: Services, validation_id: str, lease: Lease, caller: Caller | None = None) -> AsyncGenerator[bytes]:
-    """Return server-sent events: the state at once, then each run that changed with its new rows, and comments.
+    """Yield server-sent events: the current state, then each changed run with its new rows, and comments.
 
-    An event of a run is named after its state, one of the whole after the validation's; the last one is final.
+    A run's event is named after its state, the whole's after the validation's state; the last one is final.
     """
     look = looks(
         lambda _: to_thread.run_sync(
@@ -170,12 +169,12 @@ def events(services: Services, validation_id: str, lease: Lease, caller: Caller 
 
 
 def final_id(validation: Validation) -> str:
-    """Return the id of the last event of a validation that is over."""
+    """Return the id of the last event of a finished validation."""
     return validation.state
 
 
 class _News:
-    """What a client was not told yet."""
+    """Tracks what a client has been told, to tell it only what is new."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}

@@ -1,4 +1,4 @@
-"""`/health`: the process answers. `/ready`: so do the parts it needs."""
+"""`/health` says that the process answers, `/ready` that the parts it needs do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXAMPLE = msgspec.to_builtins(problem("service-unavailable", "database: does no
     sync_to_thread=False,
 )
 def health() -> Health:
-    """Looks at nothing else: for restarting what hangs."""
+    """Checks nothing else; for restarting a process that hangs."""
     return Health("ok", __version__)
 
 
@@ -40,9 +40,9 @@ def health() -> Health:
     },
 )  # fmt: skip
 async def ready(services: AppServices) -> Response[Any]:
-    """Database, Redis, workers, disk, and bots where there are any: each is given a second and a half.
+    """Checks database, Redis, workers, disk, and bots if configured, each within a second and a half.
 
-    503 where one of them is bad, or the process is ending. The Hub is named too, and is no reason for a 503.
+    503 if one of them is bad, or the process is ending. The Hub is listed too, but never causes a 503.
     """
     if services.drain.begun:
         raise ServiceUnavailable("this process is ending: ask another")

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads."""
+"""`/metrics`: metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from service.web.services import AppServices
     },
 )
 async def read_metrics(services: AppServices) -> Response[bytes]:
-    """For networks that the operator names, and for operators; docs/metrics.md lists them."""
+    """For networks that the operator named, and for operators; docs/metrics.md lists the metrics."""
     found, backlog, counts = await asyncio.gather(services.parts(), services.backlog.answer(), services.counts.answer())
     for part in found:
         if part.needed:

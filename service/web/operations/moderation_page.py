@@ -1,4 +1,4 @@
-"""`/moderation`: what waits for an operator and what they do about it, with their token in the form of each request."""
+"""`/moderation`: an operator's open work and acts, with his token in the form of each request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "
 
 
 class Queue(NamedTuple):
-    """What waits for an operator, and what operators did."""
+    """An operator's open work, and past acts."""
 
     removals: list[OpenRemovalRequest]
     reports: list[OpenReport]
@@ -47,13 +47,13 @@ class Queue(NamedTuple):
 
 @get("/moderation", sync_to_thread=False)
 def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The form that asks for an operator's token; nothing else is shown without one."""
+    """The form for an operator's token, without which nothing else is shown."""
     return _shown(request, services, Form())
 
 
 @post("/moderation", status_code=200)
 async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Do what an operator chose, and show what waits. The token is never written into the page."""
+    """Carry out an operator's act, and show the open work. The token is never put into the page."""
     typed = await read_form(request)
     kept = Form({name: value for name, value in typed.values.items() if name != "token"})
     try:

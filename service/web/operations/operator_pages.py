@@ -1,4 +1,4 @@
-"""Who runs this service: `/about`, `/privacy`, `/terms`, security.txt, and requests to remove a result."""
+"""Pages about the operator: `/about`, `/privacy`, `/terms`, security.txt, and the form for removal requests."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from service.wire.results.dumps import LICENCE
 from service.wire.results.moderation import RemovalRequest
 
 _TITLES = {"about": "About this service", "privacy": "Privacy", "terms": "Terms of use"}
-_MOST_BYTES = 64 << 10  # of an operator's own page
+_MOST_BYTES = 64 << 10  # read of an operator's own page
 _SECURITY_TXT_DAYS = 180  # RFC 9116 advises less than a year
 _FIELDS = {"id": "result", "text": "text", "contact": "contact"}
 
 
 @get(["/about", "/privacy", "/terms"])
 async def about(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """A page about the service: the operator's own where there is one, else the one that ships."""
+    """A page about the service: the operator's own text if there is one, else the shipped one."""
     name = request.url.path.strip("/")
     values: dict[str, Any] = {**_operator(services.settings), "settings": services.settings, "licence": LICENCE}
     own = await to_thread.run_sync(own_text, services.settings, name)
@@ -39,7 +39,7 @@ async def about(request: HttpRequest, services: AppServices) -> Response[bytes]:
 
 
 def own_text(settings: Settings, name: str) -> str | None:
-    """Return what the operator wrote for the page `name`; None where the shipped one is shown."""
+    """Return the operator's own text of a page, None if there is none."""
     if settings.pages_dir is None:
         return None
     try:
@@ -49,8 +49,8 @@ def own_text(settings: Settings, name: str) -> str | None:
 
 
 def blocks(text: str) -> list[tuple[str, list[str]]]:
-    """Return a text as (kind, lines): a `heading` begins with `#`, each line of a `list` with `-`; else a `paragraph`,
-    which ends at an empty line."""
+    """Return a text as (kind, lines): a `heading` starts with `#`, each line of a `list` with `-`; anything else is a
+    `paragraph`, which ends at an empty line."""
     kinds = [(_kind(line), line.strip()) for line in text.splitlines()]
     several = [(kind, [line for _, line in group]) for kind, group in groupby(kinds, key=lambda pair: pair[0])]
     found = []
@@ -67,7 +67,7 @@ def _kind(line: str) -> str:
 
 @get("/.well-known/security.txt", sync_to_thread=False)
 def security_txt(request: HttpRequest, services: AppServices) -> Response[str]:
-    """Whom to tell of a hole (RFC 9116); 404 where the operator has set no contact."""
+    """The contact for security reports (RFC 9116); 404 if the operator set none."""
     contact = services.settings.contact_uri
     if contact is None:
         return Response(
@@ -86,13 +86,13 @@ def security_txt(request: HttpRequest, services: AppServices) -> Response[str]:
 
 @get("/removal", sync_to_thread=False)
 def ask_removal(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The form by which anybody asks for the removal of a result."""
+    """The form for requesting the removal of a result."""
     return _removal(request, services, Form({"result": query_of(request).get("result", "")[:300]}), 200)
 
 
 @post("/removal", status_code=200)
 async def asked_removal(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Keep a request for removal. Raises RateLimited."""
+    """Store a removal request. Raises RateLimited."""
     await services.count_report(request)
     typed = await read_form(request)
     result_id = typed.value("result").partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2][:64]

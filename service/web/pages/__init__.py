@@ -1,1 +1,1 @@
-"""What all pages share: readable without scripts, with nothing from outside."""
+"""Shared parts of pages, which are readable without scripts and load nothing from other sites."""

@@ -1,4 +1,4 @@
-"""Forms: what a browser sends, as a mapping of texts, and errors next to the fields that they are about."""
+"""Forms: what a browser sends as a mapping of texts, and errors to show at their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
 _MOST_QUERY = 8_192
 T = TypeVar("T")
-_SAID = (  # msgspec's words and ours, for anyone who typed into a form
+_SAID = (  # msgspec's messages and ours, for people who filled in a form
     (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
     (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
     (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
@@ -30,7 +30,7 @@ _SAID = (  # msgspec's words and ours, for anyone who typed into a form
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with a field of a form. `field` None: with the whole."""
+    """An error in a field of a form; `field` None: in the form as a whole."""
 
     field: str | None
     text: str
@@ -38,31 +38,33 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """What was typed into a form, and what is wrong with it."""
+    """The contents of a form, and their errors."""
 
     values: Mapping[str, str] = {}
     errors: tuple[FieldError, ...] = ()
 
     def value(self, name: str) -> str:
-        """Return what was typed into a field, empty for nothing."""
+        """Return a field's text, empty if there is none."""
         return self.values.get(name, "")
 
     def refused(self, error: AdvisorError, fields: Mapping[str, str]) -> Form:
-        """Return the same with `error` as `field_error` places it."""
+        """Return the form with `error`, placed as by `field_error`."""
         return Form(self.values, (field_error(error, fields),))
 
     def filled(self, names: Iterable[str]) -> dict[str, str]:
-        """Return what was typed into these fields, those that are not blank."""
+        """Return the texts of those of these fields that are not blank."""
         return {name: self.value(name) for name in names if self.value(name)}
 
     def error(self, name: str) -> FieldError | None:
-        """Return what is wrong with a field."""
+        """Return a field's error, if any."""
         return next((error for error in self.errors if error.field == name), None)
 
 
 async def read_form(request: HttpRequest) -> Form:
-    """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields, NotAllowed for
-    a form on another site: anyone who visits that would send it, each from an address of his own.
+    """Return the form that a browser sent.
+
+    Raises 415 for another kind of body, InvalidInput for too many fields, and NotAllowed for a form on another site,
+    which would make each of its visitors send it from an address of his own.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("this form was sent from another site")
@@ -72,8 +74,8 @@ async def read_form(request: HttpRequest) -> Form:
 
 
 def values_of(encoded: str) -> dict[str, str]:
-    """Return the fields of an encoded form or query that are not blank, line ends as `\\n`. Raises InvalidInput, for
-    the character NUL too, which no database keeps."""
+    """Return the non-blank fields of an encoded form or query, with line ends as `\\n`. Raises InvalidInput, also for a
+    NUL character, which no database stores."""
     try:
         pairs = parse_qsl(encoded, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
@@ -84,12 +86,12 @@ def values_of(encoded: str) -> dict[str, str]:
 
 
 def query_of(request: HttpRequest) -> dict[str, str]:
-    """Return the fields of the query that are not blank. Raises InvalidInput."""
+    """Return the non-blank fields of the query. Raises InvalidInput."""
     return values_of(request.scope["query_string"].decode("latin-1")[:_MOST_QUERY])
 
 
 def converted(asked: Mapping[str, Any], kind: type[T]) -> T:
-    """Return what was typed as a `kind`, numbers read from their texts. Raises InvalidInput with the path."""
+    """Return a form's fields as a `kind`, with numbers parsed from text. Raises InvalidInput with the path."""
     try:
         with refused(kind):
             return msgspec.convert(asked, kind, strict=False)
@@ -100,7 +102,7 @@ def converted(asked: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def field_error(error: AdvisorError, fields: Mapping[str, str]) -> FieldError:
-    """Return `error` at the field that it is about. `fields`: the form's field by the path of a request's."""
+    """Return `error` placed at its field. `fields`: the form's field for each path of a request."""
     path = error.field or ""
     known = [prefix for prefix in fields if path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))]
     field = fields[max(known, key=len)] if known else None

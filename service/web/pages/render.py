@@ -1,4 +1,4 @@
-"""From a template to a page: everything that a template prints is cleaned and escaped here, in one place."""
+"""Renders templates to pages; the one place where everything that a template prints is cleaned and escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTML = "text/html"
 STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml", "advisor.js": "text/javascript"}
 _CODE = re.compile(r"`([^`]{1,200})`")
 _ADDRESS = re.compile(r"(https://[^\s<>&\"']{1,300}[\w/])")
-# Which guides a page links, by the beginning of its address.
+# The guides that a page links, by the first part of its address.
 _GUIDES = {
     "": (("quickstart", "Quickstart"), ("pick-a-quant", "Pick a quant"), ("what-if", "Weigh an upgrade")),
     "advice": (("offloading", "What goes where"), ("commands", "The commands"), ("validation", "Have it measured")),
@@ -38,12 +38,12 @@ _GUIDES = {
     "hosts": (("hosts", "Add a GPU machine"), ("accounts", "Accounts and tokens")),
     "accuracy": (("speed", "Speed"), ("memory", "Memory")),
 }
-_MOST = 400  # characters of a name from outside that a page shows; commands and logs pass by `whole`
+_MOST = 400  # characters shown of a name from outside; the filter `whole` exempts commands and logs
 
 
 def _finished(value: Any) -> Any:
-    """Every value that a template prints: without control, direction and zero-width characters; None is nothing."""
-    if isinstance(value, Markup):  # what filters such as `join` have escaped: names may be in it
+    """Return a printed value without control, direction and zero-width characters; None prints nothing."""
+    if isinstance(value, Markup):  # escaped by filters such as `join`, but may contain names
         return Markup(clean(value))  # noqa: S704 (clean only leaves out)
     if isinstance(value, str):
         return clean(value if len(value) <= _MOST else value[: _MOST - 1] + "…")
@@ -51,29 +51,29 @@ def _finished(value: Any) -> Any:
 
 
 def _prose(text: str) -> Markup:
-    """Return `text` for HTML, with what stands in backticks as code."""
+    """Return `text` as HTML, with text in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(clean(text)))))  # noqa: S704 (escaped before)
 
 
 def _linked(text: str) -> Markup:
-    """Return `text` for HTML, with what stands in backticks as code and addresses of pages as links."""
+    """Return `text` as HTML, with text in backticks as code and addresses as links."""
     return Markup(_ADDRESS.sub(r'<a href="\1">\1</a>', str(_prose(text))))  # noqa: S704 (escaped before)
 
 
 def _whole(text: str) -> Markup:
-    """Return `text` for HTML in full length, each line cleaned."""
+    """Return `text` as HTML in full length, each line cleaned."""
     return escape(clean(text.replace("\r\n", "\n").replace("\t", "    ")))
 
 
 def _figure(value: float | None) -> str:
-    """Return a speed: two digits below 10 t/s, one below 100, none above."""
+    """Return a speed with two decimals below 10 t/s, one below 100, none above."""
     if value is None:
         return "–"
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def _day(instant: datetime | str | None) -> str:
-    """Return the date of an instant, or of its ISO form."""
+    """Return the date of a time, or of its ISO form."""
     return (instant if isinstance(instant, str) else instant.isoformat() if instant else "")[:10]
 
 
@@ -83,17 +83,17 @@ def _counted(count: int, what: str) -> str:
 
 
 def _capitalised(text: str) -> str:
-    """Return a sentence that begins with a capital; `str.capitalize` would lower the rest."""
+    """Return a sentence with its first letter capitalised; `str.capitalize` would lower-case the rest."""
     return text[:1].upper() + text[1:]
 
 
 def _guide_of(path: str) -> tuple[tuple[str, str], ...]:
-    """Return the guides, name and title, that a page links."""
+    """Return the names and titles of the guides that a page links."""
     return _GUIDES.get(path.split("/")[1], ())
 
 
 def _outside(address: str) -> str:
-    """Return an address of another site for a link: the start page in place of anything but http and https."""
+    """Return an external address for a link; anything but http and https becomes the start page."""
     return address if re.match(r"https?://", address) else "/"
 
 
@@ -130,7 +130,7 @@ def static_files() -> dict[str, bytes]:
 
 @cache
 def versioned(name: str) -> str:
-    """Return the path of a static file, which changes with its content."""
+    """Return the path of a static file, which contains the hash of its content."""
     return f"/static/{hashlib.sha256(static_files()[name]).hexdigest()[:12]}/{name}"
 
 
@@ -138,14 +138,14 @@ _templates = _environment()
 
 
 def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
-    """Return a page as it is sent. `here`: its address as users see it."""
+    """Return a rendered page. `here`: its address as users see it."""
     return _templates.get_template(template).render(here=here, path=path, **values).encode()
 
 
 def page(
     request: HttpRequest, services: Services, template: str, *, status: int = 200, **values: Any
 ) -> Response[bytes]:
-    """Return a page, with its ETag, or 304. The answer to a form, or of another `status` than 200, is never kept."""
+    """Return a page with its ETag, or 304. Answers to forms, and any status but 200, are never cached."""
     body = rendered(template, services.address(request, request.url.path), request.url.path, **values)
     if status == 200 and request.method in ("GET", "HEAD"):
         return conditional(request, body, HTML)

@@ -1,4 +1,4 @@
-"""Stacked bars as SVG: the memory of each device, and what the time of a token is spent on."""
+"""Stacked bars as SVG: the memory of each device, and the parts of a token's time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from service.engine.advice import DeviceMemory
 from service.web.pictures.svg import svg
 
 _WIDTH, _ROW, _BAR, _KEY = 640, 58, 22, 30
-_NAMES = 150  # units of width for a name of the legend, in the larger letters of a phone
+_NAMES = 150  # units of width for a name in the legend, at a phone's larger letters
 _MEMORY = ("Weights", "Cache", "Compute", "Other")
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One bar: what it is, its figure in words, its parts in order, and the amount that fills the whole width."""
+    """One bar: its name, its figure in words, its parts in order, and the amount that fills the whole width."""
 
     name: str
     figure: str
@@ -39,7 +39,7 @@ def memory_bars(devices: Sequence[DeviceMemory]) -> Markup:
 
 
 def token_bar(token_ms: Mapping[str, float]) -> Markup:
-    """Return one bar of what the time of a token is spent on; empty where that is not known."""
+    """Return one bar of the parts of a token's time; empty if they are unknown."""
     whole = sum(token_ms.values())
     if not whole:
         return Markup("")
@@ -50,7 +50,7 @@ def token_bar(token_ms: Mapping[str, float]) -> Markup:
 
 
 def draw_bars(bars: Sequence[Bar], names: Sequence[str], key: str, title: str) -> Markup:
-    """Return bars below each other with a legend of their parts. `key` makes the ids in it unique on a page."""
+    """Return bars one below the other with a legend. `key` makes their ids unique on a page."""
     across = max(1, _WIDTH // (_NAMES if max(map(len, names)) < 14 else 2 * _NAMES))
     legend = -(-len(names) // across) * _KEY
     height = len(bars) * _ROW + legend

@@ -1,4 +1,4 @@
-"""Quality against speed as SVG: every config a point, those that nothing beats joined by a line."""
+"""Quality against speed as SVG: every config is a point, and a line joins those that no other beats."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from service.engine.advice import AdvisedConfig
-from service.web.pictures.svg import path, svg
+from service.web.pictures.svg import path, round_step, svg, ticks
 
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 34, 60
-_LEAST = 0.05  # percent: less is drawn there
+_LEAST = 0.05  # percent, at which smaller losses are drawn
 _TICKS = (0.1, 1, 10, 100)
 
 
-def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
-    """Return the picture, better to the top and faster to the right; empty where fewer than two can be drawn."""
+def draw_trade(configs: Sequence[AdvisedConfig]) -> Markup:
+    """Return the picture, with quality to the top and speed to the right; empty if fewer than two points differ."""
     points = [(c, c.speed[-1].tg_tps, max(c.loss_percent[1], _LEAST)) for c in configs if c.loss_percent and c.speed]
     if len({(tg, loss) for _, tg, loss in points}) < 2:
         return Markup("")
@@ -29,9 +29,8 @@ def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
         across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * tg / most_x
         return round(across, 1), round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * share, 1)
 
-    ticks = [loss for loss in _TICKS if math.log10(loss) <= lowest]
-    parts = [_grid(loss, at(0, loss)[1]) for loss in ticks]
-    parts += [_across(x, at(x, _LEAST)[0]) for x in _round_steps(most_x)]
+    parts = [_grid(loss, at(0, loss)[1]) for loss in _TICKS if math.log10(loss) <= lowest]
+    parts += [_across(x, at(x, _LEAST)[0]) for x in ticks(round_step(most_x), most_x)]
     parts.append(_axis_names())
     front = sorted((tg, loss) for c, tg, loss in points if not _is_beaten(tg, loss, points))
     line = Markup("<polyline class='c0' fill='none' points='{}'/>")
@@ -43,7 +42,7 @@ def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
         parts.append(_point(config.rank, place, (tg, loss) in front, alone))
         seen += [place] if alone else []
     spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16-bit" for c, tg, loss in points)
-    return svg(key, (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
+    return svg("trade", (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
 
 
 def _is_beaten(tg: float, loss: float, points: Sequence[tuple[AdvisedConfig, float, float]]) -> bool:
@@ -63,12 +62,6 @@ def _across(x: float, left: float) -> Markup:
 def _axis_names() -> Markup:
     names = Markup("<text x='0' y='18'>perplexity above 16-bit</text>")
     return names + Markup("<text x='{}' y='{}' text-anchor='end'>TG, t/s</text>").format(_WIDTH - _RIGHT, _HEIGHT - 10)
-
-
-def _round_steps(most: float) -> list[float]:
-    power = 10.0 ** math.floor(math.log10(most / 4))
-    step = next(power * n for n in (1, 2, 5, 10) if power * n >= most / 5)
-    return [step * i for i in range(int(most / step) + 1)]
 
 
 def _point(rank: int, place: tuple[float, float], on_front: bool, labelled: bool) -> Markup:

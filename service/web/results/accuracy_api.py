@@ -1,4 +1,4 @@
-"""`/v1/accuracy`: how far predictions were from what was measured."""
+"""`/v1/accuracy`: the errors of predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.wire.results.accuracy import Accuracy
     responses=answers(200, Accuracy, "Errors by class and month, and the worst.", "database-unavailable"),
 )
 async def read_accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Each result next to what was predicted of it before it was measured: the newest 2,000, every ten minutes."""
+    """Errors of predictions made before the results: the newest 2,000 results, updated every ten minutes."""
     found = await services.run(services.accuracy.read)
     return conditional(request, msgspec.json.encode(found), "application/json", cache_control="public, max-age=600")
 

@@ -1,4 +1,4 @@
-"""`/accuracy`: how good predictions are, the worst ones included."""
+"""`/accuracy`: the errors of predictions, with the worst cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES = {"unconfirmed": "Nobody known shows it", "open": "Open", "warned": "An
 
 @get("/accuracy", sync_to_thread=True)
 def accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Every result next to what was predicted of it before."""
+    """Results compared with the predictions made before them."""
     found = services.accuracy.read(services.context)
     lines = {figure: [line for line in found.lines if line.figure == figure] for figure in _FIGURES}
     return page(

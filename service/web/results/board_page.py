@@ -1,4 +1,4 @@
-"""`/leaderboard`, `/models/{slug}` and `/hardware/{slug}`: what is fastest, what a model takes, what a rig runs."""
+"""`/leaderboard`, `/models/{slug}` and `/hardware/{slug}`: the fastest results, of a model, or on a rig."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.wire.results.board import Board, BoardChoices, BoardQuery, NamedSlu
 _NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
 _MORE = ("model", "arch", "variant", "vram", "ram", "platform", "trust", "sort", "since")
 _MOST_BARS = 10
-_MOST_NAMES = 150  # of a filter: the page stays small, and the search finds the rest
+_MOST_NAMES = 150  # options of a filter, to keep the page small; the search finds the rest
 _SORTS = {"tg": "TG, t/s", "pp": "PP, t/s", "bits": "Bits", "newest": "Measured"}
 
 
@@ -54,14 +54,14 @@ def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
 
 @get("/models", sync_to_thread=True)
 def models(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The models that were measured, those whose name has the words of `q`."""
+    """The measured models whose name contains the words of `q`."""
     found = leaderboard.choices(services.context).models
     return _names(request, services, "Models", "Models that somebody has measured, and what runs them.", found)
 
 
 @get("/hardware", sync_to_thread=True)
 def rigs(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The hardware that was measured, of which the name has the words of `q`."""
+    """The measured hardware whose name contains the words of `q`."""
     found = leaderboard.choices(services.context).rigs
     return _names(request, services, "Hardware", "Hardware that somebody has measured, and what it runs.", found)
 
@@ -77,21 +77,21 @@ def _names(
 
 @get("/models/{slug:str}", sync_to_thread=True)
 def model(slug: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """What is known of a model. Raises NotOnBoard."""
+    """A model's results. Raises NotOnBoard."""
     found = leaderboard.model_page(services.context, slug[:200], _depth(request))
     return page(request, services, "model.html", found=found, picture=_speeds(found.rigs, "Fastest TG by rig"))
 
 
 @get("/hardware/{slug:str}", sync_to_thread=True)
 def hardware(slug: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """What a rig runs. Raises NotOnBoard."""
+    """A rig's results. Raises NotOnBoard."""
     found = leaderboard.hardware_page(services.context, slug[:200], _depth(request))
     picture, ask = _speeds(found.models, "Fastest TG by model"), f"/?{urlencode({'gpus': found.name})}"
     return page(request, services, "hardware.html", found=found, ask=ask, picture=picture)
 
 
 def _speeds(shares: Sequence[Share], title: str) -> Markup:
-    """A bar for each of the fastest, empty where there are fewer than two to compare."""
+    """Return bars of the fastest shares, empty if there are fewer than two to compare."""
     fastest = sorted(shares, key=lambda one: -one.best_tps)[:_MOST_BARS]
     if len(fastest) < 2:
         return Markup("")
@@ -101,7 +101,7 @@ def _speeds(shares: Sequence[Share], title: str) -> Markup:
 
 
 def _choices(found: BoardChoices, typed: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """The options of each filter, as (value, text): at most 150 names, and always the one that was chosen."""
+    """Return each filter's options as (value, text): at most 150 names, always including the chosen one."""
     names = {
         "rig": [(one.slug, one.name) for one in found.rigs],
         "model": [(one.slug, one.name) for one in found.models],
@@ -129,7 +129,7 @@ def _depth(request: HttpRequest) -> int | None:
 
 
 def _sorts(typed: dict[str, str]) -> list[tuple[str, str, str]]:
-    """The columns by which the board can be sorted: (name, title, address)."""
+    """Return the columns that the board can be sorted by: (name, title, address)."""
     kept = {name: text for name, text in typed.items() if name not in ("sort", "cursor")}
     return [(name, title, _link({**kept, "sort": name})) for name, title in _SORTS.items()]
 

@@ -1,29 +1,28 @@
-"""Curves of speed against depth as SVG: no script, no style of its own, read by screen readers as title and text.
+"""Curves of speed by depth as SVG, without script or inline style; screen readers read a title and a text.
 
-Curves differ in colour, in dashes and in the shape of their points, so that none depends on seeing colours. The colours
-are classes of the style sheet, which knows light and dark.
+Curves differ in colour, dashes and the shape of their points, so that none relies on colour vision. Colours are classes
+of the style sheet, which has a light and a dark theme.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from markupsafe import Markup
 
-from service.web.pictures.svg import path, svg
+from service.web.pictures.svg import TICKS, path, round_step, svg, ticks
 
 MOST_CURVES = 6
 WIDTH, HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 20, 12, 52  # room for the larger letters of a phone
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "12 4")
-_TICKS = 5
 _MOST_POINTS = 200
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """One curve: (tokens in the cache, tokens per second), ascending; `band` its intervals as (tokens, low, high)."""
+    """One curve: (tokens in the cache, tokens per second), ascending; `band`: intervals as (tokens, low, high)."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -31,9 +30,9 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 def draw(curves: Sequence[Curve], key: str, title: str) -> Markup:
-    """Return the first six curves that have points as one SVG; empty where there is none.
+    """Return the first six curves that have points as one SVG; empty if there are none.
 
-    `key` makes the ids in it unique on a page; `title` is what a screen reader calls it, with the unit.
+    `key` makes its ids unique on a page; `title` is read out by screen readers, and names the unit.
     """
     drawn = [(i, thinned(c)) for i, c in enumerate(curves[:MOST_CURVES]) if c.points]
     if not drawn:
@@ -48,14 +47,14 @@ def draw(curves: Sequence[Curve], key: str, title: str) -> Markup:
 
 
 def mark(index: int) -> Markup:
-    """Return the sign by which a curve is known, for the legend or a table's row: its line with one of its points."""
+    """Return a curve's mark for a legend or table row: its line with one of its points."""
     line = Markup("<line class='c{}' x1='1' y1='7' x2='35' y2='7' stroke-dasharray='{}'/>")
     head = Markup("<svg class='mark' viewBox='0 0 36 14' aria-hidden='true'>")
     return head + line.format(index, _DASHES[index]) + _point(index, 18, 7) + Markup("</svg>")
 
 
 def thinned(curve: Curve) -> Curve:
-    """Return the curve with at most 200 of its points, evenly chosen, first and last among them."""
+    """Return the curve with at most 200 points, evenly chosen, including the first and last."""
     points = curve.points
     if len(points) <= _MOST_POINTS:
         return curve
@@ -64,7 +63,7 @@ def thinned(curve: Curve) -> Curve:
 
 
 class _Frame(msgspec.Struct, frozen=True):
-    """Where values lie on the picture: both axes begin at zero."""
+    """Maps values to places on the picture; both axes start at zero."""
 
     x_step: float
     x_most: float
@@ -76,7 +75,7 @@ class _Frame(msgspec.Struct, frozen=True):
         highs = [high for c in curves for _, _, high in c.band] + [y for c in curves for _, y in c.points]
         x_step = _depth_step(max(x for c in curves for x, _ in c.points))
         x_most = max(x_step, *(x for c in curves for x, _ in c.points))
-        y_step = _step(max(highs))
+        y_step = round_step(max(highs))
         return cls(x_step, x_most, y_step, y_step * math.ceil(max(*highs, y_step) / y_step))
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -85,32 +84,21 @@ class _Frame(msgspec.Struct, frozen=True):
 
     def axes(self) -> Iterator[Markup]:
         text = Markup("<text x='{}' y='{}' text-anchor='{}'>{}</text>")
-        for y in _ticks(self.y_step, self.y_most):
+        for y in ticks(self.y_step, self.y_most):
             left, height = self.at(0, y)
             yield Markup("<line class='grid' x1='{}' y1='{}' x2='{}' y2='{}'/>").format(
                 left, height, WIDTH - _RIGHT, height
             )
             yield text.format(left - 8, height + 4, "end", f"{y:,g}")
-        for x in _ticks(self.x_step, self.x_most):
+        for x in ticks(self.x_step, self.x_most):
             across, bottom = self.at(x, 0)
             yield text.format(across, bottom + 20, "middle", _tokens(x))
         yield text.format((WIDTH + _LEFT) // 2, HEIGHT - 8, "middle", "tokens in the cache (N_KV)")
 
 
-def _ticks(step: float, most: float) -> Iterable[float]:
-    return [step * i for i in range(int(most / step + 1e-9) + 1)]
-
-
-def _step(most: float) -> float:
-    """A round step (1, 2 or 5 times a power of ten) of which about five reach `most`."""
-    rough = max(most, 1e-9) / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))
-
-
 def _depth_step(most: float) -> float:
-    """A step of 1,024 tokens times a power of two."""
-    return 1024.0 * float(2 ** max(0, math.ceil(math.log2(max(most, 1) / 1024 / (_TICKS + 1)))))
+    """Return a step of 1,024 tokens times a power of two."""
+    return 1024.0 * float(2 ** max(0, math.ceil(math.log2(max(most, 1) / 1024 / (TICKS + 1)))))
 
 
 def _tokens(x: float) -> str:
@@ -128,7 +116,7 @@ def _band(frame: _Frame, curve: Curve, index: int) -> list[Markup]:
 def _line(frame: _Frame, curve: Curve, index: int) -> list[Markup]:
     places = [frame.at(x, y) for x, y in curve.points]
     line = Markup("<polyline class='c{}' fill='none' stroke-dasharray='{}' points='{}'/>")
-    every = max(1, len(places) // 16)  # points closer than that hide the line
+    every = max(1, len(places) // 16)  # denser points would hide the line
     points = [_point(index, *place) for place in places[::every]]
     return [Markup("<g>"), line.format(index, _DASHES[index], path(places)), *points, Markup("</g>")]
 

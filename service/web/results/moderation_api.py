@@ -1,4 +1,4 @@
-"""`/v1/results/{id}/reports` and `…/removal-requests`, `/v1/moderation`: what people ask, and what operators do."""
+"""`/v1/results/{id}/reports`, `…/removal-requests` and `/v1/moderation`: requests to operators, and their acts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def report_result(
     request: HttpRequest,
     services: AppServices,
 ) -> Response[Reported]:
-    """For operators, who read it next to the result. No account is needed; what names a person is masked."""
+    """Operators read it beside the result. No account is needed; personal names are masked."""
     await services.count_report(request)
     kept = await services.run(moderation.report_abuse, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)
@@ -61,7 +61,7 @@ async def ask_removal(
     request: HttpRequest,
     services: AppServices,
 ) -> Response[RemovalAsked]:
-    """For the people a result is about, or whose work it is. No account is needed; an operator decides."""
+    """For people whom a result concerns, or whose work it is. No account is needed; an operator decides."""
     await services.count_report(request)
     kept = await services.run(removals.ask_removal, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)
@@ -74,7 +74,7 @@ async def ask_removal(
     responses=answers(200, list[OpenRemovalRequest], "The oldest first.", *PROBLEMS),
 )
 async def list_removal_requests(services: AppServices) -> Response[list[OpenRemovalRequest]]:
-    """For operators: the oldest 200 that nobody has decided. `remove` the result, or `refuse` the request."""
+    """For operators: the oldest 200 undecided requests. Either `remove` the result or `refuse` the request."""
     return Response(await services.run(removals.open_requests), headers=PRIVATE)
 
 
@@ -85,7 +85,7 @@ async def list_removal_requests(services: AppServices) -> Response[list[OpenRemo
     responses=answers(200, list[QuarantinedResult], "The newest first.", *PROBLEMS),
 )
 async def list_quarantined(services: AppServices) -> Response[list[QuarantinedResult]]:
-    """For operators: the newest 200 that count for nothing until somebody has looked at them."""
+    """For operators: the newest 200, which count for nothing until somebody has looked at them."""
     return Response(await services.run(moderation.quarantined), headers=PRIVATE)
 
 
@@ -96,7 +96,7 @@ async def list_quarantined(services: AppServices) -> Response[list[QuarantinedRe
     responses=answers(200, list[OpenReport], "The oldest first.", *PROBLEMS),
 )
 async def list_reports(services: AppServices) -> Response[list[OpenReport]]:
-    """For operators: the oldest 200 that nobody has closed."""
+    """For operators: the oldest 200 open reports."""
     return Response(await services.run(moderation.open_reports), headers=PRIVATE)
 
 
@@ -112,7 +112,7 @@ async def moderate(
     request: HttpRequest,
     services: AppServices,
 ) -> Response[AuditEntry]:
-    """For operators. Each act is written down with who, when and why, for good."""
+    """For operators. Each act is recorded for good, with who, when and why."""
     done = await services.run(moderation.moderate, caller_of(request).name, data)
     return Response(done, status_code=201, headers=PRIVATE)
 

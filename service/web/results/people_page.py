@@ -1,4 +1,4 @@
-"""`/hosts` and `/contributors/{pseudonym}`: who measures, what an owner's hosts gave and got, and thanks."""
+"""`/hosts` and `/contributors/{pseudonym}`: public hosts, an owner's hosts and what they gave and got, contributors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from service.wire.problem import problem_of
 
 @get("/hosts", sync_to_thread=True)
 def hosts(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The public hosts, and what each has done."""
+    """The public hosts with their figures."""
     return _shown(request, services, Form())
 
 
 @post("/hosts", status_code=200)
 async def own(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The same, with the hosts of the account whose token was typed; the token is never written into the page."""
+    """The same, with the hosts of the account whose token was typed. The token is never put into the page."""
     typed = await read_form(request)
     try:
         caller = await services.identified(typed.value("token"))
@@ -44,7 +44,7 @@ def _shown(
 
 @get("/contributors/{pseudonym:str}", sync_to_thread=True)
 def contributor(pseudonym: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """What somebody gave. Raises NotOnBoard."""
+    """A contributor's results and hosts. Raises NotOnBoard."""
     return page(request, services, "contributor.html", found=leaderboard.contributor(services.context, pseudonym[:60]))
 
 

@@ -1,4 +1,4 @@
-"""`/v1/results`, `/v1/leaderboard` and `/v1/dumps`: what was measured, as everybody may read it."""
+"""`/v1/results`, `/v1/leaderboard` and `/v1/dumps`: measured results, open to everybody."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from service.wire.results.results import Result, ResultPage, ResultQuery
 from service.wire.results.results_table import csv_head, csv_lines
 
 PATH = "/v1/results"
-_DUMP_AGE = "public, max-age=3600"  # not longer: a removal takes out the dumps that have the result
+_DUMP_AGE = "public, max-age=3600"  # not longer, because a removal deletes the dumps that contain the result
 _PROBLEMS = ("invalid-request", "rate-limited", "database-unavailable")
 ListFormat: TypeAlias = Literal["json", "jsonl", "csv"]
 AsList = Annotated[
@@ -50,9 +50,9 @@ _LIST_TYPES: dict[ListFormat, str] = {
     responses=answers(200, Board, "A page of the board.", "not-acceptable", *_PROBLEMS),
 )
 async def read_leaderboard(request: HttpRequest, services: AppServices, as_format: AsFormat = None) -> Response[Any]:
-    """Speeds as measured at one depth, never interpolated: the best of each model on each set of cards and engine.
+    """Measured speeds at one depth, never interpolated: the best of each model, set of cards and engine.
 
-    Filters choose among results before the best is found. `next` is the cursor of the following page.
+    Filters apply before the best is chosen. `next` is the cursor of the following page.
     """
     form = wanted_format(request, as_format)
     query = query_of(request, BoardQuery)
@@ -73,9 +73,9 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
     responses=answers(200, ResultPage, "A page of results.", *_PROBLEMS),
 )
 async def list_results(request: HttpRequest, services: AppServices, as_format: AsList = "json") -> Response[Any]:
-    """With raw times of each repeat, under the data's licence; also what was quarantined, with the reason.
+    """With the raw times of each repeat, under the data's licence; includes quarantined results, with the reason.
 
-    A cursor stays good when results are added. The header `Link` has the following page, for CSV and JSONL too.
+    A cursor stays valid when results are added. The header `Link` has the next page, also for CSV and JSONL.
     """
     query = query_of(request, ResultQuery)
     found = await services.run(read_results.list_results, query)
@@ -107,9 +107,9 @@ async def read_result(
     services: AppServices,
     as_format: AsFormat = None,
 ) -> Response[Any]:
-    """Rows, speeds, what was predicted, hardware, command and who says so.
+    """Rows, speeds, predictions, hardware, command and origin.
 
-    What a private host measured answers its owner, who asked for it, and operators; to others it is not there.
+    A private host's result is visible only to its owner, whoever asked for it, and operators.
     """
     form = wanted_format(request, as_format)
     result = await services.run(read_results.read_result, result_id, anyone(request))
@@ -127,7 +127,7 @@ async def read_result(
     },
 )
 async def read_result_log(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Plain text, without what names a person, a machine or a secret."""
+    """The engine's output as plain text, without anything that identifies a person or machine, or is a secret."""
     log = await services.run(read_results.read_log, result_id, anyone(request))
     return for_viewer(request, log.encode(), "text/plain")
 
@@ -138,7 +138,7 @@ async def read_result_log(result_id: FromPath[str], request: HttpRequest, servic
     responses=answers(200, DumpList, "Files of the last nights.", "rate-limited"),
 )
 async def list_dumps(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """JSONL and CSV, each with size and SHA-256, made every night; without what was published elsewhere."""
+    """JSONL and CSV, each with its size and SHA-256, made every night; without results published elsewhere."""
     found = await to_thread.run_sync(dumps.list_dumps, dumps.folder_of(services.settings))
     several = [
         msgspec.structs.replace(one, url=services.address(request, f"/v1/dumps/{one.name}")) for one in found.dumps
@@ -156,7 +156,7 @@ async def list_dumps(request: HttpRequest, services: AppServices) -> Response[An
     },
 )
 async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
-    """What `GET /v1/dumps` lists, byte for byte; the ETag is of its SHA-256. `Range` and preconditions are honoured."""
+    """A file that `GET /v1/dumps` lists; the ETag comes from its SHA-256. `Range` and preconditions are supported."""
     path, digest = await to_thread.run_sync(dumps.path_of, dumps.folder_of(services.settings), name)
     return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
 

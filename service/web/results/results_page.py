@@ -1,4 +1,4 @@
-"""`/results/{id}` and `/compare`: what was measured, next to what was predicted and next to other results."""
+"""`/results/{id}` and `/compare`: measured figures, beside predicted ones and beside other results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from service.wire.results.moderation import AbuseReport
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction
 
-_MOST_LOG = 16_000  # characters of a log that its result's page shows: pages stay small
+_MOST_LOG = 16_000  # characters of a log that a result's page shows, to keep it small
 _PHASES = (("tg", "Token generation (TG), t/s"), ("pp", "Prompt processing (PP), t/s"))
 
 KINDS = [
@@ -42,7 +42,7 @@ KINDS = [
 
 
 class DepthRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Speeds at one depth: measured (None: not), and what was predicted."""
+    """Speeds at one depth: measured (None: not measured), and predicted."""
 
     n_kv: int
     tg: float | None
@@ -58,7 +58,7 @@ def show(result_id: FromPath[str], request: HttpRequest, services: AppServices) 
 
 
 def shown(result_id: str, request: HttpRequest, services: Services, form: Form, status: int) -> Response[bytes]:
-    """Return the page of a result, with what was typed into one of its forms. Raises ResultNotFound."""
+    """Return the page of a result, with the contents of its forms. Raises ResultNotFound."""
     result = read_results.read_result(services.context, result_id[:64])
     log = read_results.read_log(services.context, result.id) if result.has_log else ""
     return page(
@@ -102,7 +102,7 @@ def compare(request: HttpRequest, services: AppServices) -> Response[bytes]:
 
 
 def short(result: Result) -> str:
-    """Return a result in a few words: what, on what, with what."""
+    """Return a result in a few words: the model, the rig and the engine."""
     return f"{result.model.name} {result.model.variant} on {result.rig.name}, {result.engine}"
 
 
@@ -128,7 +128,7 @@ def _ids(request: HttpRequest) -> list[str]:
 
 
 def _found(services: Services, ids: Sequence[str]) -> tuple[list[Result], list[str]]:
-    """The results, and the ids of those that are not there any more."""
+    """Return the results, and the ids of those that do not exist any more."""
     found: list[Result] = []
     missing: list[str] = []
     for result_id in ids:
@@ -148,7 +148,7 @@ def _charts(series: Sequence[tuple[str, Sequence[SpeedPoint]]]) -> list[tuple[st
 
 
 def _charts_of(result: Result) -> list[tuple[str, Markup]]:
-    """What was measured, and the predicted curve with its interval below it."""
+    """Return charts of the measured curve, with the predicted one and its interval behind it."""
     drawn = []
     for phase, title in _PHASES:
         said = sorted((c for c in result.outcome.compared if c.what == phase), key=lambda c: c.n_kv or 0)
@@ -173,7 +173,7 @@ _FIELDS = {"X-Edit-Key": "key", **{name: name for name in ("kind", "text", "key"
 
 @post("/results/{result_id:str}/reports", status_code=200)
 async def report(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Keep what a reader says is wrong with a result. Raises ResultNotFound or RateLimited."""
+    """Store a reader's report about a result. Raises ResultNotFound or RateLimited."""
     await services.count_report(request)
     typed = await read_form(request)
     try:
@@ -187,7 +187,7 @@ async def report(result_id: FromPath[str], request: HttpRequest, services: AppSe
 
 @post("/results/{result_id:str}/changes", status_code=200)
 async def change(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Correct a result with the key in the form, or take it back; only what was typed is changed."""
+    """Correct a result with the key in the form, or delete it; only filled fields change."""
     typed = await read_form(request)
     key, deletes = typed.value("key")[:200], typed.value("do") == "delete"
     try:
@@ -208,7 +208,7 @@ async def change(result_id: FromPath[str], request: HttpRequest, services: AppSe
 async def _again(
     result_id: str, request: HttpRequest, services: Services, typed: Form, error: AdvisorError
 ) -> Response[bytes]:
-    """The page of the result with the error next to its field. Raises ResultNotFound where there is no result."""
+    """Return the result's page with the error at its field. Raises ResultNotFound."""
     wrong = typed.refused(error, _FIELDS)
     return await to_thread.run_sync(shown, result_id, request, services, wrong, problem_of(error).status)
 

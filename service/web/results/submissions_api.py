@@ -1,4 +1,4 @@
-"""`POST /v1/results`: what people send of their benchmarks, shown to them first if they want, and kept."""
+"""`POST /v1/results`: submissions of benchmarks, with an optional preview, and their corrections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EditKey = Annotated[
     ),
 )
 async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Response[Preview]:
-    """Model, flags, machine and rows as they would be kept, next to what would have been expected. Nothing is kept."""
+    """Model, flags, machine and rows as they would be stored, beside the expected figures. Nothing is stored."""
     shown = await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
     return Response(shown, headers={"Cache-Control": "no-store"})
 
@@ -62,12 +62,13 @@ async def preview_submission(data: Sent, request: HttpRequest, services: AppServ
 async def submit_result(
     data: Sent, request: HttpRequest, services: AppServices, key: IdempotencyKey = None
 ) -> Response[Submitted]:
-    """No account is needed: without one the answer has an `edit_key`, given once, and again to the same request with
-    the same `Idempotency-Key` of 22 characters or more. With a token, scope `submit`."""
+    """No account is needed: without one the answer has an `edit_key`, which is shown once, and again if the same
+    request is repeated with the same `Idempotency-Key` of at least 22 characters. With a token, it needs the scope
+    `submit`."""
     key = checked(key)
     caller, admit = anyone(request), services.admission(request)
     await services.count_submission(request, caller)
-    # Anyone who sends without a token shares no account: only the address tells one sender's keys from another's.
+    # Senders without a token share no account, so only the address tells one sender's idempotency keys from another's.
     own_key = f"{services.client(request)} {key}" if key and caller is None else key
     kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
     shown = services.addressed(request, "/results", kept)
@@ -98,7 +99,9 @@ async def correct_result(
     services: AppServices,
     edit_key: EditKey = None,
 ) -> Response[Result]:
-    """Remarks, hardware and build; rows never. It is predicted and judged again, and its history says what it was."""
+    """Remarks, hardware and build, never rows. The result is predicted and judged again; its history has the old
+    values.
+    """
     admit = services.admission(request)
     result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
     shown = services.addressed(request, "/results", result)
@@ -117,7 +120,7 @@ async def delete_result(
     services: AppServices,
     edit_key: EditKey = None,
 ) -> None:
-    """Log, command, remarks and history are erased; it is shown nowhere, and counts for nothing."""
+    """Erases log, command, remarks and history; the result is shown nowhere and counts for nothing."""
     await services.run(corrections.delete, anyone(request), edit_key, result_id)
 
 
@@ -130,7 +133,7 @@ async def delete_result(
     ),
 )
 async def read_result_history(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """What was changed since it was sent, and what stood there before."""
+    """The changes since the result was sent, with the previous values."""
     changes = await services.run(corrections.history, result_id, anyone(request))
     return for_viewer(request, msgspec.json.encode(changes), "application/json")
 

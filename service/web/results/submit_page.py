@@ -1,4 +1,4 @@
-"""`/submit`: a benchmark that somebody ran, shown as it was understood before it is kept."""
+"""`/submit`: a form for a benchmark, previewed before it is stored."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _FIELDS = ("text", "command", "hardware", "repo", "revision", "engine", "build",
 
 @get("/submit", sync_to_thread=True)
 def form(request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """The form; fields of the query are typed in."""
+    """The form, prefilled from the query."""
     return _shown(request, services, Form(query_of(request)), None, 200)
 
 
 @post("/submit", status_code=200, request_max_body_size=MAX_CHECK_BYTES)
 async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
-    """Show what was understood; with the button `keep`, keep it and go to the result."""
+    """Preview a submission, or with the button `keep`, store it and redirect to the result."""
     typed = await read_form(request)
     admit = services.admission(request)
     try:
@@ -46,7 +46,7 @@ async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
 
 async def _kept(services: Services, asked: Submission, admit: Callable[[], None]) -> Response[Any]:
     kept = await services.run_reading(submissions.submit, None, asked, None, admit)
-    key = f"#key={kept.edit_key}" if kept.edit_key else ""  # a fragment, which goes into no log
+    key = f"#key={kept.edit_key}" if kept.edit_key else ""  # a fragment appears in no log
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/results/{kept.id}{key}"})
 
 

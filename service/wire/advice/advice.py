@@ -13,7 +13,7 @@ from service.wire.problem import Problem
 
 REVISION_PATTERN = r"^(?!.*(\.\.|//))[A-Za-z0-9_]([A-Za-z0-9_./-]{0,126}[A-Za-z0-9_.-])?$"
 RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-RevisionText = Annotated[  # what the Hub refuses as a name is said in words when it is looked up
+RevisionText = Annotated[  # checked in full, with a readable error, when it is looked up
     str,
     msgspec.Meta(min_length=1, max_length=200, extra_json_schema={"pattern": REVISION_PATTERN}),
 ]
@@ -22,7 +22,7 @@ HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user asks: a repo (id, Hub URL, `owner/name:VARIANT`), hardware as object or text, and a goal.
+    """A request for advice: a repo (id, Hub URL, `owner/name:VARIANT`), hardware as object or text, and a goal.
 
     `what_if`: questions about other hardware: `+1 RTX 3090`, `256 GB more RAM`, `PCIe 4 x16 instead of x4`,
     `DDR5-6000 x8`, `-1 RTX 4090`, `no GPU`, `which single upgrade helps most`.
@@ -37,7 +37,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of the card: lines to paste into a POSIX shell or PowerShell, empty where nothing is to be typed."""
+    """A step of the card: lines to paste into a POSIX shell or PowerShell, empty if nothing is to be typed."""
 
     title: str
     posix: str
@@ -46,7 +46,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was assumed. `say`: an example of how to state it."""
+    """An assumption. `say`: an example of how to state the fact."""
 
     name: str
     value: str
@@ -56,9 +56,9 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """Another config in one line. `times`: how long a request takes, as a multiple of the first one's.
+    """Another config in one line. `times`: the duration of a request, as a multiple of the first config's.
 
-    `label`: what it was picked for, such as `Quality`, and `why`; empty for the others.
+    `label`: what it was picked for, such as `Quality`, and `why`; empty for configs that were not picked.
     """
 
     rank: int
@@ -73,10 +73,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer in short, the same in every form: the first config with what is needed to run it.
+    """The answer in short, the same in every format: the first config with everything needed to run it.
 
     `now`: speed at the goal's depth; `full`: at the full context of one request. `facts`: the assumptions that would
-    narrow the answer most, of `more_assumed` others.
+    narrow the answer most if stated; `more_assumed`: how many others there are.
     """
 
     sentence: str
@@ -92,11 +92,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """One advice as it is read. Until `ready`, the lists are empty; `problem` is set when it failed.
+    """An advice. Until it is `ready`, its lists are empty; `problem` is set if it failed.
 
-    `model_slug`: under what results of its model are filed, as in `/models/SLUG` and `/v1/results`; `architecture`: as
-    its header names it.
-    `computed_again`: set where it was not kept, and is another version's than at first.
+    `model_slug`: the name under which results of its model are filed, as in `/models/SLUG` and `/v1/results`;
+    `architecture`: as the header names it. `computed_again`: set if it was recomputed with another version than at
+    first.
     """
 
     id: str
@@ -126,17 +126,17 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedAdvice(Advice, frozen=True, kw_only=True, omit_defaults=False):
-    """The answer to a request. `delete_key` is there once, for the one whose request made the advice."""
+    """The answer to a request. `delete_key` is given once, to the request that created the advice."""
 
     delete_key: str | None = None
 
 
 FINAL = ("ready", "failed")
-"""States of an advice that never change again."""
+"""States in which an advice no longer changes."""
 
 
 class AdviceEvent(msgspec.Struct, frozen=True):
-    """One event of an advice's stream: its state, and the step that a worker is at."""
+    """One event of an advice's stream: its state, and the worker's current step."""
 
     id: str
     state: Literal["queued", "running", "ready", "failed"]

@@ -1,6 +1,6 @@
-"""The answer as one card: the sentence, why, three steps to paste, memory, speed, what was assumed, the alternatives.
+"""The answer as one card: the sentence, why, three steps to paste, memory, speed, assumptions and alternatives.
 
-Page, text, Markdown and chat show this card and compute nothing of their own, so that all say the same.
+Page, text, Markdown and chat all show this card and compute nothing of their own, so that they agree.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from service.engine.measured.identity import short_name
 from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
-_MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
-_MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # of the RAM that a model may take
+_MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # factor of speed; percentage points of perplexity
+_MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # shares of the usable RAM
 _FACTS = 2
-_DDR4_FROM, _DDR5_FROM = 2133, 4000  # MT/s that a platform is taken to run
-# After a build: its programs are found before others of that name, and the next step starts where this one did.
+_DDR4_FROM, _DDR5_FROM = 2133, 4000  # MT/s from which memory is assumed to be of that kind
+# After a build: put its programs first on the path, and return to the folder where this step began.
 _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
     "powershell": '$env:PATH = "$PWD\\build\\bin\\Release;$PWD\\build\\bin;$env:PATH"; cd ..',
@@ -27,7 +27,7 @@ _FOUND = {
 _NO_HF = "if hf is missing: pip install huggingface_hub"
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
-# Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
+# Assumptions by importance, by the end of their path: with weights in RAM, and with everything on the GPUs.
 _IN_RAM = ("free_gb", "total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
 _ON_GPU = ("vram_gib", "hardware.gpus", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
 
@@ -62,7 +62,7 @@ def _steps(config: AdvisedConfig) -> list[Step]:
 
 
 def _engine(config: AdvisedConfig) -> Step:
-    """A package where one has the engine for these cards, else the lines that build it."""
+    """Return the step that installs the engine: a package if one supports these cards, else a build from source."""
     oldest = config.commands.oldest_build
     (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in SHELLS)
     only_posix = {package.shell for package in config.commands.packages} == {"posix"}  # Apple's GPUs know no Windows
@@ -75,7 +75,7 @@ def _engine(config: AdvisedConfig) -> Step:
 
 
 def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
-    """The lines that bring the engine to a machine with this shell, and what they are."""
+    """Return the lines that install the engine in this shell, and a note on what they do."""
     package = next((one for one in commands.packages if one.shell == shell), None)
     if package is not None:
         return package.line, f"packaged by {package.name}"
@@ -87,7 +87,7 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
 
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
-    """What the first one is ahead in, and what the nearest faster and the nearest better one would cost."""
+    """Return why the first config is first: the price of the nearest faster and of the nearest better one."""
     faster = [c for c in others if _tg(c) > _MUCH_FASTER * _tg(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
     better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
     parts = []
@@ -111,7 +111,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
 
 
 def _fuller(config: AdvisedConfig, first: AdvisedConfig) -> str:
-    """What counts against a config besides its time: RAM that is nearly full, a limit to raise, an engine to build."""
+    """Return a config's drawbacks besides time: nearly full RAM, a limit to raise, an engine to build."""
     one, other = config.weighed, first.weighed
     said = []
     if one.ram_used > max(other.ram_used + _MUCH_FULLER, _NEARLY_FULL):
@@ -136,7 +136,7 @@ def _seconds(config: AdvisedConfig) -> float:
 
 
 def _facts(assumed: Sequence[Assumption], config: AdvisedConfig) -> list[Assumption]:
-    """The assumptions that would narrow the answer most."""
+    """Return the assumptions that would narrow the answer most if stated."""
     order = _ON_GPU if config.strategy == "all on GPU" else _IN_RAM
 
     def place(one: Assumption) -> int:
@@ -160,7 +160,7 @@ def _option(config: AdvisedConfig, first: AdvisedConfig) -> Option:
 
 
 def shell_of(hardware: Hardware) -> Shell:
-    """Return the shell of a machine: PowerShell where Windows is stated."""
+    """Return the shell of a machine: PowerShell if Windows is stated."""
     return "powershell" if hardware.os and os_family(hardware.os) == "windows" else "posix"
 
 
@@ -170,17 +170,17 @@ def server_for(shell: Shell, commands: Commands) -> str:
 
 
 def typed(step: Step, shell: Shell) -> str:
-    """Return what a step has one type into this shell, a command a line; empty where nothing is to be typed."""
+    """Return a step's commands for this shell, one per line; empty if there are none."""
     return step.powershell if shell == "powershell" else step.posix
 
 
 def step_lines(step: Step, shell: Shell, width: int = 100) -> list[str]:
-    """Return what a step has one type into this shell, each command folded."""
+    """Return a step's commands for this shell, each folded."""
     return folded(typed(step, shell), shell, width)
 
 
 def folded(text: str, shell: Shell, width: int = 100) -> list[str]:
-    """Return commands, one a line, in lines of at most `width` that continue as this shell has it: by `\\` or "`"."""
+    """Return commands (one per line) in lines of at most `width`, continued as in this shell: by `\\` or "`"."""
     found = []
     for command in filter(None, text.split("\n")):
         lines = fold(command, width).split("\n") if len(command) > width else [command]
@@ -202,8 +202,8 @@ def speed_words(point: SpeedPoint, where: str) -> str:
     )
 
 
-# By the last part of the path: the name, the unit of the value, and what states it; {card} is the GPU's name,
-# {ddr} the kind of RAM that has such a speed.
+# By the last part of the path: the name, the unit of the value, and an example that states it; {card} is the GPU's
+# name, {ddr} the kind of RAM with such a speed.
 _NAMES = {
     "total_gb": ("RAM", " GB", "128GB"),
     "free_gb": ("RAM in WSL", " GB", ""),
@@ -224,7 +224,7 @@ _NAMES = {
 
 
 def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
-    """Return an assumption with its name and unit in words; `gpus`: those of the request, empty where not at hand."""
+    """Return an assumption with its name and unit in words; `gpus`: the request's, empty if unknown."""
     last = one.field.rpartition(".")[2]
     name, unit, say = _NAMES.get(last, (last.replace("_", " "), "", ""))
     number = re.search(r"gpus\[(\d+)\]", one.field)
@@ -243,6 +243,6 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
 
 
 def fact_words(fact: Fact) -> str:
-    """Return one line about what was assumed."""
+    """Return one line about an assumption."""
     say = f"; if not, write for example `{fact.say}`" if fact.say else ""
     return f"assumed: {fact.name} = {fact.value} ({fact.why}){say}; affects {fact.changes}"

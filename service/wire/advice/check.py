@@ -22,11 +22,11 @@ LogText = Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 20)]
 
 
 class CommandOnHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that somebody uses, the hardware it runs on, and what is known of both. `depths` in tokens.
+    """A command that somebody uses, its hardware, and what else is known. `depths` in tokens.
 
-    `engine` null: guessed from the command. `build`: the engine's build, by date, number or commit, as an object or as
-    `--version` prints it; null: today's. `log`: what a server, llama-sweep-bench or llama-bench printed.
-    `reserve_mib`: what proposed changes leave free on every GPU, or one number a GPU; null: 512, 1,024 with a display.
+    `engine` null: guessed from the command. `build`: the engine's build by date, number or commit, as an object or as
+    printed by `--version`; null: today's. `log`: output of a server, llama-sweep-bench or llama-bench. `reserve_mib`:
+    MiB that proposed changes leave free on every GPU, or one number per GPU; null: 512, or 1,024 with a display.
     """
 
     command: CommandText
@@ -45,11 +45,11 @@ class CommandOnHardware(msgspec.Struct, frozen=True, kw_only=True):
 class CheckRequest(CommandOnHardware, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A command to check.
 
-    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo; or
-    where only one repo read here holds the command's file, which `assumed` then says. The variant is that of
+    `repo` may be omitted if the command names it (`-hf`, `-hfr`, or a path with owner and name of a GGUF repo), or if
+    only one repo read here holds the command's file, which `assumed` then states. The variant is that of
     `owner/name:VARIANT`, or the one that holds the command's file. `draft` and `mmproj`: the files that the command
-    loads besides its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in the model's repo where
-    they are left out.
+    loads besides its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; by default they are looked for in the
+    model's repo.
     """
 
     repo: RepoText | None = None
@@ -57,7 +57,7 @@ class CheckRequest(CommandOnHardware, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):
-    """The answer, and the variant whose header it is of. `repo` and `revision` are null for files on disk."""
+    """The answer, and the variant whose header was read. `repo` and `revision` are null for files on disk."""
 
     repo: str | None
     revision: str | None
@@ -65,13 +65,12 @@ class Checked(CheckReport, frozen=True, kw_only=True):
 
 
 class BatchCase(CommandOnHardware, frozen=True, kw_only=True):
-    """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo; where left
-    out, the file that the command opens, or the repo that it names.
+    """One line of a batch. Unknown keys are ignored.
 
-    `draft` and `mmproj`: files on this disk, or in a repo; where left out, those that the command names, if they are
-    there.
+    `model`: a GGUF file or folder on this disk (for shards, the first), or a repo; by default the file that the command
+    opens, or the repo that it names. `draft` and `mmproj`: files on this disk or in a repo; by default those that the
+    command names, if they exist.
 
-    Keys not named here are ignored.
     """
 
     model: RepoText | None = None

@@ -1,4 +1,4 @@
-"""A check as people read it: verdict, device table, speeds, and the findings that cost most."""
+"""Renders a check for reading: verdict, device table, speeds, and the most costly findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ERRORS = 8
 
 
 def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
-    """Yield the check, its verdict first; `detail` `full`: every finding with its source, every compared figure."""
+    """Yield the lines of a check, verdict first; `detail` `full`: every finding with its source, every comparison."""
     full = detail == "full"
     yield checked.verdict
     of = f"{checked.repo} " if checked.repo else ""

@@ -1,6 +1,6 @@
-"""An advice small enough to embed (`?detail=card`): what a launcher needs to start a model, in a versioned shape.
+"""An advice small enough to embed (`?detail=card`): what a launcher needs to start a model, in a versioned format.
 
-Within a version fields are only added. Every figure is the advice's own; words are split as the system's `exec` wants
+Within a version, fields are only added. Every figure is the advice's own; commands are split into words as `exec` takes
 them, so that nobody has to parse a shell's quotes.
 """
 
@@ -22,7 +22,7 @@ MOST_CONFIGS = 5
 
 
 class CompactDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config takes of a device, and what there is, in MiB. `device`: the engine's name for it."""
+    """A config's memory on a device, and the device's capacity, in MiB. `device`: the engine's name for it."""
 
     device: str
     gpu: str | None
@@ -31,7 +31,7 @@ class CompactDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens per second after `depth` tokens: the middle, and the ends of the 80 % interval."""
+    """Tokens per second at a depth of `depth` tokens: the estimate, and the ends of the 80 % interval."""
 
     depth: int
     tg: float
@@ -45,9 +45,9 @@ class CompactSpeed(msgspec.Struct, frozen=True, kw_only=True):
 class CompactConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A config to start: `env` and `command` (a launcher such as `numactl`, the program, its arguments) as words.
 
-    `download`: the command that brings its files to where `command` looks for them; empty for files on this disk.
-    `label`: what it was picked for, empty where for nothing in particular. `loss_percent`: of perplexity over 16 bits.
-    `notes`: what else to know, such as that logs of others show other memory.
+    `download`: the command that downloads its files to where `command` expects them; empty for files on this disk.
+    `label`: what it was picked for, if anything. `loss_percent`: of perplexity, relative to 16 bits. `notes`: what else
+    to know, such as that other people's logs show different memory.
     """
 
     rank: int
@@ -65,10 +65,10 @@ class CompactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """An advice in short. `version` counts up when a field changes its meaning or goes.
+    """An advice in short. `version` is raised when a field is removed or changes its meaning.
 
-    `configs`: the best first, at most five; empty until `state` is `ready`, and where nothing fits, which `sentence`
-    then says. `assumed`: what was not stated of hardware and goal, in sentences.
+    `configs`: best first, at most five; empty until `state` is `ready`, and if nothing fits, which `sentence` then
+    states. `assumed`: facts on hardware and goal that were not stated, as sentences.
     """
 
     version: Literal[1] = 1
@@ -84,7 +84,7 @@ class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compact(advice: Advice) -> CompactAdvice:
-    """Return an advice in short."""
+    """Return an advice's compact form."""
     return made_from(
         CompactAdvice, advice, sentence=advice.headline,
         configs=[_config(one) for one in advice.configs[:MOST_CONFIGS]],

@@ -1,4 +1,4 @@
-"""Advices as a file for another program: which of their configs, under which names, and which fit side by side."""
+"""Renders advices as a file for another program, with a name for each model, and which fit side by side."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FILE_NAMES: dict[FileFormat, str] = {
 
 
 def named_configs(advices: Sequence[Advice], rank: int = 1) -> dict[str, AdvisedConfig]:
-    """Return a config of each advice by the name that clients of a server call it: repo without owner, and variant.
+    """Return a config of each advice by the name that a server's clients use for it: repo without owner, and variant.
 
-    `rank`: of the first advice's config; the others give their first. Raises InvalidInput where an advice has none, or
-    two would have one name.
+    `rank`: of the first advice's config; the others contribute their first. Raises InvalidInput if an advice has none,
+    or two would share a name.
     """
     found: dict[str, AdvisedConfig] = {}
     for i, advice in enumerate(advices):
@@ -48,9 +48,9 @@ def together(advices: Sequence[Advice]) -> SideBySide:
 
 
 def advised_file(form: FileFormat, advices: Sequence[Advice], rank: int = 1) -> str:
-    """Return a file that serves a config of each advice, which end in a newline.
+    """Return a file that serves one config of each advice, ending in a newline.
 
-    Raises InvalidInput as `named_configs`, and where the format cannot hold them.
+    Raises InvalidInput as `named_configs`, and if the format cannot hold them.
     """
     models = [served(name, config) for name, config in named_configs(advices, rank).items()]
     sets = together(advices).together if len(advices) > 1 and rank == 1 else []
@@ -58,7 +58,7 @@ def advised_file(form: FileFormat, advices: Sequence[Advice], rank: int = 1) -> 
 
 
 def files_of(advice: Advice) -> list[tuple[str, FileFormat]]:
-    """Return the formats that can hold an advice's first config, with the names that readers know them by."""
+    """Return the formats that can hold an advice's first config, each with its readable title."""
     return [(title, form) for form, title in _TITLES.items() if advice.configs and _holds(form, advice)]
 
 

@@ -1,4 +1,4 @@
-"""The public shapes of `/v1/hardware`: catalogue rows, and what a text is understood as."""
+"""The types of `/v1/hardware`: catalogue rows, and how a text is understood."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HardwareQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ParsedHardware(msgspec.Struct, frozen=True):
-    """What the text is understood as, in both forms, and every fact that is assumed because it was not stated."""
+    """How the text is understood, in both forms, with every assumption made because a fact was not stated."""
 
     hardware: Hardware
     shorthand: str
@@ -28,20 +28,20 @@ class ParsedHardware(msgspec.Struct, frozen=True):
 
 
 class GpuRows(msgspec.Struct, frozen=True):
-    """GPUs of the catalogue; null is: unknown. `total` counts those that match, `rows` are the first of them."""
+    """GPUs of the catalogue; null means unknown. `total` counts all matches, `rows` has the first of them."""
 
     total: int
     rows: list[GpuRow]
 
 
 class CpuRows(msgspec.Struct, frozen=True):
-    """CPUs of the catalogue; null is: unknown. `total` counts those that match, `rows` are the first of them."""
+    """CPUs of the catalogue; null means unknown. `total` counts all matches, `rows` has the first of them."""
 
     total: int
     rows: list[CpuRow]
 
 
 def render_hardware(hardware: Hardware) -> str:
-    """Return hardware in shorthand, and a line for each fact that is assumed."""
+    """Return hardware in shorthand, with a line per assumption."""
     assumed = (fact_words(fact_of(one, hardware.gpus)) for one in resolve(hardware).assumed)
     return "\n".join((to_shorthand(hardware), *assumed))

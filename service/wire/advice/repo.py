@@ -1,4 +1,4 @@
-"""The public shape of `/v1/repos/{owner}/{name}`, which `advisor inspect` prints too: variants, and one model."""
+"""The types of `/v1/repos/{owner}/{name}` and `advisor inspect`: variants, and the model of one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from service.engine.model import Model
 from service.engine.tensor_names import role_of
 from service.structs import made_from
 
-_CACHE_BYTES = {"f16": (2, 1), "q8_0": (34, 32)}  # bytes for that many elements; ggml-common.h: block_q8_0
+_CACHE_BYTES = {"f16": (2, 1), "q8_0": (34, 32)}  # (bytes, elements) of a block; ggml-common.h: block_q8_0
 _MAX_TEXT = 400
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """One file of the repo: its path, size in bytes, and sha256 where the Hub knows it."""
+    """One file of the repo: its path, size in bytes, and sha256 if the Hub states it."""
 
     path: str
     n_bytes: int | None = None
@@ -27,9 +27,9 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class HeaderView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of one variant: bytes of its headers, its tensors, bits per weight, and bytes by type.
+    """The header of one variant: its size in bytes, number of tensors, bits per weight, and weight bytes by type.
 
-    `by_jump`: parts of the tokenizer were not read but taken to be as in another variant of the repo.
+    `by_jump`: parts of the tokenizer were not read but assumed to equal another variant's in the repo.
     """
 
     n_bytes: int
@@ -40,9 +40,9 @@ class HeaderView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VariantView(msgspec.Struct, frozen=True):
-    """One quantised model: its name, files (shards in order), and bytes of all files.
+    """One quantised model: its name, files (shards in order), and their total bytes.
 
-    Where the whole repo was read (`advisor inspect`), `header`, or in `unreadable` why there is none.
+    If the whole repo was read (`advisor inspect`): its `header`, or in `unreadable` the reason why there is none.
     """
 
     name: str
@@ -53,7 +53,7 @@ class VariantView(msgspec.Struct, frozen=True):
 
 
 class CostView(msgspec.Struct, frozen=True):
-    """What reading took: requests, the listing and each hop of a redirect counted, bytes of files, and seconds."""
+    """The cost of reading: requests (including the listing and each redirect), bytes of files, and seconds."""
 
     requests: int
     n_bytes: int
@@ -61,7 +61,7 @@ class CostView(msgspec.Struct, frozen=True):
 
 
 class LayerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One block: bytes by role, and cache elements a token. `window`: tokens that sliding attention keeps, 0: all."""
+    """One block: bytes by role, and cache elements per token. `window`: tokens kept by sliding attention, 0: all."""
 
     index: int
     kind: str
@@ -75,9 +75,9 @@ class LayerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the header of one variant says. Bytes; `cache_bytes_per_token`: all layers, by cache type.
+    """The model in one variant's header. Sizes in bytes; `cache_bytes_per_token`: of all layers, by cache type.
 
-    Metadata is what the header holds, long texts cut, arrays that are vocabularies given as their length.
+    Metadata is the header's, with long texts cut and vocabularies replaced by their length.
     """
 
     variant: str
@@ -102,9 +102,9 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepoView(msgspec.Struct, frozen=True, kw_only=True):
-    """A repo at one commit. `other_files`: paths that are no variants, by what they are (mmproj, imatrix, …).
+    """A repo at one commit. `other_files`: paths of files that are not variants, by kind (mmproj, imatrix, …).
 
-    `cost`: of `advisor inspect`, what reading all of it took.
+    `cost`: for `advisor inspect`, the cost of reading the whole repo.
     """
 
     repo: str
@@ -116,7 +116,7 @@ class RepoView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def header_view(header: Header) -> HeaderView:
-    """Return what is shown of the merged header of a variant."""
+    """Return the view of a variant's merged header."""
     by_type: dict[str, int] = {}
     for tensor in header.tensors:
         by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.nbytes
@@ -131,7 +131,7 @@ def header_view(header: Header) -> HeaderView:
 
 
 def model_view(variant: str, model: Model) -> ModelView:
-    """Return what is shown of `model`, the merged header of `variant`."""
+    """Return the view of `model`, from the merged header of `variant`."""
     layers = [_layer_view(model, layer) for layer in model.layers]
     elements = sum(layer.cache_elements for layer in layers)
     return made_from(
@@ -162,7 +162,7 @@ def _layer_view(model: Model, layer: Layer) -> LayerView:
 
 
 def _cache_elements(model: Model, layer: Layer) -> int:
-    """Return elements of K and V that one token adds; latent attention keeps its compressed form only."""
+    """Return the elements of K and V per token; latent attention stores only its compressed form."""
     if layer.kind != "attention":
         return 0
     if model.mla:

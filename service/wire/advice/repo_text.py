@@ -1,4 +1,4 @@
-"""What `advisor inspect` prints: the variants of a repo, and the model that one of them holds."""
+"""Renders `advisor inspect`: a repo's variants, and the model of one of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _size(n_bytes: int) -> str:
 
 
 def _layers(layers: list[LayerView]) -> Iterator[str]:
-    """Layers that look the same are shown once, wherever they are."""
+    """Yield one line per kind of layer; identical layers share one, wherever they are."""
     alike: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         alike.setdefault(_look(layer), []).append(number)
@@ -84,7 +84,7 @@ def _layers(layers: list[LayerView]) -> Iterator[str]:
 
 
 def _runs(numbers: list[int]) -> str:
-    """Numbers in order as runs: 0-10, 13, 16."""
+    """Return ascending numbers as ranges: 0-10, 13, 16."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

@@ -1,7 +1,7 @@
-"""An advice as people read it: plain text for curl and terminals, Markdown for chat.
+"""Renders an advice for reading: plain text for curl and terminals, Markdown for chat.
 
 The short form fits one screen (100 columns, 40 lines); `detail="full"` gives everything. Names from headers and repos
-are foreign text: control characters are dropped, and in Markdown nothing can leave its code block.
+are untrusted: control characters are removed, and in Markdown nothing can leave its code block.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from service.wire.advice.card import (
 from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
-# wraps, brief, builds: the first that fits a screen
+# Values of (wraps, brief, builds), of which the first that fits a screen is used.
 _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
 _SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
 
 
 def render_text(advice: Advice, detail: str = "short") -> str:
-    """Return the advice as plain text: everything if `detail` is `full`, else what fits one screen."""
+    """Return the advice as plain text: everything if `detail` is `full`, else as much as fits one screen."""
     shell = shell_of(advice.hardware)
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True, target_shell=shell)))
@@ -65,7 +65,7 @@ def render_text(advice: Advice, detail: str = "short") -> str:
 class _Form(NamedTuple):
     """How much is shown, and whether long lines are wrapped or cut. `brief`: only what a screen has room for.
 
-    `builds`: the lines that build an engine are shown.
+    `builds`: show the lines that build an engine.
     """
 
     full: bool
@@ -82,7 +82,7 @@ class _Form(NamedTuple):
 
 
 def render_markdown(advice: Advice, detail: str = "short") -> str:
-    """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
+    """Return the advice as Markdown: the headline, commands in code blocks, and the rest in one block of text."""
     if advice.state != "ready":
         return quoted(state_text(advice)) + "\n"
     form = _Form(full=detail == "full", wraps=True, target_shell=shell_of(advice.hardware))
@@ -119,7 +119,7 @@ def _markdown_steps(card: Card, shell: Shell) -> Iterator[str]:
 
 
 def state_text(advice: Advice) -> str:
-    """Return where an advice stands that is not ready, or why there is none."""
+    """Return the state of an unfinished advice, or why it failed."""
     if advice.problem:
         return f"No advice: {advice.problem.title}. {advice.problem.detail}"
     return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
@@ -166,7 +166,7 @@ def _about(advice: Advice, full: bool) -> str:
 
 
 def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
-    """The server for other shells and systems, and how to build the engine."""
+    """Yield the server's command for other shells and systems, and how to build the engine."""
     if commands.build is not None:
         yield from ("", "# build the engine", *commands.build.line.split("\n"))
         for option in commands.build.options:
@@ -184,7 +184,7 @@ def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
 
 
 def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
-    """The card of the first config: get the engine, download, run; memory, speed, reasons."""
+    """Yield the first config's card: install the engine, download, run; memory, speed, reasons."""
     yield _title(config)
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in typed(step, form.target_shell)
@@ -215,7 +215,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
 
 
 def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
-    """What was measured, the quality, the reasons and the notes of a config."""
+    """Yield a config's measurements, quality, reasons and notes."""
     yield from form.all_lines(measured_lines(config, form.full))
     if config.loss_percent and not form.brief:
         low, expected, high = config.loss_percent
@@ -236,14 +236,14 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
 
 
 def proposal_words(proposal: Proposal) -> str:
-    """Return what a proposal is, and what it may give."""
+    """Return a proposal and its possible gain."""
     (low, high), (slow, fast) = proposal.times, proposal.tg_tps
     gain = f"{low:g} to {high:g} times the tokens per second as published, here {slow:.0f} to {fast:.0f} t/s"
     return f"worth measuring: {_PROPOSED[proposal.name]}, {gain}"
 
 
 def _proposed(proposal: Proposal, form: _Form) -> Iterator[str]:
-    """Whose figures those are, the complete command, and its memory."""
+    """Yield the source of a proposal's figures, its complete command, and its memory."""
     yield from form.lines(f"  {proposal.basis}")
     line = proposal.powershell if form.target_shell == "powershell" else proposal.server
     yield from folded(line, form.target_shell, WIDTH)
@@ -265,7 +265,7 @@ _BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg":
 
 
 def standing(config: AdvisedConfig) -> Iterator[str]:
-    """Yield what the config is best at of all here, and which of them the speeds cannot tell it from."""
+    """Yield what the config is best at here, and which configs its speed cannot be told apart from."""
     best = (
         f"best of these, or tied for best, in {', '.join(_BEST[name] for name in config.best_at)}"
         if config.best_at
@@ -281,7 +281,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def device_table(devices: list[DeviceMemory]) -> list[str]:
-    """Return the memory of every device as lines of a table, in MiB."""
+    """Return a table of every device's memory in MiB, as lines."""
     head = f"{'MiB':<8}{'weights':>10}{'cache':>9}{'compute':>9}{'other':>8}{'total':>10}{'free':>10}  of"
     rows = [
         f"{d.device:<8}{d.weights_mib:>10,.0f}{d.kv_mib:>9,.0f}{d.compute_mib:>9,.0f}"
@@ -295,19 +295,19 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
 
 
 def speed_table(points: list[SpeedPoint]) -> list[str]:
-    """Return a line for each depth, and one about the intervals."""
+    """Return a line per depth, and one about the intervals."""
     return [*(speed_words(p, f"at {p.n_kv:>7,} tokens") for p in points), f"80 % intervals, {points[-1].basis}"]
 
 
 def speed_lines(card: Card) -> list[str]:
-    """Return the speed at the goal's depth, and at the full context where that is deeper."""
+    """Return the speed at the goal's depth, and at the full context if that is deeper."""
     lines = [speed_words(card.now, f"at {card.now.n_kv:>7,} tokens")]
     lines += [speed_words(card.full, f"at {card.full.n_kv:>7,} (full)")] if card.full else []
     return [*lines, f"80 % intervals, {card.now.basis}"]
 
 
 def _others(advice: Advice, brief: bool) -> Iterator[str]:
-    """A line for each config but the first; in brief without marks, which take a line to explain."""
+    """Yield a line per config except the first; if brief, without marks, whose legend takes a line."""
     if len(advice.configs) > 1:
         yield ""
     for c in advice.configs[1:]:
@@ -324,7 +324,7 @@ def _others(advice: Advice, brief: bool) -> Iterator[str]:
 
 
 def picked_as(config: AdvisedConfig) -> str:
-    """Return ` Quality:` for what was picked for its quality, and empty for what was not picked."""
+    """Return a label such as ` Quality:`, empty for a config that was not picked."""
     return f" {config.pick.name.capitalize()}:" if config.pick else ""
 
 
@@ -333,7 +333,7 @@ def _loss(config: AdvisedConfig) -> str:
 
 
 def how(config: AdvisedConfig) -> str:
-    """Return the strategy, and what else sets configs of one variant and engine apart."""
+    """Return the strategy, and whatever else distinguishes configs of one variant and engine."""
     gpus, mode = len(config.devices) - 1, config.flags.split_mode
     cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
     together = "" if mode == "layer" else f", -sm {mode}"
@@ -359,14 +359,14 @@ def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
 
 
 def _refused_engine(group: list[Refusal]) -> str:
-    """One engine, all variants that it cannot run; the reason of the largest is shown."""
+    """Return a line on all variants that one engine cannot run, with the reason for the largest."""
     names = ", ".join(r.variant for r in reversed(group)) if len(group) <= _NAMED else f"{len(group)} variants"
     reason = group[-1].reason.removeprefix(f"{group[0].engine} ")
     return f"refused with {group[0].engine}: {names} ({reason})"
 
 
 def _refused_variant(group: list[Refusal]) -> str:
-    """One variant, on one engine or both; the smaller shortfall and what would fix it."""
+    """Return a line on one variant refused on one engine or both, with the smaller shortfall and its remedy."""
     nearest = min(group, key=lambda r: r.short_by_mib or 0)
     engines = "" if len(group) > 1 else f" with {nearest.engine}"
     change = f"; to fix it: {nearest.smallest_change}" if nearest.smallest_change else ""
@@ -398,7 +398,8 @@ _SHORT_ROWS = 3
 
 
 def what_if_lines(answers: Sequence[WhatIf], full: bool) -> Iterator[str]:
-    """Yield a line for each question, and for several upgrades a table, the best first; `full`: what was tried too."""
+    """Yield a line per question, and for several upgrades a table, best first; `full`: with everything that was
+    tried."""
     for answer in answers:
         yield f"what if: {answer.text}"
         if len(answer.upgrades) > 1:
@@ -421,9 +422,9 @@ _SHORT_FINDINGS, _SHORT_CHANGES, _BRIEF_CHANGES = 2, 4, 2
 
 
 def mine_lines(mine: Mine, configs: Sequence[AdvisedConfig], full: bool, brief: bool = False) -> Iterator[str]:
-    """Yield what is said of the command in use.
+    """Yield the comparison with the command in use.
 
-    `full`: with every finding and the changes to every config; `brief`: without findings, with the largest changes.
+    `full`: every finding, and the changes to every config; `brief`: no findings, and only the largest changes.
     """
     p = mine.speed[-1]
     verdict = mine.verdict.removeprefix("Your command ")
@@ -450,7 +451,7 @@ def _gains(config: AdvisedConfig, full: bool, most: int) -> Iterator[str]:
 
 
 def _largest(versus: VersusMine, most: int) -> list[Change]:
-    """The changes with the largest effects, in their order."""
+    """Return the changes with the largest effects, in their original order."""
 
     def effect(change: Change) -> float:
         speeds = abs(change.tg_tps) / (abs(versus.tg.tps) or 1) + abs(change.pp_tps) / (abs(versus.pp.tps) or 1)
@@ -477,7 +478,7 @@ def _memory(gib: Mapping[str, float], full: bool) -> str:
 
 
 def measured_lines(config: AdvisedConfig, full: bool = True) -> Iterator[str]:
-    """Yield a line for each measured depth, or for the deepest only."""
+    """Yield a line per measured depth; without `full`, only for the deepest."""
     for point in config.measured if full else config.measured[-1:]:
         there = speed_at(config.speed, point.n_kv)
         tg = f" (predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})" if there else ""
@@ -487,7 +488,7 @@ def measured_lines(config: AdvisedConfig, full: bool = True) -> Iterator[str]:
 
 
 def measured_short(config: AdvisedConfig) -> str:
-    """Return what stands in the one line of a config, such as `, measured 17.9`; empty where nothing was measured."""
+    """Return a note such as `, measured 17.9` for a config's line; empty if nothing was measured."""
     if not config.measured:
         return ""
     near = "" if config.measured_match == "exact" else " on another CPU or RAM"

@@ -1,7 +1,7 @@
-"""The protocol between this service and the agent on a GPU host: `/v1/agent/*`. The agent always calls.
+"""The protocol between the service and the agent on a GPU host: `/v1/agent/*`. The agent always calls.
 
-Every call but the two of enrolment is signed with the host's Ed25519 key, over the text of `signed_text`, with a
-counter that only grows; all but `POST /v1/agent/sessions` also carry the session's token.
+Every call except the two of enrolment is signed with the host's Ed25519 key, over the text of `signed_text`, with a
+counter that only grows; all except `POST /v1/agent/sessions` also carry the session's token.
 """
 
 from __future__ import annotations
@@ -34,32 +34,33 @@ Text: TypeAlias = Annotated[str, Meta(max_length=200)]
 
 
 def signed_text(authority: str, method: str, path: str, host: str, counter: int, body: bytes) -> bytes:
-    """Return what a host signs for one call: which service (`host[:port]` of its URL), what, who, its number, with
-    which body. No signature can be used for another service, call, host or time."""
+    """Return the text that a host signs for one call: the service (`host[:port]` of its URL), the call, the host, its
+    counter, and the body's hash. So no signature is valid for another service, call, host or time."""
     digest = hashlib.sha256(body).hexdigest()
     return "\n".join(("offload-advisor-agent-1", authority, method, path, host, str(counter), digest)).encode()
 
 
 def enrolment_text(authority: str, code: str, public_key: str) -> bytes:
-    """Return what a new host signs to show that it has the key it sends."""
+    """Return the text that a new host signs to prove that it has the private key."""
     code_digest = hashlib.sha256(code.encode()).hexdigest()
     return "\n".join(("offload-advisor-enrol-1", authority, code_digest, public_key)).encode()
 
 
 def key_fingerprint(public_key: str) -> str:
-    """Return what machine and owner compare before he approves it: 64 bits of the key's SHA-256, `ab12-cd34-…`."""
+    """Return the fingerprint that machine and owner compare before approval: 64 bits of the key's SHA-256,
+    `ab12-cd34-…`."""
     digest = hashlib.sha256(public_key.encode()).hexdigest()
     return "-".join(digest[i : i + 4] for i in range(0, 16, 4))
 
 
 class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /v1/agent/greeting`: a code, before anything else is sent."""
+    """`POST /v1/agent/greeting`: a code, sent before anything else."""
 
     code: Code
 
 
 class Greeted(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose code this is, and what service this is, for the person at the machine to confirm."""
+    """The code's owner and the service, for the person at the machine to confirm."""
 
     service: str
     owner: str
@@ -85,7 +86,7 @@ class EnrolledHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a signed call that says nothing more: `{}`."""
+    """The body of a signed call without arguments: `{}`."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +104,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file of the model, in the repo: what it must be before an engine opens it."""
+    """One of the model's files in the repo, as it must be before an engine opens it."""
 
     path: Annotated[str, Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._ +/-]{0,400}\.gguf$(?!\n)")]
     size: Annotated[int, Meta(ge=1)]
@@ -111,14 +112,14 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def name(self) -> str:
-        """The file's name, without the folders that it has in the repo."""
+        """The file's name without its folders in the repo."""
         return self.path.rpartition("/")[2]
 
 
 class RunOutline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a run is the same on every host. `depths`: tokens in the cache at which to measure.
+    """The part of a run that is the same on every host. `depths`: tokens in the cache at which to measure.
 
-    `n_prompt`, `n_gen`: of one repeat. `seconds`: of measuring, loading not counted.
+    `n_prompt`, `n_gen`: tokens per repeat. `seconds`: limit on measuring, without loading.
     """
 
     engine: Engine
@@ -133,10 +134,10 @@ class RunOutline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RunDocument(RunOutline, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run as data: the agent writes the command from it, and runs nothing that it does not say.
+    """One run as data, from which the agent writes the command; it runs nothing else.
 
-    `engine_builds`: sha256 of the programs on this host that know the flags, the newest first. `gpus`: indices into the
-    host's own list, in the order that CUDA0, CUDA1 … of the flags mean.
+    `engine_builds`: sha256 of this host's programs that know the flags, newest first. `gpus`: indices into the host's
+    own list, in the order that the flags' CUDA0, CUDA1 … mean.
     """
 
     engine_builds: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=32)]
@@ -144,10 +145,10 @@ class RunDocument(RunOutline, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LeasedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is this host's for `lease_seconds`, and longer while it renews. `fence` goes with every write.
+    """A run leased to this host for `lease_seconds`, and longer while it renews. `fence` accompanies every write.
 
-    `request`: the id of the request that asked for it, for logs; agents send it as `X-Request-ID` with calls about it.
-    `asked_by`: the name of the account that asked, for the host's policy; `is_owners`: it is that of the host's owner.
+    `request`: the id of the request for it, for logs; agents send it as `X-Request-ID` in calls about the run.
+    `asked_by`: the requesting account's name, for the host's policy; `is_owners`: it is the host owner's account.
     """
 
     run: str
@@ -160,7 +161,7 @@ class LeasedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/agent/runs/{id}/progress`: renews the lease; rows that are new, and the step. Answered by `Renewed`."""
+    """`POST /v1/agent/runs/{id}/progress`: renews the lease, with new rows and the current step."""
 
     fence: Fence
     step: Literal["checking", "downloading", "loading", "measuring"]
@@ -169,17 +170,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease is renewed; `stop`: the run was cancelled, or the host paused or revoked."""
+    """The lease is renewed, unless `stop`: the run was cancelled, or the host paused or revoked."""
 
     stop: bool
     why: str | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/agent/runs/{id}/report`: the end of a run. Rows or a failure, one must be there.
+    """`POST /v1/agent/runs/{id}/report`: the end of a run, with rows, a failure, or both.
 
-    `files_confirmed`: the content hash of every file was computed and is the run's. `gpu_seconds`: cards times seconds.
-    `log`: reduced on the host. `power`, `temperature` are samples' means.
+    `files_confirmed`: the content hash of every file was computed and matches the run. `gpu_seconds`: cards times
+    seconds. `log`: reduced on the host. `devices`: memory and mean power as sampled.
     """
 
     fence: Fence
@@ -199,7 +200,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The report is stored. `result`: its id, where it made one; `again`: the run went back to the queue."""
+    """The report is stored. `result`: the id of its result, if it made one; `again`: the run went back to the queue."""
 
     result: str | None
     again: bool

@@ -1,4 +1,4 @@
-"""The public shapes of `/v1/hosts`: machines that measure, as their owners and everybody else see them."""
+"""The types of `/v1/hosts`: hosts, as their owners and everybody else see them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HostState: TypeAlias = Literal["waiting", "active", "paused", "revoked"]
 Visibility: TypeAlias = Literal["public", "private"]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 Short: TypeAlias = Annotated[str, Meta(max_length=200)]
-# A name, or names with `*` for any characters, so that a group is a list or a common beginning.
+# An account's name, or a pattern with `*` for any characters, which can cover a group with a common prefix.
 Accounts: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:@*-]{0,119}$")]
 MAX_MODELS = 500
 MAX_ENGINES = 32
 
 
 class EngineBuild(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One build of an engine on a host. `sha256`: of its benchmark program; `options`: those it says it knows."""
+    """One build of an engine on a host. `sha256`: of its benchmark program; `options`: those that its help lists."""
 
     engine: Engine
     sha256: Sha256
@@ -34,7 +34,7 @@ class EngineBuild(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One GGUF file on a host, without its path. `header_sha256`: of its bytes up to the end of the tensor table.
+    """One GGUF file on a host, without its path. `header_sha256`: of the bytes up to the end of the tensor table.
 
     `sha256`: of the whole file, once the host has computed it.
     """
@@ -46,17 +46,17 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Downloads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner lets his host fetch: repos (`owner/name` or `owner/*`), and GiB of disk for it in all."""
+    """What a host may download: repos (`owner/name` or `owner/*`), and how many GiB of disk in all."""
 
     repos: Annotated[tuple[Short, ...], Meta(max_length=100)] = ()
     max_gib: Annotated[float, Meta(ge=0, le=1 << 20)] = 0
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a host says of itself. Nothing here names a machine, a user, a path or a serial number.
+    """A host's description of itself. Nothing in it identifies a machine, a user, a path or a serial number.
 
-    `hardware.gpus` are in the agent's own order, one entry a card; runs name cards by that index. `accounts`: whom a
-    public host measures for besides its owner.
+    `hardware.gpus` are in the agent's own order, one entry per card; runs refer to cards by that index. `accounts`: the
+    accounts that a public host measures for besides its owner.
     """
 
     agent: Short
@@ -70,18 +70,18 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def are_named(accounts: Iterable[str], name: str) -> bool:
-    """Return whether an account of this name is among those."""
+    """Return whether an account's name matches one of these patterns."""
     return any(fnmatchcase(name, one) for one in accounts)
 
 
 class EnrolmentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner asks for before a machine joins. A private host measures only what its owner asks for."""
+    """A request for an enrolment code. A private host measures only for its owner."""
 
     visibility: Visibility = "private"
 
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
-    """A single-use code for one machine, and the line to type there."""
+    """A single-use code for one machine, and the command to type there."""
 
     code: str
     expires_at: str
@@ -89,7 +89,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered machine. `mine` and what follows it is for its owner only; others see pseudonym and rig."""
+    """A registered machine. `mine` and the fields after it are for its owner only; others see pseudonym and rig."""
 
     id: str
     pseudonym: str
@@ -109,14 +109,14 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner changes: `active` approves a waiting host, or ends a pause."""
+    """An owner's change to a host: `active` approves a waiting host, or ends a pause."""
 
     state: Literal["active", "paused"] | None = None
     visibility: Visibility | None = None
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose token this is: `GET /v1/account`."""
+    """The account of a token: `GET /v1/account`."""
 
     name: str
     scopes: list[str]

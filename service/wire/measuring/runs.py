@@ -1,4 +1,4 @@
-"""The public shapes of `/v1/advice/{id}/validations` and `/v1/validations`: what is to be measured, and what was."""
+"""The types of `/v1/advice/{id}/validations` and `/v1/validations`: what to measure, and what was measured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TrustTier: TypeAlias = Literal["self-reported", "agent-run", "replicated"]
 class ValidationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to measure of an advice.
 
-    `configs`: ids (default: the best two, and the best of the other engine). `baseline`: also the command in use, where
-    the advice was given one. `hosts`: ids (default: all that match). `minutes`: of measuring, for one run at most; with
-    `tune`, which searches around the first of `configs` on one host, for the whole search.
+    `configs`: ids (default: the best two, and the other engine's best). `baseline`: also measure the command in use, if
+    the advice has one. `hosts`: ids (default: all that match). `minutes`: limit on measuring per run; with `tune`,
+    which searches around the first of `configs` on one host, on the whole search.
     """
 
     mode: Mode = "validate"
@@ -38,7 +38,7 @@ class ValidationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class HostMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a host could measure a config: `match`, or what is `missing` there, in sentences."""
+    """How a host suits a config: its `match`, or what is `missing`, as sentences."""
 
     host: str
     pseudonym: str
@@ -47,7 +47,7 @@ class HostMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigHosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Which hosts could measure a config (None: the command in use): all that the asker may use, and in a sentence."""
+    """How each host that the asker may use suits a config (None: the command in use), with a summary sentence."""
 
     config: str | None
     name: str
@@ -56,7 +56,7 @@ class ConfigHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one GPU was seen to use during a run: the most memory in MiB, and the mean power in watts."""
+    """One GPU's use during a run: peak memory in MiB, and mean power in watts."""
 
     device: Annotated[str, Meta(max_length=32)]
     peak_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
@@ -64,9 +64,9 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measured. `speed`: by depth, basis `measured`; `spread`: the largest sigma/mean of repeats.
+    """A run's measurements. `speed`: by depth, basis `measured`; `spread`: the largest sigma/mean of repeats.
 
-    `spread` is None where nothing was repeated. `compared`: predicted next to measured, of memory and speed.
+    `spread` is None if nothing was repeated. `compared`: predicted and measured memory and speed side by side.
     """
 
     speed: list[SpeedPoint]
@@ -84,10 +84,10 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement of one config. `host`: the pseudonym of who measures it; `rows`: as they came in.
+    """One measurement of one config. `host`: the pseudonym of the measuring host; `rows`: as they came in.
 
-    `dropped`: words of a baseline command that lie outside what a host may be asked to run. `step`: what a tuning step
-    changed. `result`: id of the stored result; `previous`: it was measured before, within thirty days.
+    `dropped`: words of a baseline command that hosts may not be asked to run. `step`: what a tuning step changed.
+    `result`: id of the stored result; `previous`: it was measured before, within thirty days.
     """
 
     id: str
@@ -111,9 +111,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """One validation of an advice, done when every run is final. `hosts`: who could measure it, or why not.
+    """One validation of an advice, done when every run is final. `hosts`: how each host suits it.
 
-    `refused`: configs that nobody may be asked to measure, and why. `best`: the config that was measured the fastest.
+    `refused`: why some configs may not be measured. `best`: the config that was measured fastest.
     """
 
     id: str
@@ -129,7 +129,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidationEvent(msgspec.Struct, frozen=True):
-    """One event of a validation's stream: the run that changed, its state, and rows or a step that are new."""
+    """One event of a validation's stream: the changed run, its state, and new rows or a new step."""
 
     id: str
     run: str | None

@@ -1,7 +1,6 @@
-"""A validation as people read it: what was measured next to what was predicted, and what kept the rest from it.
+"""Renders a validation for reading: measured figures beside predicted ones, and what kept the rest from being measured.
 
-Names, versions and failures come from other people's machines: control characters are dropped, and in Markdown nothing
-can leave its code block.
+Names, versions and failures come from other people's machines: control characters are removed, and in Markdown nothing
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SHORT_COMPARED = 4
 
 
 def validation_lines(validation: Validation, detail: str = "short") -> Iterator[str]:
-    """Yield the validation, the headline first; `detail` `full`: every compared figure, and what every host lacks."""
+    """Yield the lines of a validation, headline first; `detail` `full`: every comparison, and what every host lacks."""
     full = detail == "full"
     yield headline(validation)
     for run in validation.runs:
@@ -36,7 +35,7 @@ def validation_lines(validation: Validation, detail: str = "short") -> Iterator[
 
 
 def headline(validation: Validation) -> str:
-    """Return what came of it in one sentence."""
+    """Return a validation's outcome in one sentence."""
     best = next((run for run in validation.runs if validation.best and validation.best in (run.config, run.id)), None)
     done = sum(run.state in _FINAL for run in validation.runs)
     of_all = f"{done} of {len(validation.runs)} runs"
@@ -58,14 +57,14 @@ def row_text(row: MeasuredRow) -> str:
 
 
 def failure_text(failure: Failure) -> str:
-    """Return why there is no result, with what was missing where the engine said it."""
+    """Return why there is no result, with the missing memory if the engine stated it."""
     short = f" (needed {failure.short_by_mib:,} MiB more on {failure.device})" if failure.short_by_mib else ""
     said = failure.short_by_mib is not None and f"{failure.short_by_mib:,}" in failure.text
     return failure.text + ("" if said else short)
 
 
 def speed_lines(speeds: dict[tuple[str, int], float], compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield a table of measured speeds, by (tg | pp, depth) in tokens a second, next to the predicted ones."""
+    """Yield a table of measured speeds, by (tg | pp, depth) in tokens per second, beside the predicted ones."""
     predicted = {(c.what, c.n_kv): c for c in compared if c.what in _SPEEDS}
     yield f"{'tokens':>9}{'TG t/s':>10}  {'predicted':<26}{'PP t/s':>10}  predicted"
     for n_kv in sorted({n_kv for _, n_kv in speeds}):
@@ -74,7 +73,7 @@ def speed_lines(speeds: dict[tuple[str, int], float], compared: Sequence[Compare
 
 
 def speeds_of(rows: Sequence[MeasuredRow]) -> dict[tuple[str, int], float]:
-    """Return the median speeds of rows in tokens a second, by (tg | pp, depth)."""
+    """Return the median speeds of rows in tokens per second, by (tg | pp, depth)."""
     found: dict[tuple[str, int], list[float]] = {}
     for row in rows:
         for what, tps in (("tg", row.tg_tps), ("pp", row.pp_tps)):
@@ -131,7 +130,7 @@ def _outcome_speeds(outcome: RunOutcome) -> dict[tuple[str, int], float]:
 
 
 def _circumstances(outcome: RunOutcome) -> Iterator[str]:
-    """Under what conditions it was measured: spread, load, what the cards used, and how far it is to be trusted."""
+    """Yield the conditions of the measurement: spread, load time, use of the cards, and its trust tier."""
     spread = "nothing was repeated" if outcome.spread is None else f"repeats spread by {outcome.spread * 100:.1f} %"
     parts = [f"build {outcome.build}", spread]
     if outcome.load_seconds is not None:
@@ -159,7 +158,7 @@ def _memory(compared: Sequence[Compared], full: bool) -> Iterator[str]:
 
 
 def _hosts(validation: Validation, full: bool) -> Iterator[str]:
-    """Who could measure it; what others lack only where nobody can, or everything is wanted."""
+    """Yield which hosts could measure it; what the others lack is shown only if none can, or with full detail."""
     able = [host for host in validation.hosts if host.match]
     if able and full:
         yield from wrapped(f"hosts: {', '.join(f'{host.pseudonym} ({host.match})' for host in able)}")

@@ -1,4 +1,4 @@
-"""The shapes of `/v1/accuracy`: how far predictions were from what was measured afterwards."""
+"""The types of `/v1/accuracy`: errors of predictions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Division: TypeAlias = Literal["all", "engine", "backend", "cards", "family", "mo
 
 
 class AccuracyLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of one figure in one class; a result counts once in a class, with the median of its depths or devices.
+    """Errors of one figure in one class; a result counts once per class, with the median over its depths or devices.
 
-    `of`: by what the results are divided, `name`: which part of it; cards and families of fewer than three results are
-    `others`. Errors are shares of what was measured: 0.12 is
-    12 %. `bias`: the median of signed errors, above 0 where predictions are too high. `within`: the share of results
-    inside the 80 % interval that was stated; None for memory, which has none.
+    `of`: the division of results, `name`: the class in it; cards and families with fewer than three results are
+    `others`. Errors are relative to the measured value: 0.12 is 12 %. `bias`: the median signed error, above 0 if
+    predictions are too high. `within`: the share of results inside the stated 80 % interval; None for memory, which has
+    no interval.
     """
 
     figure: Figure
@@ -33,7 +33,7 @@ class AccuracyLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that was predicted worst. `n_kv`: depth of a speed, None of memory; in t/s, or MiB of one device."""
+    """One of the worst predictions. `n_kv`: depth of a speed, None for memory. Values in t/s, or MiB of one device."""
 
     result: str
     figure: Figure
@@ -48,8 +48,8 @@ class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalibrationUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """A calibration of the speed model fitted to results of this database, and its errors before and after on results
-    kept out of the fit (medians, as shares)."""
+    """A calibration fitted to this database's results, with median relative errors before and after it, on results kept
+    out of the fit."""
 
     version: str
     n_results: int
@@ -61,12 +61,13 @@ class CalibrationUsed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Buffers that logs print otherwise than is computed, not settled yet. `name`: by which an operator settles it.
+    """An unsettled difference between printed and computed buffers. `name`: by which an operator settles it.
 
-    `builds`: since when their rules hold, a `+`: newer than those known here. `part` of `place` (a card; CPU: RAM) is
-    the first that differs. `rigs`: on how many it does, each of another owner known for two weeks; `agreeing`: on
-    how many it is as computed. `low`, `high`: measured less computed, in MiB, of splits their number. `state`:
-    `unconfirmed` without any such rig, else `open`; `warned`: answers say so. `results`: the newest that show it.
+    `builds`: the first build with the engine's current rules; `+`: builds newer than those known here. `part` of
+    `place` (a card, or CPU for RAM) is the first that differs. `rigs`: how many show it, each of another owner known
+    for two weeks; `agreeing`: how many are as computed. `low`, `high`: measured minus computed, in MiB, or a number of
+    splits. `state`: `unconfirmed` without such a rig, else `open`; `warned`: answers mention it. `results`: the newest
+    that show it.
     """
 
     name: str
@@ -86,11 +87,11 @@ class MemoryDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """How good predictions are: each result next to what was predicted of it before it was measured.
+    """The accuracy of predictions: each result compared with the prediction made before it was measured.
 
-    `n_results`: how many were looked at, the newest, `n_published` of them published elsewhere and predicted by
-    parameters that saw neither their author nor their machine; `since`: when the oldest of them was measured. `worst`:
-    by figure, the largest errors first. `differences`: of buffers, those of most rigs first.
+    `n_results`: how many of the newest were looked at, `n_published` of them published elsewhere and predicted by
+    parameters fitted without their author and machine; `since`: when the oldest was measured. `worst`: by figure,
+    largest errors first. `differences`: between printed and computed buffers, those of most rigs first.
     """
 
     n_results: int

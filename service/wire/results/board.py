@@ -1,4 +1,4 @@
-"""The public shapes of `/v1/leaderboard` and of the pages of models, rigs and contributors."""
+"""The types of `/v1/leaderboard` and of the pages of models, rigs and contributors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Cursor: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300)]
 MOST_ROWS = 100
 BoardTrust: TypeAlias = Literal["self-reported", "published", "agent-run", "replicated"]
 PROVEN: BoardTrust = "published"
-"""What the board says by default: what proven hosts measured, and what is cited from public threads."""
+"""The board's default: results of proven hosts, and those cited from public threads."""
 
 
 class BoardQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked of the leaderboard: query parameters of `/v1/leaderboard` and of the page.
+    """Query parameters of `/v1/leaderboard` and of its page.
 
-    `depth`: tokens in the cache at which speeds are compared. `trust`: at least this; `published`: what this project
-    cites from public threads, and the tiers `agent-run` and `replicated`; `self-reported`: unverified results too, that
+    `depth`: tokens in the cache at which speeds are compared. `trust`: the minimum; `published` means results cited
+    from public threads and the tiers `agent-run` and `replicated`; `self-reported` includes unverified results, which
     anybody can send. `arch`: the model's family, as its header names it. `rig`: cards, by slug; `vram`, `ram`: classes
-    in GiB, `platform`: by channels of memory. `since`: measured on this day or later. `q`: words that names of model,
-    cards or variant have.
+    in GiB; `platform`: by memory channels. `since`: measured on this day or later. `q`: words in the names of model,
+    cards or variant.
     """
 
     sort: Sort = "tg"
@@ -50,11 +50,11 @@ class BoardQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The result that leads a model on a rig with an engine, tokens a second at the depth asked for.
+    """The fastest result of a model on a rig with an engine, in tokens per second at the depth asked for.
 
-    `low` to `high`: of all `n_results` of this variant on such a rig, of the phase that is sorted by (else TG).
-    `predicted_low` to `predicted_high`: the 80 % interval that was predicted of it, null where nothing was;
-    `plausible`: whether it lies within three standard deviations of that.
+    `low` to `high`: range of all `n_results` of this variant on such a rig, for the phase sorted by (else TG).
+    `predicted_low` to `predicted_high`: its predicted 80 % interval, null without a prediction; `plausible`: whether
+    the result is within three standard deviations of that.
     """
 
     result: str
@@ -97,14 +97,14 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedSlug(msgspec.Struct, frozen=True, kw_only=True):
-    """A name on the board, and what stands for it in addresses and filters."""
+    """A name on the board, and its slug in addresses and filters."""
 
     slug: str
     name: str
 
 
 class BoardChoices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the leaderboard can be filtered by: names on it, by alphabet, and classes."""
+    """Values to filter the leaderboard by: names on it, alphabetically, and classes."""
 
     models: list[NamedSlug]
     rigs: list[NamedSlug]
@@ -116,9 +116,9 @@ class BoardChoices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model has in one variant or on one rig, or a rig with one model: TG in tokens a second at a depth.
+    """A model's results in one variant or on one rig, or a rig's with one model: TG in tokens per second at a depth.
 
-    `best_tps` is the fastest, `low_tps` the slowest of `n_results`. `size_gib`: of the files of a variant.
+    `best_tps` is the fastest, `low_tps` the slowest of `n_results`. `size_gib`: of a variant's files.
     """
 
     slug: str
@@ -131,9 +131,9 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a model: the variants that people run, the rigs they run it on, and the results that lead.
+    """A model's results: its variants, the rigs it runs on, and the fastest results.
 
-    `unproven`: the fastest that nothing bears out.
+    `unproven`: the fastest that nothing confirms.
     """
 
     slug: str
@@ -151,9 +151,9 @@ class ModelPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HardwarePage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rig runs: models with their speeds, and the results that lead.
+    """A rig's results: models with their speeds, and the fastest results.
 
-    `unproven`: the fastest that nothing bears out.
+    `unproven`: the fastest that nothing confirms.
     """
 
     slug: str
@@ -168,7 +168,7 @@ class HardwarePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a public host has done."""
+    """A public host's figures."""
 
     pseudonym: str
     contributor: str
@@ -180,7 +180,7 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contributor(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody gave: results by tier, public hosts, and what these measured."""
+    """A contributor: results by tier, public hosts, and the newest results."""
 
     pseudonym: str
     since: str

@@ -1,4 +1,4 @@
-"""The leaderboard and results as people read them: plain text for terminals, Markdown for chat."""
+"""Renders the leaderboard and results for reading: plain text for terminals, Markdown for chat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRUSTS: dict[BoardTrust, str] = {
 
 
 def board_lines(board: Board) -> Iterator[str]:
-    """Yield a page of the leaderboard: what it is, and one line a row."""
+    """Yield a page of the leaderboard: what it shows, and one line per row."""
     asked = board.query
     phase = "PP" if asked.sort == "pp" else "TG"
     yield f"Fastest of each model, rig and engine: {phase} at {asked.depth:,} tokens, {_TRUSTS[asked.trust]}"
@@ -49,7 +49,7 @@ def _of_what(row: BoardRow) -> str:
 
 
 def _predicted(row: BoardRow) -> str:
-    """The predicted interval of a result that nothing bears out, and whether the result can be believed against it."""
+    """Return the predicted interval of an unconfirmed result, and whether the result is plausible against it."""
     if row.tier != "self-reported" or row.predicted_low is None or row.predicted_high is None:
         return ""
     doubt = "" if row.plausible else ", implausible"
@@ -61,7 +61,7 @@ def _figure(value: float | None, digits: int) -> str:
 
 
 def result_lines(result: Result) -> Iterator[str]:
-    """Yield a result: what ran where, who says so, the speeds, and the command."""
+    """Yield a result: what ran where, its origin, the speeds, and the command."""
     model, rig = result.model, result.rig
     yield cut(f"{model.name} {model.variant} on {rig.name}, {result.engine} {result.build or '(build not stated)'}")
     machine = [rig.cpu, f"{rig.ram_gib} GiB RAM" if rig.ram_gib else None]

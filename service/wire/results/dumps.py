@@ -1,4 +1,4 @@
-"""The shapes of `/v1/dumps`: files with all results, made each night."""
+"""The types of `/v1/dumps`: nightly files with all results."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from service.engine.measured.roofline import Prediction
 from service.wire.results.results import Result
 
 SCHEMA_VERSION = 1
-"""Of the files: it grows when a field or column changes its meaning or goes; new ones may come without."""
+"""Of the files: raised when a field or column is removed or changes its meaning, not when one is added."""
 LICENCE = "CC-BY-4.0"
 LICENCE_URL = "https://creativecommons.org/licenses/by/4.0/"
 DumpFormat: TypeAlias = Literal["jsonl", "csv"]
 
 
 class DumpedResult(Result, frozen=True, kw_only=True):
-    """A line of a JSONL dump: a result with what was predicted of it.
+    """A line of a JSONL dump: a result with its prediction.
 
-    `owner`: the contributor, where the account is older than 14 days or an operator vouches for it; all others count
-    as one.
+    `owner`: the contributor, if the account is older than 14 days or an operator vouches for it; all others count as
+    one.
     """
 
     prediction: Prediction | None = None
@@ -28,7 +28,7 @@ class DumpedResult(Result, frozen=True, kw_only=True):
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
-    """One file, compressed by gzip. `n_results` are in it; `sha256` is of the file as it is sent.
+    """One gzip file with `n_results` results; `sha256` is of the compressed file.
 
     `signature`: Ed25519 (Base64) of the UTF-8 text `offload-advisor dump\\n<name>\\n<made_at>\\n<sha256>\\n`.
     """
@@ -44,9 +44,9 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DumpList(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that can be had, the newest first. Results published elsewhere or imported are not in them.
+    """The available files, newest first. Results published elsewhere or imported are not in them.
 
-    `key`: the Ed25519 key (Base64) that signs them, by which others tell this service's dumps from any other's.
+    `key`: the Ed25519 key (Base64) that signs them, which identifies this service's dumps.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -1,4 +1,4 @@
-"""The shapes of reports of abuse and of what operators do about them."""
+"""The types of reports, removal requests and operators' acts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Action: TypeAlias = Literal[
 
 
 class AbuseReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is wrong with a result, for operators: `private` is something of a person that should not be there,
-    `not-theirs` somebody else's measurement."""
+    """A report of what is wrong with a result, for operators. `private`: it contains something personal; `not-theirs`:
+    it is somebody else's measurement."""
 
     kind: ReportKind
     text: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A report was kept; `id` for anyone who asks an operator about it."""
+    """A report was stored; `id` is for asking an operator about it."""
 
     id: str
 
 
 class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report that no operator has closed, with the result it is about. `by`: a pseudonym, null without an account."""
+    """An open report, with the result it is about. `by`: a pseudonym, null without an account."""
 
     id: str
     result: str
@@ -45,7 +45,7 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that an operator does, and why: `hide` and `show` a result by its id; `ban`, `unban`, `trust` (vouch
+    """An operator's act, and why: `hide` and `show` a result by its id; `ban`, `unban`, `trust` (vouch
     for) and `distrust` an account by its name or pseudonym; `close` a report by its id; `revoke` a host for good,
     by its pseudonym or id; `remove` a result for good by its id, which grants requests about it; `refuse` a request for
     removal by the request's id; `settle` a difference of buffers by its name in `/v1/accuracy`."""
@@ -56,7 +56,7 @@ class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of what operators did. `subject`: the id of a result, report or host, or the name of an account or
+    """One recorded act of an operator. `subject`: the id of a result, report or host, or the name of an account or
     a difference."""
 
     at: str
@@ -67,7 +67,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuarantinedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that counts for nothing until somebody has looked at it, and why."""
+    """A quarantined result, which counts for nothing until somebody has looked at it, and the reason."""
 
     id: str
     model: str
@@ -78,20 +78,20 @@ class QuarantinedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemovalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a result should be removed, and how the operator can answer; `contact` is forgotten once it is decided."""
+    """Why a result should be removed, and how to reply; `contact` is deleted once it is decided."""
 
     text: Annotated[str, Meta(min_length=3, max_length=1000)]
     contact: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class RemovalAsked(msgspec.Struct, frozen=True):
-    """A request was kept; `id` for anyone who asks the operator about it."""
+    """A request was stored; `id` is for asking the operator about it."""
 
     id: str
 
 
 class OpenRemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that no operator has decided, with the result that it is about."""
+    """An undecided request, with the result it is about."""
 
     id: str
     result: str

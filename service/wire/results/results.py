@@ -1,4 +1,4 @@
-"""The shapes of results: which model was measured, what was seen next to the rows, and `/v1/results`."""
+"""The types of results: the measured model, what was recorded beside the rows, and `/v1/results`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ResultState: TypeAlias = Literal["shown", "quarantined", "hidden", "deleted"]
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a result that was not made for this database was published: `by` whom, `url` of the thread, the day."""
+    """Where a result from elsewhere was published: `by` whom, `url` of the thread, and the day."""
 
     by: str
     url: str
@@ -34,7 +34,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that were measured, at a commit of a repo."""
+    """The measured files, at a commit of a repo."""
 
     repo: str
     revision: str
@@ -43,7 +43,7 @@ class ResultModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine printed and what was sampled while it ran. `engine_sha256`: of the program that ran."""
+    """What the engine printed, and what was sampled while it ran. `engine_sha256`: of the program."""
 
     buffers: tuple[LogBuffers, ...] = ()
     graph_splits: int | None = None
@@ -61,9 +61,9 @@ def outcome(
     predicted: Sequence[SpeedPoint], *, build: str, measured_at: str, confirmed: bool,
     tier: TrustTier = "self-reported",
 ) -> RunOutcome:  # fmt: skip
-    """Return what a run measured, with each figure next to the predicted one.
+    """Return a run's measurements, each beside its prediction.
 
-    llama-bench makes a context for each test, of its size: not the config's, whose cache was predicted.
+    llama-bench sizes the context for each test, so its cache is not the config's, which was predicted.
     """
     speed, same_context = measured_speed(rows), engine == "ik_llama.cpp"
     return RunOutcome(
@@ -83,9 +83,9 @@ def outcome(
 
 
 class FiledModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The model of a result: `slug` is its page. Counts of weights, and bits of each, are those of the header.
+    """The model of a result; `slug` names its page. Numbers of weights and bits come from the header.
 
-    Where nobody named a repo or no header was read they are None.
+    They are None if no repo was named or no header was read.
     """
 
     name: str
@@ -100,7 +100,7 @@ class FiledModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiledRig(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine of a result: `slug` is the page of its cards."""
+    """The machine of a result; `slug` names the page of its cards."""
 
     name: str
     slug: str
@@ -110,12 +110,12 @@ class FiledRig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A result as everybody sees it. People and hosts appear under pseudonyms only.
+    """A result as everybody sees it. People and hosts appear only under pseudonyms.
 
-    `state`: a quarantined result is shown with the reason, and counts for nothing. `command`: as it was given, or what
-    the flags of an agent's run are as a command. `rows`: raw times of each repeat, from which all speeds are computed.
-    `outcome`: speeds by depth, and each figure next to the predicted one. `licence`: what the data may be used under;
-    None for results published elsewhere, which are their authors'. `source`: the service that it was imported from.
+    `state`: a quarantined result is shown with the reason, and counts for nothing. `command`: as given, or rendered
+    from the flags of an agent's run. `rows`: raw times of each repeat, from which all speeds are computed. `outcome`:
+    speeds by depth, and each figure beside its prediction. `licence`: of the data; None for results published
+    elsewhere, which are their authors'. `source`: the service that it was imported from.
     """
 
     id: str
@@ -147,9 +147,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which results: query parameters of `/v1/results`. They come newest first, by when they were received.
+    """Query parameters of `/v1/results`, which lists the latest received first.
 
-    `model`, `rig`: slugs; `since`, `until`: received on these days or between them. `limit`: in one page.
+    `model`, `rig`: slugs; `since`, `until`: first and last day on which they were received. `limit`: per page.
     """
 
     model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None

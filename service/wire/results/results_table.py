@@ -1,6 +1,6 @@
-"""Results as a table, a line for each measured row: what CSV and Parquet hold.
+"""Results as a table with one line per measured row, for CSV and Parquet.
 
-A text cell that a spreadsheet would take for a formula begins with an apostrophe; text has no control characters.
+A text cell that a spreadsheet could take for a formula begins with an apostrophe; text has no control characters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from service.wire.plain_text import clean
 from service.wire.results.results import Result
 
 Cell: TypeAlias = str | int | float | bool | None
-_FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")  # wide forms too, which some spreadsheets take for them
+_FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")  # full-width forms too, which some spreadsheets accept
 _MOST_TEXT = 8_000
 
 COLUMNS: dict[str, type[str] | type[int] | type[float] | type[bool]] = {
@@ -59,7 +59,7 @@ COLUMNS: dict[str, type[str] | type[int] | type[float] | type[bool]] = {
 
 
 def table_rows(results: Iterable[Result]) -> Iterator[dict[str, Cell]]:
-    """Yield a row of COLUMNS for each row that was measured; one without speeds for a failure."""
+    """Yield a row of COLUMNS for each measured row; for a failure, one without speeds."""
     for result in results:
         shared = _shared(result)
         for row in result.rows:
@@ -98,7 +98,7 @@ def _cell(value: Cell) -> Cell:
 
 
 def as_text(value: str) -> str:
-    """Return text as a cell: one line, printable, cut, and never a formula."""
+    """Return text as a cell: on one line, printable, cut to length, and never a formula."""
     formula = value.startswith(_FORMULA)
     plain = " ".join(clean(value).split())[:_MOST_TEXT]
     return f"'{plain}" if formula or plain.startswith(_FORMULA) else plain

@@ -1,4 +1,4 @@
-"""A submission as it was understood, as plain text: what a person looks at before it is sent."""
+"""Renders a submission as it was understood, for a person to check before it is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORT_ROWS = 12
 
 
 def preview_lines(preview: Preview) -> Iterator[str]:
-    """Yield what was understood, next to what was expected, and what is missing; all of it, for all of it is sent."""
+    """Yield what was understood, beside what was expected, and what is missing; all of it, since all of it is sent."""
     if preview.model is not None:
         model = preview.model
         bits = f", {model.bpw:.2f} bits a weight" if model.bpw is not None else ""
@@ -34,7 +34,7 @@ def preview_lines(preview: Preview) -> Iterator[str]:
 
 
 def _speeds(preview: Preview) -> Iterator[str]:
-    """The rows, with what was expected; of many, some from the first to the last."""
+    """Yield the speeds with the expected ones; of many, an even selection."""
     points = preview.speed
     if not points:
         return

@@ -1,4 +1,4 @@
-"""The public shapes of submissions: what people send of their benchmarks, and what was understood of it."""
+"""The types of submissions: benchmarks that people send, and how they were understood."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ Rows: TypeAlias = Annotated[list[MeasuredRow], Meta(min_length=1, max_length=1_0
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A benchmark that somebody ran: its command, what it printed, and on what machine.
+    """A benchmark that somebody ran: its command, its output, and the machine.
 
-    `text`: a paste of any of it, in any order: the command, what a benchmark printed, the timings of a server,
-    the log around them. What is stated next to it counts before what the paste says. `rows`: raw times, in place of an
-    output. `hardware`: in any of the forms; `repo`: as `OWNER/NAME:VARIANT`, where the command does not
-    name it; `measured_on`: a day (default: today). `source`: where it was published, if somebody else measured it; it
-    is kept as a citation, without a licence.
+    `text`: a paste of any of these in any order: the command, a benchmark's output, a server's timings, the log around
+    them. Other fields override the paste. `rows`: raw times instead of an output. `hardware`: in any form; `repo`: as
+    `OWNER/NAME:VARIANT`, if the command does not name it; `measured_on`: a day (default: today). `source`: where
+    somebody else published it; it is then stored as a citation, without a licence.
     """
 
     text: Paste = ""
@@ -57,7 +56,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def cited(submission: Submission, source: str) -> Submission:
-    """Return a submission that names its source. Raises InvalidInput for what is not an address of a page."""
+    """Return the submission with its source. Raises InvalidInput if that is not the address of a page."""
     try:
         return msgspec.structs.replace(submission, source=msgspec.convert(source, Source))
     except msgspec.ValidationError as error:
@@ -65,14 +64,14 @@ def cited(submission: Submission, source: str) -> Submission:
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """A field without which the submission is not a result, and what would be right there."""
+    """A field that a submission lacks, and what is wanted there."""
 
     field: str
     text: str
 
 
 class SubmittedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that was run, from its header; `slug`: that of its page."""
+    """The model that was run, from its header; `slug` names its page."""
 
     name: str
     slug: str
@@ -84,14 +83,14 @@ class SubmittedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What was understood of a submission, before anything is kept. `complete`: it can be sent as it is.
+    """How a submission is understood, before anything is stored. `complete`: it can be sent as it is.
 
-    `missing`: what it lacks, by field; what depends on it is null or empty. `command`: as it would be shown, without
-    paths, names and secrets. `flags`: what it means to today's engine; null where no host could be asked to run it,
-    `dropped` says why, and which words were left away. `rows`: raw times; `speed`: recomputed from them; `predicted`:
-    what would have been said of this command on this machine, `compared`: both side by side, with the memory that a log
-    tells. `state` and `state_reason`: whether it would be shown or quarantined. `duplicate_of`: the result that these
-    very rows are already.
+    `missing`: what it lacks, by field; whatever depends on that is null or empty. `command`: as it would be shown,
+    without paths, names and secrets. `flags`: its meaning to today's engine; null if no host could be asked to run it;
+    `dropped` says why, and which words were left out. `rows`: raw times; `speed`: computed from them; `predicted`: the
+    prediction for this command on this machine; `compared`: both side by side, with the memory that a log tells.
+    `state`, `state_reason`: whether it would be shown or quarantined. `duplicate_of`: the existing result with exactly
+    these rows.
     """
 
     complete: bool
@@ -118,10 +117,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that was kept, or the one that these rows were already. `url`: its page.
+    """A stored result, or the existing one with the same rows. `url`: its page.
 
-    `edit_key`: given once, to who sent it without an account: with it (header `X-Edit-Key`) the result can be corrected
-    or deleted. `is_new`: it was not there before.
+    `edit_key`: given once, to a sender without an account; with it (header `X-Edit-Key`) the result can be corrected or
+    deleted. `is_new`: it did not exist before.
     """
 
     id: str
@@ -134,7 +133,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a result its submitter changes: what is left out stays. Rows are never changed: send them again."""
+    """A submitter's changes to a result; omitted fields stay. Rows cannot be changed, only sent again."""
 
     remarks: Remarks | None = None
     hardware: Hardware | HardwareText | None = None
@@ -142,7 +141,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a result: when, and what its submitter changed or took back (fields by name, as they were)."""
+    """One change of a result: when, what the submitter changed or deleted, and the old values by field."""
 
     at: str
     what: str
@@ -150,11 +149,11 @@ class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FORMAT = "offload-advisor-results-1"
-ON_DISK = "local/files"  # in place of a repo: the files lay on the disk, and nothing said where they are from
+ON_DISK = "local/files"  # stands for a repo if the files were on disk and their origin is unknown
 
 
 class SavedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement as it is kept: which files, which flags, and all that the agent would report of it."""
+    """One saved measurement: its files, its flags, and everything that the agent would report."""
 
     model: ResultModel
     document: RunDocument
@@ -163,7 +162,7 @@ class SavedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedResults(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that is kept. It holds no name, user, path or serial number of the machine."""
+    """The file of saved measurements. It contains no name, user, path or serial number of the machine."""
 
     format: str
     advice: str
