@@ -59,14 +59,16 @@ def schedule(settings: Settings) -> tuple[Job, ...]:
     """Return the jobs enabled by these settings."""
     sweep = timedelta(seconds=settings.sweep_seconds)
     jobs = (
-        Job("advices", sweep, requeue_unfinished, "queues advices again that nobody works on any more", at_start=True),
-        Job("runs", sweep, runs.sweep, "takes runs back from hosts that fell silent, ends those that nobody took"),
+        Job(
+            "advices", sweep, requeue_unfinished, "queues advices again if nobody works on them any more", at_start=True
+        ),
+        Job("runs", sweep, runs.sweep, "takes runs back from hosts that fell silent, and ends runs that nobody took"),
         Job("trust", _TEN_MINUTES, trust.sweep, "decides on results whose account has become old enough"),
         Job(
             "logs",
             _TEN_MINUTES,
             compare_logs,
-            "holds buffers that logs print against what is computed",
+            "compares the buffers printed in logs with the computed ones",
             own_process=True,
         ),
         Job("published", _DAY, _import_published, "adds the published results that the package has", at_start=True),
