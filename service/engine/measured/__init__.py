@@ -1,1 +1,1 @@
-"""What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
+"""Measurements: what a benchmark program printed, as rows of raw times or the cause of failure, and what they tell."""

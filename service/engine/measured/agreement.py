@@ -1,4 +1,4 @@
-"""Whether two measurements of one cell agree, and whether one lies far from all others."""
+"""Whether two measurements of one cell agree, and whether one is an outlier."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEAST_OTHERS = 3
 
 
 def apart(one: Sequence[SpeedPoint], other: Sequence[SpeedPoint], phase: Phase) -> float | None:
-    """Return the logarithm of how many times faster `other` is, the median of the depths that both have; None: none."""
+    """Return the logarithm of how many times faster `other` is, the median over common depths; None without any."""
     name = f"{phase}_tps"
     found = [
         math.log(getattr(there, name) / getattr(point, name))
@@ -42,7 +42,7 @@ def apart(one: Sequence[SpeedPoint], other: Sequence[SpeedPoint], phase: Phase) 
 
 
 def agree(one: Sequence[SpeedPoint], other: Sequence[SpeedPoint], place: Place) -> bool:
-    """Return whether both phases of two measurements lie within TOLERANCE, at the depths that both have."""
+    """Return whether two measurements lie within TOLERANCE in both phases, at the depths that both have."""
     for phase in PHASES:
         off = apart(one, other, phase)
         off = apart(other, one, phase) if off is None else off
@@ -52,9 +52,9 @@ def agree(one: Sequence[SpeedPoint], other: Sequence[SpeedPoint], place: Place) 
 
 
 def outlier(one: Sequence[SpeedPoint], others: Sequence[Sequence[SpeedPoint]], place: Place) -> str | None:
-    """Return why a measurement lies outside what `others` (one of each owner) make of its cell, or None.
+    """Return why a measurement is an outlier among `others` of its cell (one of each owner), or None.
 
-    Outside: beyond FENCE interquartile ranges of the quartiles, and twice as far from their median as agreement goes.
+    It is one beyond FENCE interquartile ranges from the quartiles, if also over twice the tolerance from the median.
     """
     for phase in PHASES:
         found = [off for other in others if (off := apart(one, other, phase)) is not None]

@@ -1,4 +1,4 @@
-"""What of an advice is worth measuring, and how: configs and the command in use, closed for a host that runs them."""
+"""What to measure of an advice: configs and the command in use, in the form in which a host runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.engine.goal import Goal
 from service.engine.run_flags import Closed, RunFlags, closed
 
 Kind: TypeAlias = Literal["config", "baseline", "step"]
-N_GEN = 64  # output tokens of one repeat: seconds, at the speeds that are worth measuring
+N_GEN = 64  # output tokens of one repeat: they take seconds, at speeds that are worth measuring
 _BEST = 2
 _MOST_DROPPED = 40
 _NAMES_THE_MODEL = ("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url", "-hft", "--hf-token")
@@ -27,7 +27,7 @@ _INTERLEAVED = ("numactl", "--interleave=all")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One config to measure. `depths` in tokens; `n_prompt`, `n_gen` of one repeat; `dropped`: words left away.
+    """One config to measure. `depths` in tokens; `n_prompt`, `n_gen` of one repeat; `dropped`: words left out.
 
     `devices`, `speed`: as the advice has them.
     """
@@ -47,7 +47,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What is measured, the first in the ranking first; and what nobody may be asked to measure, in sentences."""
+    """What is measured, in the order of the ranking, and sentences about what no host may be asked to measure."""
 
     measurements: tuple[Measurement, ...]
     refused: tuple[str, ...]
@@ -108,7 +108,8 @@ def _of_baseline(mine: Mine, command: ParsedCommand, goal: Goal) -> Measurement:
 def _measurement(
     of: AdvisedConfig | Mine, run: Closed, goal: Goal, *, kind: Kind, config: str | None, name: str
 ) -> Measurement:  # fmt: skip
-    """At depths up to the goal's, with prompts of a micro-batch, as predictions are made for."""
+    """The measurement of a config as its prediction was made: at depths up to the goal's, with a micro-batch as
+    prompt."""
     n_prompt = min(run.flags.n_ubatch, run.flags.n_ctx)
     room = max(run.flags.n_ctx - max(n_prompt, N_GEN), 0)
     return Measurement(
@@ -128,10 +129,10 @@ def _measurement(
 
 
 def as_run(flags: Flags, command: ParsedCommand) -> Closed:
-    """Return somebody's command as a host may be asked to run it, and the words that this leaves away.
+    """Return somebody's command in the form that a host may be asked to run, and the words that this leaves out.
 
-    `flags`: the command's, as its engine takes them. Raises InvalidFlags for what would make it another measurement if
-    it were left away.
+    `flags`: the command's, as its engine takes them. Raises InvalidFlags for options that cannot be left out because
+    the result would be another.
     """
     run = closed(_with_prefix(flags, command))
     words = dict.fromkeys((*run.dropped, *_left_away(command)))

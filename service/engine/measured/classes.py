@@ -20,7 +20,7 @@ VRAM_CLASSES = (0, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 """GiB of all cards together. A rig is of the first class that is not less than what it has."""
 RAM_CLASSES = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 """GiB of system memory, likewise."""
-_NEAR = 512  # tokens: what one micro-batch puts into the cache before a row is measured
+_NEAR = 512  # tokens, which one micro-batch puts into the cache before a row is measured
 _SHARE = 0.25
 _SLACK_GIB = 0.5  # a card of 24 GiB never has more; rigs of odd cards round up
 _DESKTOP_CHANNELS, _WORKSTATION_CHANNELS = 2, 4
@@ -66,12 +66,12 @@ def _nearest(speeds: Mapping[int, float], depth: int) -> float | None:
 
 
 def vram_class(vram_mib: float) -> int:
-    """Return the class of so much memory of all cards together, one of VRAM_CLASSES."""
+    """Return the class, one of VRAM_CLASSES, of the memory of all cards together."""
     return _class_of(vram_mib / 1024, VRAM_CLASSES)
 
 
 def ram_class(ram_gib: float | None) -> int:
-    """Return the class of so much system memory, one of RAM_CLASSES; 0 where it is not known."""
+    """Return the class of system memory, one of RAM_CLASSES; 0 where it is not known."""
     return _class_of(ram_gib, RAM_CLASSES) if ram_gib else 0
 
 

@@ -1,4 +1,4 @@
-"""Why rows may not be what they seem. What cannot be is refused (`roofline`); what may be is kept, with its doubt."""
+"""Doubts about measured rows. Impossible ones are refused (`roofline`); implausible ones are kept, with their doubt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STEEPEST = 4.0
 """How many times faster a test may be than the one before it in depth, beyond what is predicted: the largest published
 rise is 2.4 (a noisy machine), of prompts 1.6 (a cold first one)."""
 
-_IMPLAUSIBLE = 3.0  # standard deviations: beyond belief
-_LEAST_SIDE = 0.05  # what was corrected by many results has narrow intervals, and runs lie some percent apart
+_IMPLAUSIBLE = 3.0  # standard deviations from a prediction
+_LEAST_SIDE = 0.05  # of an interval, which many results may have narrowed further, though runs lie some per cent apart
 
 _THROUGH_AN_ADDRESS = re.compile(
     r"(?<![\w-])(?:--(?:base-url|url|api-base|endpoint|server-url|remote)\b|https?://hidden|OLLAMA_HOST=|ssh[ \t])"
@@ -33,9 +33,9 @@ _RPC = re.compile(r"(?<![\w-])--?rpc\b")
 
 
 def doubt_of(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint] = ()) -> str | None:
-    """Return the first reason for which figures may not be those of this config on an idle machine, as a sentence.
+    """Return the first reason to doubt that figures are of this config on an idle machine, as a sentence.
 
-    `predicted`: by depth; with it, a speed that falls or rises with depth is held against how it should.
+    `predicted`: speeds by depth, with which the change of speed with depth is compared as well.
     """
     return _too_little(rows) or _wild(rows) or _steep(rows, predicted)
 
@@ -52,9 +52,10 @@ def is_plausible(tps: float, low: float, high: float) -> bool:
 
 
 def elsewhere(command: str, devices: Sequence[str]) -> str | None:
-    """Return why a part of a measurement was another machine's, or None. `command`: reduced, `devices`: of its buffers.
+    """Return why part of a measurement was done by another machine, or None. `command`: reduced, `devices`: of its
+    buffers.
 
-    The benchmark programs of both engines run in one process: whatever names an address measured a server that may be
+    The benchmark programs of both engines run in one process: a command with an address measured a server that may be
     anywhere (project-nomad #1151: a remote host's speed booked to the local machine), and an RPC device is a machine
     that the stated hardware lacks.
     """
@@ -116,8 +117,8 @@ def _expected(predicted: Sequence[SpeedPoint], first: int, second: int, name: st
 
 
 def same_figures(one: Sequence[MeasuredRow], other: Sequence[MeasuredRow]) -> bool:
-    """Return whether two results are prints of one measurement: each figure within its rounding, and by chance that
-    would be so once in CHANCE.
+    """Return whether two results are of one measurement: all figures agree within their rounding, which by chance would
+    happen once in CHANCE.
 
     Programs print times to a millisecond and speeds to 0.01 t/s. Repeats of one test lie some 0.9 % apart, so that two
     of a second agree to half a millisecond is one case of 18; a test of a tenth of a second says next to nothing.

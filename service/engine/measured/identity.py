@@ -1,4 +1,4 @@
-"""What a result is filed under: of which model, and on what kind of machine. Names that people search for.
+"""What a result is filed under: its model and its kind of machine, by names that people search for.
 
 A repo's name is its owner's word; the number of weights comes from the header and goes into the slug, so that no
 small model is filed under the name of a large one.
@@ -64,7 +64,8 @@ class RigIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def model_identity(repo: str, model: Model | None) -> ModelIdentity:
-    """Return what results of a repo's model are filed under; `model`: as its header says, None where none was read."""
+    """Return the identity under which results of a repo's model are filed. `model`: from its header, None if not
+    read."""
     name = model_name(repo)
     if model is None:
         return ModelIdentity(name=name, slug=slug_of(name))
@@ -108,7 +109,7 @@ def _agrees(number: float, unit: str, n_params: int) -> bool:
 
 
 def rig_identity(hardware: Hardware, rig: Rig) -> RigIdentity:
-    """Return what results of a machine are filed under; `rig`: what the hardware resolves to."""
+    """Return the identity under which results of a machine are filed. `rig`: what its hardware resolves to."""
     cpu = short_name(rig.cpu_model) if rig.cpu_model else None
     ram = hardware.ram.total_gb if hardware.ram else None
     cards = Counter(_card(card) for card in rig.cards)
@@ -181,6 +182,6 @@ def _same_ram(machine: Hardware, other: Hardware) -> bool:
 
 
 def _unmeasured_bandwidth(hardware: Hardware) -> float:
-    """GB/s by channels and speed: one of two machines may have measured its own."""
+    """GB/s by channels and speed, so that a machine that measured its own compares with one that did not."""
     ram = hardware.ram and msgspec.structs.replace(hardware.ram, measured_bandwidth_gbs=None)
     return resolve(msgspec.structs.replace(hardware, ram=ram)).cpu_bandwidth_gbs

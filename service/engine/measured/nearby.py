@@ -1,9 +1,9 @@
 """What measurements of near configs say of one that nobody measured: a correction of its estimate, with its interval.
 
-An estimate is off by what its rig and model do better or worse than expected, which near configs share, and by what is
-its own. Of a config e = s + a, of another on the same rig e' = s + b: only s can be learned. With the variance of
-e - e' known for each kind of nearness (2 a's), the expected s is the usual shrunken mean: nothing where others say
-nothing, near the others' mean where they are near and many.
+The error of an estimate has two parts: one of its rig and model, which near configs share, and one of its own. That of
+a config is e = s + a, that of another on the same rig e' = s + b: only s can be learned. The variance of e - e' is
+known for each kind of nearness (twice that of a), so the expected s is the usual shrinkage estimate: zero where there
+are no others, near their mean where they are near and many.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Correction(msgspec.Struct, frozen=True):
 
 
 def correction(prior: float, phase: Phase, observed: Sequence[Observation]) -> Correction:
-    """Return what observations make of an estimate whose logarithm has the standard deviation `prior`."""
+    """Return the correction by observations of an estimate whose logarithm has the standard deviation `prior`."""
     spreads = _by_source(phase, observed)
     if not spreads:
         return Correction(0.0, prior)

@@ -1,4 +1,5 @@
-"""Rows from the bytes that a benchmark program writes while it runs. The bytes are hostile, memory and work bounded."""
+"""Rows from the bytes that a benchmark program writes while it runs, which are not trusted: memory and work are
+bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Excerpt:
-    """The lines of a program's output that tell something: memory, graphs, errors, rows; and its very end.
+    """The lines of a program's output that matter (memory, graphs, errors, rows), and its very end.
 
     `llama-bench -v` prints thousands of lines for each test (llama.cpp 0c1e57098 names every input of every graph that
     it reserves), and what it says of memory stands at the beginning.

@@ -1,5 +1,5 @@
-"""What others measured on the same cards says of an estimate: a residual that no owner, and no tenth of the owners,
-moves by more than 3 %.
+"""What others measured on the same cards says of an estimate: a correction that no owner, and no tenth of the owners,
+can move by more than 3 %.
 
 An observation is the logarithm of measured over predicted speed. An owner has one voice, however many results: their
 median m_i, cut to [-CUT, CUT], with the largest of their weights w_i. The shift is

@@ -84,14 +84,14 @@ Counts = tuple[tuple[int, int], ...]
 Early = tuple[tuple[int, int | None], ...]  # what a later segment has copied: its code, and the copy's bytes if farther
 
 
-class Asks(NamedTuple):
-    """What a segment uses of the one before it, by that one's codes: uses of tensors, and views of them."""
+class Needs(NamedTuple):
+    """What a segment needs of the one before it, by the codes there: how often tensors are used, and views of them."""
 
     uses: Counts
     views: Counts
 
 
-NOTHING = Asks((), ())
+NO_NEEDS = Needs((), ())
 
 
 _Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
@@ -102,7 +102,7 @@ class Program:
     """What a segment does to the arenas: its steps, the bytes of its tensors, and how often each is used.
 
     `pipeline`: bytes and device of each copy that is there from the start, where there are pipeline copies. `scripts`:
-    what it came to, by the way in which it was met.
+    the script for each of the conditions met so far.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Program:
         self.root = self.segment.roots
         self.steps: list[_Step] = []
         self.pipeline: list[tuple[int, int]] = []
-        self.scripts: dict[Way, Script] = {}
+        self.scripts: dict[Conditions, Script] = {}
         keep = self._kept_alive()
         for n, piece in enumerate(pieces.pieces):
             more = ahead[n] if n < len(ahead) else ()
@@ -166,14 +166,14 @@ class Program:
         self.steps.append((copy, device, (), ()))
 
     def _hold(self, kept: list[tuple[int, ...]], device: int) -> None:
-        """Use tensors, which so live until here."""
+        """Use tensors here, so that they stay allocated until now."""
         copies = self.pieces.copies
         for tensors in kept:
             here = tuple(c if (c := s + COPY * (device + 1)) in copies else s for s in tensors)
             self.steps.append((-1, 0, here, ()))
 
     def _kept_alive(self) -> dict[int, list[tuple[int, ...]]]:
-        """Return, by the node behind which they are let go, the tensors that fused kernels keep on GPUs."""
+        """Return the tensors that fused kernels keep on GPUs, by the node after which they are released."""
         if not (self.options.cuda and self.options.fused and self.segment.keep_alives):
             return {}
         pieces = self.pieces.pieces
@@ -197,17 +197,17 @@ class Program:
         done = Counter(self.root[s] for s in copied if s in self.root and s not in uses)  # in a segment before
         self.uses, self.views = uses, self.segment.views - done if done else self.segment.views
         self.shared = frozenset(t for t in uses if SHARED <= t % COPY < AHEAD)
-        self.asks = Asks(_before(uses, set(self.size)), _before(self.views, set()))
+        self.needs = Needs(_before(uses, set(self.size)), _before(self.views, set()))
 
 
 def _before(counts: dict[int, int], made_here: set[int]) -> Counts:
-    """The counts of what the segment before has, by its codes; not of copies that are made here."""
+    """The counts of tensors of the previous segment, by their codes there; without copies that are made here."""
     found = ((t - PREVIOUS, n) for t, n in counts.items() if PREVIOUS <= t % COPY < SHARED and t not in made_here)
     return tuple(sorted(found))
 
 
-class Held(NamedTuple):
-    """A tensor in an arena, with the bytes it gives back and the views of it that are still to be used."""
+class LiveTensor(NamedTuple):
+    """A tensor in an arena that is still needed: the bytes that it will free, and the number of unused views of it."""
 
     code: int
     arena: int
@@ -217,25 +217,25 @@ class Held(NamedTuple):
 
 
 class Arenas(NamedTuple):
-    """The arenas between two segments: free blocks, the tensors still to be used, and the roots of views of them."""
+    """The arenas between two segments: free blocks, the tensors that are still needed, and the roots of their views."""
 
     free: tuple[tuple[tuple[int, int], ...], ...]
-    held: tuple[Held, ...]
+    held: tuple[LiveTensor, ...]
     roots: Counts
 
 
-_Met: TypeAlias = tuple[Program, Asks, frozenset[int], tuple[Held, ...]]
-"""A segment, what the next one asks of it, the shared tensors that end in it, and leafs that it alone has."""
+_SegmentKey: TypeAlias = tuple[Program, Needs, frozenset[int], tuple[LiveTensor, ...]]
+"""A segment, what the next one needs of it, the shared tensors that end in it, and leafs that it alone has."""
 
 
 class AllocatorState:
-    """Arenas, and what each segment met in this state led to: the next state, and the highest byte of each arena."""
+    """Arenas, and for each segment run from here the next state and the highest byte used in each arena."""
 
     __slots__ = ("after", "arenas")
 
     def __init__(self, arenas: Arenas) -> None:
         self.arenas = arenas
-        self.after: dict[_Met, tuple[AllocatorState, tuple[int, ...]]] = {}
+        self.after: dict[_SegmentKey, tuple[AllocatorState, tuple[int, ...]]] = {}
 
 
 def free_blocks(arenas: Sequence[Arena]) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -248,12 +248,14 @@ def marks_of(arenas: Sequence[Arena]) -> tuple[int, ...]:
     return tuple(arena.mark for arena in arenas)
 
 
-class Way(NamedTuple):
-    """How a segment is met: `asks` of the next one, `ending`: shared tensors that nobody uses later, what is never
-    freed, and what is in the arenas, whatever the offsets: code, arena, bytes and views of each tensor, roots of views.
+class Conditions(NamedTuple):
+    """What a segment's script depends on: all about the arenas but the offsets.
+
+    `needs` are those of the next segment. `ending`: shared tensors that nothing uses later; `permanent`: what is never
+    freed. `held`: code, arena, bytes and views of each tensor in the arenas; `roots`: of their views.
     """
 
-    asks: Asks
+    needs: Needs
     ending: frozenset[int]
     permanent: frozenset[int]
     held: tuple[tuple[int, int, int, int], ...]
@@ -261,34 +263,34 @@ class Way(NamedTuple):
 
 
 class Script:
-    """What a segment that is met in one way takes from the arenas and gives back, in order: no offset decides that.
+    """The allocations and releases of a segment under some conditions, in order: they do not depend on offsets.
 
-    A place is numbered when it is taken; what is held from before comes first. Raises NotRepeating.
+    Places are numbered in the order in which they are taken, those held from before first. Raises NotRepeating.
     """
 
-    def __init__(self, program: Program, way: Way) -> None:
-        self.program, self.way, self._n_devices = program, way, program.options.cpu
+    def __init__(self, program: Program, conditions: Conditions) -> None:
+        self.program, self.conditions, self._n_devices = program, conditions, program.options.cpu
         self.children, self.views = dict(program.uses), dict(program.views)
-        for t in program.shared - way.ending:
+        for t in program.shared - conditions.ending:
             self.children[t] += 1
-        for t, count in way.asks.uses:
+        for t, count in conditions.needs.uses:
             self.children[t] = self.children.get(t, 0) + count
-        for t, count in way.asks.views:
+        for t, count in conditions.needs.views:
             self.views[t] = self.views.get(t, 0) + count
         self.held: dict[int, tuple[int, int]] = {}  # arena and place
         self.size = dict(program.size)
-        for place, (code, arena, size, views) in enumerate(way.held):
+        for place, (code, arena, size, views) in enumerate(conditions.held):
             self.held[code] = arena, place
             self.size[code] = size
             if views:
                 self.views[code] = self.views.get(code, 0) + views
-        self.root = dict(way.roots) | program.segment.external_roots | program.root
-        self._n_places = len(way.held)
+        self.root = dict(conditions.roots) | program.segment.external_roots | program.root
+        self._n_places = len(conditions.held)
         self._steps: list[int] = []  # in threes: the arena (its complement: given back to it), place, bytes
         self._write()
         self._end()
         self.steps = tuple(self._steps)
-        del self._steps, self.program, self.way, self.children, self.views, self.held, self.size, self.root
+        del self._steps, self.program, self.conditions, self.children, self.views, self.held, self.size, self.root
 
     def _write(self) -> None:
         """Allocate and release step by step, as ggml-alloc does; changes `held`, `children` and `views`."""
@@ -311,7 +313,7 @@ class Script:
     def _place(self, t: int, device: int, overwrites: tuple[int, ...]) -> None:
         for source in overwrites:
             free_to_use = source in self.held and self.children[source] == 1 and not self.views.get(source)
-            if free_to_use and source not in self.root and source not in self.way.permanent:
+            if free_to_use and source not in self.root and source not in self.conditions.permanent:
                 self.held[t] = self.held.pop(source)
                 return
         self.held[t] = device, self._n_places
@@ -319,27 +321,28 @@ class Script:
         self._n_places += 1
 
     def _release(self, t: int) -> None:
-        if t not in self.way.permanent:
+        if t not in self.conditions.permanent:
             arena, place = self.held.pop(t)
             self._steps += (~arena, place, self.size[t])
 
     def _end(self) -> None:
-        """What is behind the segment: the tensors in the order of their codes, each with its place."""
-        asks, views = self.way.asks, self.views
-        wanted = {t for t, _ in asks.uses}
+        """What is live after the segment: the tensors in the order of their codes in the next one, with their
+        places."""
+        needs, views = self.conditions.needs, self.views
+        wanted = {t for t, _ in needs.uses}
         roots = [(t, r) for t, r in self.root.items() if t in wanted]
         if any(PREVIOUS <= r % COPY < SHARED and r in self.held for _, r in roots):
             raise NotRepeating
-        wanted |= {r for _, r in roots} | {t for t, _ in asks.views}
-        asked_views = dict(asks.views)
-        self.behind = sorted(
-            (code := _behind(t), arena, place, self.size[t], views.get(t, 0) - asked_views.get(code - PREVIOUS, 0))
+        wanted |= {r for _, r in roots} | {t for t, _ in needs.views}
+        unused = {code + PREVIOUS: n for code, n in needs.views}
+        self.after = sorted(
+            (code := _code_in_next(t), arena, place, self.size[t], views.get(t, 0) - unused.get(code, 0))
             for t, (arena, place) in self.held.items() if t in wanted or t % COPY >= SHARED
         )  # fmt: skip
-        self.roots = tuple(sorted((_behind(t), _behind(r)) for t, r in roots if r in self.held))
+        self.roots = tuple(sorted((_code_in_next(t), _code_in_next(r)) for t, r in roots if r in self.held))
 
     def run(self, before: Arenas) -> tuple[Arenas, tuple[int, ...]]:
-        """Return the arenas behind the segment, and the highest byte used in each meanwhile."""
+        """Return the arenas after the segment, and the highest byte used in each meanwhile."""
         arenas = new_arenas(self._n_devices)
         for arena, free in zip(arenas, before.free, strict=True):
             arena.free = [list(block) for block in free]
@@ -350,11 +353,11 @@ class Script:
                 places[place] = arenas[device].take(size)
             else:
                 arenas[~device].give(places[place], size)
-        held = tuple([Held(code, arena, places[place], size, views) for code, arena, place, size, views in self.behind])
+        held = tuple([LiveTensor(code, arena, places[n], size, views) for code, arena, n, size, views in self.after])
         return Arenas(free_blocks(arenas), held, self.roots), marks_of(arenas)
 
 
-def _behind(code: int) -> int:
+def _code_in_next(code: int) -> int:
     """The code of a tensor in the next segment."""
     if code % COPY >= AHEAD:
         return code - FARTHER if code % COPY >= AHEAD + 2 * FARTHER else code - AHEAD - FARTHER

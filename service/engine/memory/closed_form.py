@@ -1,4 +1,4 @@
-"""A rough compute buffer, for models that no graph description fits: the largest of what is alive at once.
+"""A rough compute buffer, for models that no graph description fits: the largest sum of what is live at once.
 
 The terms are those of ggml's peaks (logits, masks, feed-forward, experts, scores without flash attention, weights
 copied from RAM); on described models they are within some 20 % of the replay for nine devices in ten.
@@ -35,7 +35,7 @@ def rough_compute(model: Model, spec: GraphSpec, placement: Placement) -> tuple[
 
 @kept
 def _alike(model: Model) -> list[int]:
-    """For each layer that runs the first one of the same heads and feed-forward."""
+    """For each layer that runs, the first one with the same heads and feed-forward."""
     first: dict[object, int] = {}
     return [
         first.setdefault((a.n_head, a.head_dim_k, a.head_dim_v, _widest(model, 1)[i], _widest(model, 3)[i]), i)
@@ -56,7 +56,8 @@ def _feed_forward(model: Model, spec: GraphSpec, layer: int) -> int:
 
 
 def _widest(model: Model, matrices: int) -> list[int]:
-    """The values a token that each layer's feed-forward has at once, of so many matrices. Kept with the model."""
+    """For each layer the values a token that its feed-forward has live at once, of this many matrices; kept with the
+    model."""
     known: dict[int, list[int]] = model.__dict__.setdefault("_widest", {})
     if matrices not in known:
         known[matrices] = [max((_width(model, t, matrices) for t in of), default=0) for of in model.by_layer]

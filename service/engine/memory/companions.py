@@ -93,8 +93,8 @@ def next_token_context(run: ResolvedRun, draft: Flags) -> Companion | None:
 def _next_token_model(model: Model) -> Model:
     """The next-token layers as a model of their own, with the embedding and the head, each layer twice.
 
-    An engine cuts the batch down to the tokens whose logits it wants within the last layer of a model, but behind the
-    next-token layers: the first of the two runs with all tokens, as theirs do.
+    An engine reduces the batch to the tokens whose logits it wants within the last layer of a model, but only after the
+    next-token layers: so of the two the first runs with all tokens, as those do.
     """
     count, first = model.n_layer_nextn, model.n_layer - model.n_layer_nextn
     ends = [t for t in model.tensors if layer_of(t.name) is None]

@@ -19,9 +19,9 @@ from service.engine.run.resolved import ResolvedRun
 
 
 class Contents:
-    """A run as its model lies in memory: what all parts of a prediction need, and the sums of what is stored.
+    """What a run stores in memory: the sums, and what all parts of a prediction need.
 
-    `model` and `placement` are those that loading leaves.
+    `model` and `placement` are those after loading.
     """
 
     def __init__(self, run: ResolvedRun) -> None:
@@ -66,12 +66,12 @@ class Contents:
         return total
 
     def _tied_bytes(self, device: int) -> int:
-        """Bytes of the second token embedding that is not made."""
+        """Bytes of the second token embedding of a tied model, which is not stored after all."""
         tensor = self.model.by_name["token_embd.weight"]
         return reserved_bytes(self.model)[tensor.name] if self.cuda and device != self.cpu else tensor.nbytes
 
     def _add_rope_factors(self, total: list[int]) -> None:
-        """A copy for every layer or for every device. Gemma's are for its full layers only."""
+        """Add the copies of rope factors, one for every layer or device. Gemma's are for its full layers only."""
         full_only = architecture(self.model.architecture).rope_factors_of_full_layers
         turning = [d for d, la in zip(self.ropes, self.model.layers, strict=False) if not (full_only and la.n_swa)]
         for tensor in self.model.tensors:
@@ -80,7 +80,7 @@ class Contents:
                     total[device] += tensor.nbytes
 
     def _add_duplicated_biases(self, total: list[int]) -> None:
-        """An expert's bias that an override left behind lies next to its weight as well."""
+        """Count the copy of an expert's bias that lies beside its weight where an override moved only the weight."""
         tensors = self.placement.tensors
         for name, device in tensors.items():
             if name.endswith("_exps.bias"):

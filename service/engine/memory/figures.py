@@ -1,4 +1,4 @@
-"""What a prediction of memory says: bytes of each device, and how they are known."""
+"""A prediction of memory: the bytes of each device, and how they are known."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Memory(msgspec.Struct, frozen=True):
     basis: str
 
     def total(self, device: int) -> Estimate:
-        """Return all bytes of one device: what no engine prints has a range, and so has a rough compute buffer."""
+        """Return all bytes of one device, a range: what no engine prints has one, and a rough compute buffer."""
         d = self.devices[device]
         printed, spread = d.weights + d.kv + d.compute + d.output + d.derived, _COMPUTE_SPREAD[self.basis] * d.compute
         low, expected, high = d.overhead.low - spread, d.overhead.expected, d.overhead.high + spread

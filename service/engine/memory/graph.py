@@ -45,7 +45,7 @@ def row_size(kind: str, n: int) -> int:
 
 @cache
 def cuda_row_padding(kind: str, n: int) -> int:
-    """Return the bytes a CUDA buffer reserves behind a quantised tensor with rows of `n` (ggml-cuda.cu:748)."""
+    """Return the bytes a CUDA buffer reserves after a quantised tensor with rows of `n` (ggml-cuda.cu:748)."""
     if geometry(kind)[0] == 1 or n % _CUDA_ROW_PADDING == 0:
         return 0
     return row_size(kind, _CUDA_ROW_PADDING - n % _CUDA_ROW_PADDING)
@@ -102,7 +102,7 @@ class Graph:
     the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
     `norms_at_weights`: norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a
     node reads directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of
-    each layer, and the first behind the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`:
+    each layer, and the first after the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`:
     nodes that begin a split whatever is before them. `filled_in`: what a sum fills in on cards that had no part of it,
     with the sum.
     """
@@ -256,7 +256,7 @@ class GraphBuilder:
         return self.new("GET_ROWS", "f32", (a.ne[0], ids.ne[0], ids.ne[1], ids.ne[2]), a, ids)
 
     def concat(self, a: Node, b: Node, dim: int) -> Node:
-        """Return `a` with `b` behind it in dimension `dim`."""
+        """Return `a` with `b` after it in dimension `dim`."""
         ne = list(a.ne)
         ne[dim] += b.ne[dim]
         return self.new("CONCAT", a.kind, tuple(ne), a, b)

@@ -1,7 +1,7 @@
-"""The compute buffers of a placed graph: each segment is scheduled and allocated once for each way in which it is met.
+"""The compute buffers of a placed graph: each segment is scheduled and allocated once for each state it is entered in.
 
-Everything is kept with the graph, so that a placement which moves the experts of a few layers costs those layers, and
-looking the others up.
+All results are kept with the graph, so that a placement which moves the experts of a few layers costs the time of those
+layers, and of looking up the others.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from service.engine.memory.allocator import (
-    NOTHING,
+    NO_NEEDS,
     AllocatorState,
     Arenas,
+    Conditions,
     Early,
-    Held,
+    LiveTensor,
     Program,
     Script,
-    Way,
     free_blocks,
     marks_of,
     new_arenas,
@@ -36,7 +36,7 @@ from service.engine.memory.scheduler import (
 )
 from service.engine.units import pad
 
-# of a program, a script and between segments: how many take as much memory as a tensor of a graph
+# How many steps of a program, numbers of a script, and live tensors between segments take the memory of one tensor
 _STEPS_OF_A_TENSOR, _NUMBERS_OF_A_TENSOR, _HELD_OF_A_TENSOR = 3, 60, 4
 _TRANSFER_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
 Marks = tuple[int, ...]
@@ -47,7 +47,7 @@ class _Start(NamedTuple):
 
     state: AllocatorState
     marks: Marks
-    leafs: list[tuple[Held, ...]]
+    leafs: list[tuple[LiveTensor, ...]]
 
 
 class Replay:
@@ -159,9 +159,9 @@ class Replay:
         key = "start", options.cpu, options.n_copies, leafs, copied
         found: _Start | None = graph.memo.get(key)
         if found is None:
-            arenas, held, own = new_arenas(options.cpu), list[Held](), [list[Held]() for _ in self.slots]
+            arenas, held, own = new_arenas(options.cpu), list[LiveTensor](), [list[LiveTensor]() for _ in self.slots]
             for j, t, device, size in leafs:
-                (held if t >= SHARED else own[j]).append(Held(t, device, arenas[device].take(size), size, 0))
+                (held if t >= SHARED else own[j]).append(LiveTensor(t, device, arenas[device].take(size), size, 0))
                 for _ in range(options.n_copies - 1 if t in graph.inputs or t in self._inputs_of(j) else 0):
                     arenas[device].take(size)
             for size, device in copied:
@@ -198,15 +198,15 @@ class Replay:
         state, seen, endings = start.state, {start.marks}, _endings(programs)
         pipeline = self.options.n_copies > 1
         always = (frozenset(self.graph.inputs) if pipeline else frozenset()) | self.graph.segments[0].outputs
-        asked, before = [*(program.asks for program in programs[1:]), NOTHING], frozenset[int]()
-        for program, asks, ending, leafs in zip(programs, asked, endings, start.leafs, strict=True):
+        needed, before = [*(program.needs for program in programs[1:]), NO_NEEDS], frozenset[int]()
+        for program, needs, ending, leafs in zip(programs, needed, endings, start.leafs, strict=True):
             own = program.segment.outputs | (program.segment.own_inputs if pipeline else frozenset())
-            key = program, asks, ending, leafs
+            key = program, needs, ending, leafs
             found = state.after.get(key)
             if found is None:
                 arenas = state.arenas._replace(held=(*state.arenas.held, *leafs))
                 held = tuple([(h.code, h.arena, h.size, h.views) for h in arenas.held])
-                script = self._script(program, Way(asks, ending, always | before | own, held, arenas.roots))
+                script = self._script(program, Conditions(needs, ending, always | before | own, held, arenas.roots))
                 after, marks = script.run(arenas)
                 found = state.after[key] = self._state(after), marks
                 self.graph.n_kept += len(after.held) // _HELD_OF_A_TENSOR
@@ -215,10 +215,10 @@ class Replay:
             before = frozenset(t + PREVIOUS for t in own if t < PREVIOUS)
         return tuple(map(max, zip(*seen, strict=True)))
 
-    def _script(self, program: Program, way: Way) -> Script:
-        script = program.scripts.get(way)
+    def _script(self, program: Program, conditions: Conditions) -> Script:
+        script = program.scripts.get(conditions)
         if script is None:
-            script = program.scripts[way] = Script(program, way)
+            script = program.scripts[conditions] = Script(program, conditions)
             self.graph.n_kept += len(script.steps) // _NUMBERS_OF_A_TENSOR
         return script
 
@@ -245,8 +245,8 @@ def _put_ahead(ahead: list[Early], piece: int, early: Early) -> None:
 
 
 def _early(cut: Pieces, device: int, s: int, n_before: int) -> tuple[int, int | None]:
-    """How the segment `n_before` segments ahead names a tensor that is copied there, and the copy's bytes if it cannot
-    tell. Of its own tensors a segment has nothing copied earlier but views: all else is not there yet."""
+    """The code of a tensor in the segment `n_before` segments earlier, where it is copied, and the copy's bytes if they
+    are not known there. Of a segment's own tensors only views can be copied earlier: all else does not exist yet."""
     segment, options = cut.segment, cut.resolved.placed.options
     if s >= SHARED:
         return s, None

@@ -2,8 +2,8 @@
 
 Source: ggml/src/ggml-backend.cpp of both engines (ggml_backend_sched_split_graph). Each pass goes from segment to
 segment and takes along only what it carries over: the device that neighbours take, the copies that exist already, and
-whether the split in progress has inputs. What a segment came to is kept with it: a layer of a kind that is met again in
-the same way is looked up.
+whether the split in progress has inputs. A segment's results are kept with it, by the state in which it was entered:
+the next layer of the same kind is looked up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NO_COPIES: Copies = frozenset()
 
 
 class Entry(NamedTuple):
-    """What the walk over the nodes brings to a segment: the split in progress, and the copies that exist.
+    """The state in which the walk over the nodes enters a segment: the split in progress, and the copies that exist.
 
-    `n_inputs`: how many copies the split has, at most one where any number will do. `peers`: what a card reads in
+    `n_inputs`: how many copies the split has, at most one where there is no limit. `peers`: what a card reads in
     another card's memory, under the code that a copy would have.
     """
 
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Nodes of one split in one segment; `starts`: the split begins here. `inputs`: what is copied to it."""
+    """Nodes of one split within one segment. `starts`: the split begins here; `inputs`: what is copied for it."""
 
     device: int
     starts: bool
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What holds for all segments of a replay. `cpu`: the index of the CPU, behind that of the last GPU.
+    """What holds for all segments of a replay. `cpu`: the index of the CPU, which follows the last GPU's.
 
     `offload`: weights in RAM are copied to the GPU `first` for large batches. `cuda`: sizes as a CUDA buffer reserves
     them. `pinned`: norms run on their layer's device. `kernels`: a card runs only what it has a kernel for, and nothing
@@ -67,7 +67,10 @@ class SchedulerOptions:
 
 
 class PlacedSegment:
-    """A segment with the devices of its slots, and what they fix. `in_ram`: slots whose weights no card copies."""
+    """A segment with the devices of its slots, and of the tensors that these fix.
+
+    `in_ram`: slots whose weights no card copies.
+    """
 
     def __init__(
         self, segment: Segment, slots: tuple[int, ...], in_ram: frozenset[int], options: SchedulerOptions,
@@ -125,7 +128,7 @@ class PlacedSegment:
 
 
 class Stage:
-    """The devices of a segment's real nodes after some of the passes; `followed`: the next stage, by what came in."""
+    """The devices of a segment's real nodes after some passes. `followed`: the next stage, by the device carried in."""
 
     __slots__ = ("depth", "devices", "followed", "placed", "resolved")
 
@@ -135,10 +138,10 @@ class Stage:
         self.resolved: dict[tuple[int, ...], ResolvedSegment] = {}
 
     def carry(self, current: int) -> tuple[Stage, int]:
-        """Return the stage after one more pass, into which neighbours bring the device `current`, and what goes on.
+        """Return the stage after one more pass that carries in the device `current`, and the device it carries on.
 
-        Each undetermined node takes the device of the one before it (in odd passes: behind it); in the first two
-        passes nodes on the CPU give theirs to none.
+        Each undetermined node takes the device of the node before it (in odd passes: after it); in the first two
+        passes nodes on the CPU do not pass theirs on.
         """
         found = self.followed.get(current)
         if found is None:
@@ -186,14 +189,14 @@ class ResolvedSegment:
         self.pieces: dict[Entry, Pieces] = {}
 
     def _nearest(self, t: int) -> int:
-        """The device that can compute `t` and has most of its sources."""
+        """Of the devices that can compute `t`, the one with the most of its sources."""
         segment, device = self.segment, self.device
         devices = [device.get(s, device.get(segment.root.get(s, -1))) for s in segment.sources.get(t, ())]
         able = (d for d in range(self.placed.options.cpu + 1) if self.placed.runs(t, d))
         return max(able, key=lambda d: (devices.count(d), -d))
 
     def split(self, entry: Entry) -> Pieces:
-        """Return the pieces that the scheduler cuts the segment into when it is entered so: made once."""
+        """Return the pieces that the scheduler cuts the segment into if it enters in this state; each made once."""
         found = self.pieces.get(entry)
         if found is None:
             found = self.pieces[entry] = Pieces(self, entry)
@@ -209,7 +212,7 @@ class _Growing:
 
 
 class Pieces:
-    """A segment cut into pieces of splits, and what the walk takes on.
+    """A segment cut into pieces of splits, and the state in which the walk leaves it (`exit`).
 
     A split ends where the device changes, where a weight from elsewhere follows copies, or where a node asks for it.
     """
@@ -228,11 +231,11 @@ class Pieces:
         n_inputs, most = len(self._current.inputs) + self._n_before, resolved.placed.options.most_inputs
         n_inputs = min(n_inputs, most or 1)
         self.exit = Entry(
-            self._current.device, n_inputs, self._seen_behind(self._copies), self._seen_behind(self._peers)
+            self._current.device, n_inputs, self._seen_by_next(self._copies), self._seen_by_next(self._peers)
         )
         self.programs: dict[object, Any] = {}
 
-    def _seen_behind(self, copies: set[int]) -> Copies:
+    def _seen_by_next(self, copies: set[int]) -> Copies:
         """The copies that the next segment may read, by its codes."""
         shared = {c for c in copies if c % COPY >= SHARED}
         own = {c for c in copies if c % COPY < PREVIOUS and c % COPY not in self.segment.slot_of}

@@ -1,4 +1,4 @@
-"""Bytes that a weight takes beyond its own: what a CUDA buffer reserves, and matrices made of it at load time."""
+"""Bytes that weights take in memory: what a CUDA buffer reserves for them, and matrices made of them at load time."""
 
 from __future__ import annotations
 

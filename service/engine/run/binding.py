@@ -1,4 +1,4 @@
-"""Which node's memory and cores a command uses on several sockets: what numactl and `--numa` say."""
+"""Which sockets' memory and cores a command uses: what numactl and `--numa` say."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INTERLEAVE = ("numactl", "--interleave=all")
 
 
 def prefix_of(numa: str | None) -> tuple[str, ...]:
-    """Return what goes before a command that is written with `--numa`: what makes memory follow the threads."""
+    """Return the words before a command with this `--numa`: numactl's, which bind memory as well as threads."""
     return {"distribute": INTERLEAVE, "numactl": BIND}.get(numa or "", ())
 
 
 def binding_of(prefix: Sequence[str], numa: str | None) -> Binding:
-    """Return the binding that the words before a program and its `--numa` make."""
+    """Return the binding that results from the words before a program and its `--numa`."""
     words = " ".join(prefix)
     if "numactl" in words:
         if re.search(r"(?:-i|--interleave)\b", words):

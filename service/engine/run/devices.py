@@ -62,9 +62,9 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
 
 
 def backend_named(parsed: ParsedCommand) -> str | None:
-    """Return the back end of the build that a command is for, by its devices (`-dev Vulkan0`) or its variables.
+    """Return the back end of the build that a command is written for, by its devices (`-dev Vulkan0`) or variables.
 
-    None where it names none, or several.
+    None where these name none, or several.
     """
     words = [option_value(parsed.flags.other, (name,)) or "" for name in (*_DEVICE_OPTIONS, *_OTHERS_DEVICES)]
     words += [rule.device for rule in parsed.flags.overrides]
@@ -75,9 +75,9 @@ def backend_named(parsed: ParsedCommand) -> str | None:
 
 
 def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibration | None = None) -> Rig:
-    """Return the machine as the build sees it that a command is for, where the command names its back end.
+    """Return the machine as the command's build sees it, if the command names that build's back end.
 
-    Where that drives some of the cards only, the machine has those. Raises as `catalogue.resolve` does.
+    It has only the cards that this back end drives. Raises as `catalogue.resolve` does.
     """
     rigs = rigs_of(hardware, fitted)
     backend = None if hardware.backend else backend_named(parsed)
@@ -90,7 +90,7 @@ def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibratio
 
 
 def rig_of_devices(hardware: Hardware, names: Sequence[str], fitted: Calibration | None = None) -> Rig:
-    """Return the machine as the build sees it that lists devices of these names. Raises as `catalogue.resolve` does."""
+    """Return the machine as a build sees it that lists devices of these names. Raises as `catalogue.resolve` does."""
     rigs = rigs_of(hardware, fitted)
     found = {_BACKENDS.get(kind, kind) for name in names if (m := _DEVICE.fullmatch(name)) and (kind := m[1].lower())}
     one = is_one_machine(rigs)

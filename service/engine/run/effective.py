@@ -1,4 +1,4 @@
-"""The flags that hold in a run, and where each comes from: given, the build's default, or forced by the engine."""
+"""The flags in effect in a run, and where each comes from: given, the build's default, or forced by the engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIMPLE = (
     *(("n_batch", "-b"), ("n_parallel", "-np"), ("n_gpu_layers", "-ngl"), ("split_mode", "-sm")),
     *(("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"), ("op_offload", "--op-offload")),
 )
-# Options that say what another one's field holds.
+# Options that determine the value of another option's field.
 _ALSO = {"no_flash_attn": ("flash_attn",), "load_mode": ("mmap", "mlock"), "op_policy": ("op_offload",)}
 
 
@@ -37,7 +37,7 @@ def effective_flags(run: ResolvedRun, written: Flags, used: Sequence[str]) -> li
     `written`: what the command says, before `-fit`. `used`: the names of its options.
     """
     given = _given(used)
-    return [_sourced(given, *one) for one in _held(run, written)]
+    return [_sourced(given, *one) for one in _in_effect(run, written)]
 
 
 def _given(used: Sequence[str]) -> frozenset[str]:
@@ -52,7 +52,7 @@ def _sourced(given: frozenset[str], field: str, option: str, value: object, beca
     return EffectiveFlag(option=option, value=text, source=source, because=because)
 
 
-def _held(run: ResolvedRun, written: Flags) -> Iterator[tuple[str, str, object, str]]:
+def _in_effect(run: ResolvedRun, written: Flags) -> Iterator[tuple[str, str, object, str]]:
     """Yield the field, option and value of each flag, and what forces it."""
     model, flags, memory = run.model, run.flags, engine_spec(run.engine).memory
     n_ctx, n_ubatch = run.n_ctx, run.n_ubatch

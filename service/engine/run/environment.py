@@ -2,7 +2,7 @@
 
 Sources: ik_llama.cpp ggml-cuda.cu (ggml_cuda_host_malloc, ggml_backend_cuda_register_host_buffer), src/llama-load-
 tensors.cpp:5309; llama.cpp ggml-cuda/ggml-cuda.cu (getenv), src/llama-kv-cache.cpp, common/arg.cpp:787; the CUDA
-programming guide, "CUDA environment variables". A variable that is there at all counts, unless its value is a number.
+programming guide, "CUDA environment variables". A variable counts if it is set at all, unless its value is a number.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _is_input(model: Model, name: str) -> bool:
 
 
 def _places(engine: Engine, model: Model, next_tokens: bool) -> dict[str, int]:
-    """Of each tensor that is loaded the layer by whose device it goes: the one behind all for the head, and behind that
+    """For each tensor that is loaded the layer whose device it follows: the one after all for the head, and after that
     the CPU. Kept with the model: no flag but drafting changes it."""
     known: dict[tuple[Engine, bool], dict[str, int]] = model.__dict__.setdefault("_places", {})
     found = known.get((engine, next_tokens))

@@ -1,4 +1,4 @@
-"""The resolved run: one command as its engine runs it, from which memory, speed and rules take what they need."""
+"""The resolved run: one command as its engine runs it, which predictions of memory and speed and the rules read."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # the room of graphs reads runs
 
 
 class ResolvedRun(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """A model under flags on some devices of a rig, by a program of an engine of a build, in an environment.
+    """A model run with some flags on devices of a rig, by a program of an engine's build, in an environment.
 
-    `flags` are those that hold. `placement`: where every tensor and cache is. `devices` are those of `placement`, in
+    `flags` are those in effect. `placement`: where every tensor and cache is. `devices` are those of `placement`, in
     its order. `allocator` "cuda" is a real context on real cards; "lab" the rig that the lab data was measured on:
     devices without CUDA's paddings and kernels, for llama.cpp what llama-fit-params reports. What follows from these is
     worked out when it is asked for, and once.

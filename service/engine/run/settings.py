@@ -1,4 +1,4 @@
-"""What single flags mean once an engine has read them: rows of the cache, tokens of a batch, what drafts."""
+"""What single flags amount to in the engine: rows of the cache, tokens of a micro-batch, how it drafts."""
 
 from __future__ import annotations
 

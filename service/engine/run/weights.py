@@ -1,7 +1,7 @@
-"""The weights of a run: the type of each after loading, the device that computes with it, and what crosses.
+"""The weights of a run: the type of each after loading, the device that computes with it, and which cross to another.
 
-ik_llama.cpp's `-rtr` interleaves the rows of what lies in RAM once all is loaded (llama.cpp:4912; iqk_quantize.cpp,
-iqk_repack_tensor), and the graph is made of the types that are left.
+ik_llama.cpp's `-rtr` interleaves the rows of weights in RAM once all are loaded (llama.cpp:4912; iqk_quantize.cpp,
+iqk_repack_tensor), and the graph is made with the resulting types.
 
 In ik_llama.cpp, where up and gate are one operation (`can_fuse`), it runs where up lies, and gate crosses to it
 at every evaluation (ggml-backend.cpp, ggml_backend_sched_backend_id_from_cur: the first weight decides; issue 521: 8.7
@@ -28,7 +28,7 @@ from service.engine.tensor_names import NAMES_KEPT, layer_of, role_of
 
 T = TypeVar("T")
 Use: TypeAlias = Literal["dense", "expert", "head"]
-TINY = 100_000  # elements: biases and scales are copied as activations are, at no cost that shows
+TINY = 100_000  # elements: smaller tensors (biases, scales) are copied at no measurable cost
 # Both engines evaluate a layer in this order; a change of device between two of them costs a copy.
 CHAIN = (
     *("attn_output.", "ffn_norm.", "gate_inp.", "up_exps.", "gate_exps.", "gate_up_exps.", "down_exps."),
@@ -213,7 +213,7 @@ def _operation(row: Row, fused: bool) -> int:
 
 
 class Same(Generic[T]):
-    """A key that is equal to itself only: models and placements are too large to hash."""
+    """A key by identity, for models and placements, which are too large to hash."""
 
     __slots__ = ("value",)
 
@@ -252,7 +252,7 @@ def rows_of(model: Model) -> dict[str, Row]:
 
 
 class _OfName(NamedTuple):
-    """What a tensor's name says; the fields are those of its row."""
+    """The fields of a row that follow from its name."""
 
     name: str
     layer: int
@@ -265,7 +265,7 @@ class _OfName(NamedTuple):
 
 @lru_cache(maxsize=NAMES_KEPT)
 def _of_name(name: str, tied: bool) -> _OfName | None:
-    """Return what a name says, the same in all variants of a repo; None for what costs no time."""
+    """Return the fields of a row that follow from its name; None for tensors that cost no time."""
     role, layer = role_of(name), layer_of(name)
     if role == "nextn" or (role == "token_embd" and not (tied and name == "token_embd.weight")):
         return None

@@ -33,7 +33,7 @@ from service.engine.speed.work import Attention, Weights, Work
 
 _Alike: TypeAlias = tuple[int, int, Use, str, str, bool, bool, int, bool]  # the fields of Weights but for the sums
 _Sums: TypeAlias = tuple[tuple[_Alike, tuple[int, int, int]], ...]  # bytes, elements and tensors of what is alike
-_BEFORE_UP = 1.5  # places in a layer's chain, from behind up to in front of it
+_BEFORE_UP = 1.5  # places in CHAIN by which the gate of experts moves forward where it is computed before up
 _MAX_KEPT, _MAX_RULES = 64, 8
 _LEGACY = ("q4_0", "q8_0", "iq4_nl")
 
@@ -125,7 +125,7 @@ def _kinds_by_layer(model: Model) -> dict[int, tuple[int, list[str]]]:
     rows: dict[int, list[Row]] = {}
     for row in rows_of(model).values():
         rows.setdefault(row.layer, []).append(row)
-    if model.tied and -1 in rows:  # the head is placed behind all layers
+    if model.tied and -1 in rows:  # the head comes after all layers
         rows[-1] = rows.pop(-1)
     kinds: dict[object, int] = {}
     return {
@@ -141,9 +141,9 @@ def _of_its_layer(row: Row) -> tuple[object, ...]:
 
 def _of_layer(used: Sequence[UsedWeight], rules: WeightRules) -> _OfLayer:
     unfused = any(u.row.use == "expert" and (u.row.up or u.row.gate) and not u.fused for u in used)
-    before_up = 0.0 if rules.up_before_gate else _BEFORE_UP
+    forward = 0.0 if rules.up_before_gate else _BEFORE_UP
     links = (
-        (u.row.chain - (before_up if u.row.up and u.row.use == "expert" else 0.0), u.computed)
+        (u.row.chain - (forward if u.row.up and u.row.use == "expert" else 0.0), u.computed)
         for u in used
         if u.row.chain >= 0
     )

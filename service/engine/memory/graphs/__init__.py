@@ -22,9 +22,9 @@ _MOST_AHEAD = 2  # layers by which nodes are run early, in models whose kinds of
 
 
 class GraphCache:
-    """The graphs used last, and what their replays came to, as much as `max_tensors` tensors hold.
+    """The graphs used last, with the results of their replays, up to the size of `max_tensors` tensors.
 
-    For all models of a shape. Threads may share it: each step leaves it whole.
+    Models of one shape share a graph. Threads may share the cache: each step leaves it consistent.
     """
 
     def __init__(self, max_tensors: int = _MAX_TENSORS) -> None:
@@ -73,7 +73,7 @@ def graphs_of(model: Model) -> GraphCache:
 
 
 def share_graphs(models: Iterable[Model]) -> None:
-    """Keep one set of graphs for all of these models: variants of a repo differ in the types of their weights only."""
+    """Let these models share one set of graphs: variants of a repo differ in the types of their weights only."""
     shared: GraphCache | None = None
     for model in models:
         shared = shared or graphs_of(model)

@@ -1,4 +1,4 @@
-"""Which layers of a model are described alike, so that a graph of one of each kind says all of it."""
+"""Kinds of layers: those whose graphs are alike, so that the graph of one layer of each kind stands for the model's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Cut: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
-    """Return a number for each layer, the same for layers that are described alike; None where more decides."""
+    """Return the kind of each layer, a number; None where a layer's graph depends on more than its kind."""
     n_layer = model.n_layer - model.n_layer_nextn
     if architecture(model.architecture).layers_by_number or n_layer < 4:
         return None
@@ -38,7 +38,7 @@ def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
 
 
 def _idle_cards(cuts: Iterable[_Cut]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
-    """The parts of a layer in which a card has no share: the layers next to it fill sums in for those cards."""
+    """The parts of a layer in which some card has no share, where neighbouring layers fill in sums for that card."""
     return tuple((name, tuple(map(bool, parts))) for name, _, parts in cuts if not all(parts))
 
 
@@ -55,7 +55,8 @@ def _kind(model: Model, spec: GraphSpec, index: int, lists: list[Any]) -> object
 
 
 def with_neighbours(kinds: Sequence[int], n: int) -> list[int]:
-    """Return a number for each layer, the same for those of one kind between `n` layers of the same kinds."""
+    """Return a number for each layer, the same for those of one kind whose `n` neighbours on each side have the same
+    kinds too."""
     numbers: dict[object, int] = {}
     ends = [-1] * n
     padded = [*ends, *kinds, *ends]
@@ -64,9 +65,8 @@ def with_neighbours(kinds: Sequence[int], n: int) -> list[int]:
 
 
 def layers_of_each_kind(kinds: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
-    """Return layers among which every kind follows every kind that it does in `kinds`, and which of them each is like.
-
-    The second are positions in the first, from 1: a layer is like the one of its kind behind the same kind.
+    """Return a short list of layers that has every pair of successive kinds in `kinds`, and for each layer of the model
+    the position in that list, from 1, of the one that it is like: of its kind, and after a layer of the same kind.
     """
     kept: list[int] = []
     position: dict[tuple[int, int], int] = {}
@@ -84,7 +84,7 @@ def layers_of_each_kind(kinds: Sequence[int]) -> tuple[tuple[int, ...], list[int
 
 
 def _shortest(last: list[int], pending: list[int], kinds: Sequence[int]) -> list[int]:
-    """The layers of `pending` without those that lead back to the kind of the last one kept."""
+    """The layers of `pending` after the last one of the kind that the last layer kept has."""
     same = [n for n, i in enumerate(pending[:-1]) if last and kinds[i] == kinds[last[0]]]
     return pending[same[-1] + 1 :] if same else pending
 
@@ -105,7 +105,7 @@ def shape_of(model: Model) -> bytes:
 
 
 def _fused_layers(model: Model) -> list[str]:
-    """The ups that ik can multiply together with their gates, by their types."""
+    """Names of the ups whose type lets ik multiply them together with their gates."""
     found = []
     for tensor in model.tensors:
         gate = model.by_name.get(tensor.name.replace(".ffn_up", ".ffn_gate")) if ".ffn_up" in tensor.name else None

@@ -1,8 +1,8 @@
 """Which tensors of a graph belong to which segment, and how each segment names them.
 
 Within a segment (what comes before the layers, a layer, what follows them) a tensor is named by a code: its own tensors
-count from 0, those of the previous segment from PREVIOUS, those before all layers from SHARED. A copy made for a
-later segment has the code there, and AHEAD with FARTHER for each segment in between, and the next one.
+count from 0, those of the previous segment from PREVIOUS, those made before all layers from SHARED. A copy made for the
+n-th segment from here has the code that its tensor has there, plus AHEAD + n * FARTHER.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from typing import Any, TypeVar
 from service.engine.memory.graph import NONE, Graph
 
 PREVIOUS, SHARED = 1 << 20, 1 << 21
-ROPES = SHARED + (1 << 20)  # and the device: what all layers there share as rope factors
+ROPES = SHARED + (1 << 20)  # plus the device: the rope factors that all layers there share
 AHEAD, FARTHER, FARTHEST = 1 << 22, 1 << 16, 180
 _Any = TypeVar("_Any")
 
 
 class NotRepeating(Exception):
-    """A graph, or its schedule, depends on more than the kind of a layer and of those next to it."""
+    """A graph, or its schedule, depends on more than the kinds of a layer and of its neighbours."""
 
 
 class Owners:
-    """The segments of a graph's tensors. A graph without layers is one segment.
+    """The segments that a graph's tensors belong to. A graph without layers is one segment.
 
-    A node belongs to the segment that runs it; what was made before all layers keeps its name then (`late`). What is
-    stored belongs to each segment that reads it (`stored_twice`: to several). What nothing computes and a layer made,
-    an input or what a sum fills in, belongs to the first segment that reads it if none but the next one reads it, too.
-    `ahead`: by how many layers at most a segment has nodes of later ones, which are run before the last of its own.
+    - A node belongs to the segment that runs it. One made before all layers keeps its code nevertheless (`late`).
+    - What is stored belongs to each segment that reads it (`stored_twice`: those read by several).
+    - What a layer made and nothing computes, an input or what a sum fills in, belongs to the first segment that reads
+      it if no other but the next one does; else all segments share it.
+
+    `ahead`: segments may run nodes of layers up to so many later, before the last of their own.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -55,9 +57,9 @@ class Owners:
         self._numbers = [{t: n for n, t in enumerate(sorted(own))} for own in self._own]
 
     def _run_by(self) -> Iterator[tuple[int, int]]:
-        """Yield each node with its segment: a layer's ends with the last node that was made there.
+        """Yield each node with its segment: a layer's segment ends with the last node that was made in the layer.
 
-        Nodes of later layers may be run before that. Where they are not of the next layer, all between is one segment.
+        Nodes of later layers may run before that. Where they are not of the next layer, the layers up to it are joined.
         """
         nodes, starts = self._graph.nodes, self._graph.layer_starts
         made = [bisect_right(starts, t) for t in nodes]
@@ -79,7 +81,7 @@ class Owners:
             yield t, joined[number]
 
     def _non_empty_before(self) -> list[int]:
-        """For each segment the one before it that runs anything; all that a layer made may be run by the next one."""
+        """For each segment the last one before it that runs anything: the next one may run all that a layer made."""
         running, found = {number for _, number in self.nodes}, [0]
         for number in range(1, self.n_segments):
             found.append(number - 1 if number - 1 in running else found[-1])
@@ -109,11 +111,11 @@ class Owners:
                 self._shared.add(t)
 
     def own(self, number: int) -> list[int]:
-        """Return the tensors of a segment, in the order of their codes; at last those that it runs late."""
+        """Return the tensors of a segment in the order of their codes, then its `late` ones."""
         return [*self._numbers[number], *self.late.get(number, ())]
 
     def code(self, number: int, t: int) -> int:
-        """Return how a segment names a tensor. Raises NotRepeating where only a segment farther away has it."""
+        """Return the code of a tensor in a segment. Raises NotRepeating where it is only in a more distant one."""
         own = self._numbers[number].get(t)
         if own is not None:
             return own if number else SHARED + t
@@ -125,11 +127,11 @@ class Owners:
         return PREVIOUS + before
 
     def is_shared(self, t: int) -> bool:
-        """Return whether all segments name a tensor that nothing computes alike."""
+        """Return whether a tensor that nothing computes has the same code in all segments."""
         return t < self.n_before or t in self._shared
 
     def grouped(self, items: Iterable[_Any], tensor: Callable[[_Any], int]) -> defaultdict[int, list[_Any]]:
-        """Return by segment the items whose tensor it has."""
+        """Return the items by the segments that have their tensor."""
         found: defaultdict[int, list[_Any]] = defaultdict(list)
         for item in items:
             for number in self._owners_of.get(tensor(item), ()):
@@ -146,7 +148,7 @@ class Owners:
 
 
 class Lists:
-    """The lists of a graph that name some tensors only, by the segment that has these."""
+    """Those lists of a graph that are about some tensors only, by segment."""
 
     def __init__(self, graph: Graph, owners: Owners) -> None:
         self.pins = owners.grouped(graph.pins, _first)

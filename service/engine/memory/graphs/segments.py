@@ -1,4 +1,4 @@
-"""A graph cut into its layers, of which each kind is described once: a model of 94 layers has a handful of kinds.
+"""A graph cut into segments, one a layer; layers of one kind have one segment: 94 layers are a handful of kinds.
 
 A graph whose layers do not repeat is one segment. Which segment a tensor belongs to: `owners.py`.
 """
@@ -20,7 +20,7 @@ _OF_LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
 class Segment:
-    """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
+    """One layer's part of a graph, or what comes before or after all layers. Tensors are named by their codes."""
 
     def __init__(self, graph: Graph, number: int, owners: Owners, lists: Lists) -> None:
         self._graph, self._number, self._owners = graph, number, owners
@@ -71,7 +71,7 @@ class Segment:
         self._find_externals(own, code)
 
     def _find_externals(self, own: Sequence[int], code: dict[int, int]) -> None:
-        """What other segments computed, with its bytes."""
+        """Note the tensors read here that other segments compute, with their bytes."""
         graph = self._graph
         read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
         roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and t < self._owners.n_before}
@@ -83,15 +83,15 @@ class Segment:
         self._code_of = code
 
     def add_node(self, t: int) -> None:
-        """Append a node of the graph, under the segment's own number for it."""
+        """Append a node of the graph, by its code here."""
         self.nodes.append(self._code_of[t])
 
     def add_leaf(self, t: int) -> None:
-        """Append what the segment is the first to read of what is allocated before all nodes, in the engine's order."""
+        """Append a leaf, allocated before all nodes, that this segment is the first to read; in the engine's order."""
         self.leafs.append(self._code(t))
 
     def close(self) -> None:
-        """Let go of the graph, once it has its nodes."""
+        """Finish the segment once it has its nodes, and let go of the graph."""
         self.real = [t for t in self.nodes if t not in self.is_view]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
         del self._graph, self._number, self._owners, self._code_of, self._slot_codes
@@ -114,12 +114,12 @@ class Segment:
 
 
 class SegmentedGraph:
-    """The segments of a model's graph, and which of them each layer is; of a graph in one piece, without layers.
+    """The segments of a model's graph, and the one of each layer; a graph in one piece has no layers.
 
-    `kept`: the layers that the graph has. `segment_of`: for each of the model, which of them it is like, from 1; None:
-    those are alike whose segments are equal. `running`: layers, and their segments, that run anything. `known`: the
-    architecture has its own description. `memo`: what replays of the segments came to. `n_kept`: tensors in both.
-    `rope_bytes`: of the rope factors of one layer.
+    `kept`: the layers that the graph describes. `segment_of`: for each layer of the model the number, from 1, of the
+    one of these that it is like (None: layers are alike if their segments are equal). `running`: the layers that run
+    anything, with their segments. `known`: the architecture has a description of its own. `memo`: results of replays.
+    `n_kept`: the size of segments and results, in tensors. `rope_bytes`: of the rope factors of one layer.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SegmentedGraph:
         leafs, reader = [t for t in graph.leafs if graph.slot[t] < 0], 0
         readers = _first_readers(graph, owners.nodes)
         for t in leafs:
-            reader = readers.get(t, reader)  # one that nothing reads comes behind the one before it
+            reader = readers.get(t, reader)  # one that nothing reads follows the leaf before it
             self.segments[reader].add_leaf(t)
         for segment in self.segments.values():
             segment.close()
@@ -161,7 +161,7 @@ class SegmentedGraph:
         self.n_kept = self._n_tensors
 
     def _alike(self) -> Iterator[int]:
-        """For each layer the first segment that is equal to its own."""
+        """Yield for each layer the first segment that is equal to its own."""
         known: dict[object, list[int]] = {}
         for number, segment in list(self.segments.items())[1:-1]:
             same = known.setdefault((tuple(segment.nodes), tuple(segment.codes)), [])
@@ -176,7 +176,7 @@ class SegmentedGraph:
 
     @cached_property
     def slots_in_order(self) -> list[tuple[Slot, ...]]:
-        """The slots of all segments in the model's own order: before the layers, each layer, behind them."""
+        """The slots of all segments in the model's order: before the layers, each layer, after them."""
         of_layers = (tuple([_slot_in(place, i) for place in self.slots[n - 1]]) for i, n in self.running)
         ends = [tuple(self.segments[n].slots) for n in dict.fromkeys((self.order[0], self.order[-1]))]
         return [ends[0], *of_layers, *ends[1:]]
@@ -203,8 +203,8 @@ def _first_readers(graph: Graph, nodes: Sequence[tuple[int, int]]) -> dict[int, 
 
 
 class _Place(NamedTuple):
-    """A slot of a layer: without its layer's number; what of the layer it is, None for no weight; and of which layer,
-    counted from the one that reads it."""
+    """A slot as any layer of the kind has it: without a layer's number, the end of the weight's name (None: no weight
+    of a layer), and its layer, counted from the one that reads it."""
 
     slot: Slot
     part: str | None
@@ -236,9 +236,9 @@ def _is_of_all(slot: Slot) -> bool:
 
 
 def _relative(slots: Sequence[Slot], number: int, place: Mapping[int, int]) -> list[_Place]:
-    """The slots of a segment as they are in each layer like its own, the one of this number among those of `place`.
+    """The slots of a segment relative to its layer, which is the one of this number among those in `place`.
 
-    Raises NotRepeating where one is of a layer that is not among them.
+    Raises NotRepeating where a slot is of a layer that is not in `place`.
     """
     found = []
     for slot in slots:
