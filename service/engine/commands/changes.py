@@ -44,12 +44,12 @@ def _quoted(word: str) -> str:
 
 
 def alternatives(fix: str) -> list[str]:
-    """Return the changes that a fix offers, of which one is enough."""
+    """Return the alternative changes that a fix offers."""
     return fix.split(", or ")
 
 
 def changed(words: Words, change: str) -> Words | None:
-    """Return the command with a change made; None where `change` is advice, not a change of the command.
+    """Return the command with a change applied; None where `change` is advice rather than a change of the command.
 
     Several changes are joined by `; `.
     """
@@ -98,7 +98,7 @@ def _unbound(before: Sequence[str]) -> Iterator[str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str | None]]:
-    """Return options with their values, [] for what is not options only."""
+    """Return options with their values; [] where there are other words too."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -111,7 +111,7 @@ def _pairs(text: str) -> list[tuple[str, str | None]]:
 
 
 def _written(options: Sequence[str], pairs: Sequence[tuple[str, str | None]], first: bool) -> list[str]:
-    """Return options with some set: each replaces what it was; `-ot` rules are added, of which each counts."""
+    """Return the options with some of them set: each replaces its old value, but `-ot` rules are added."""
     kept, front = list(options), list[str]()
     for name, value in pairs:
         known = option_named(name, False)
@@ -125,9 +125,9 @@ def _written(options: Sequence[str], pairs: Sequence[tuple[str, str | None]], fi
 
 
 def _left_out(options: Sequence[str], name: str, value: str = "") -> list[str]:
-    """Return options without one, however it is spelled; with a `value`, only where it has that one.
+    """Return the options without one, however it is spelled; with a `value`, only where it has that value.
 
-    Of several `-ot` rules behind one option only that rule goes.
+    Of several `-ot` rules after one option, only that rule is removed.
     """
     known = option_named(name, False) or option_named(name, True)
     names = known.names if known else (name,)
@@ -148,7 +148,7 @@ def _left_out(options: Sequence[str], name: str, value: str = "") -> list[str]:
 
 
 def _values(following: Sequence[str], value: str) -> list[str]:
-    """Return the words behind an option that are its value: as many as `value` has, or the next if it is no option."""
+    """Return the words after an option that are its value: as many as `value` has, or the next if it is no option."""
     n = len(value.split(" "))
     if value and " ".join(following[:n]) == value:
         return list(following[:n])

@@ -49,12 +49,12 @@ class Projector(msgspec.Struct, frozen=True):
 
 
 def file_name(path: str) -> str:
-    """Return the last part of a path of either kind of system."""
+    """Return the last part of a Windows or POSIX path."""
     return re.split(r"[/\\]", path)[-1]
 
 
 def draft_of(parsed: ParsedCommand) -> str | None:
-    """Return the draft model that a command names, a path or a repo, or None."""
+    """Return the path or repo of the draft model that a command names, or None."""
     return option_value(parsed.flags.other, (*DRAFT, *DRAFT_REPO))
 
 
@@ -69,7 +69,7 @@ def projector_of(parsed: ParsedCommand) -> Projector | None:
 
 
 def draft_command(parsed: ParsedCommand) -> ParsedCommand:
-    """Return the command that would load the draft model alone, with what it takes over from the model's.
+    """Return the command that would load the draft model alone, with the options that it inherits from the model's.
 
     Layers, devices, rules and cache types are the draft's own (llama.cpp common/speculative.cpp:2446); in ik_llama.cpp
     rules and, unless given, cache types are the model's, and there is one slot (common/speculative.cpp:1940).

@@ -1,6 +1,6 @@
-"""Launches in the files of other programs: llama-swap's YAML, llama-server's router presets, compose, an env file.
+"""Commands written as files of other programs: llama-swap's YAML, llama-server's router presets, compose, an env file.
 
-`read_files.py` reads them back. Each format's rules, with their source, stand at its function.
+`read_files.py` reads them back. The docstring of each format's function has its rules and their source.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[Sequence[str]] = ()) -> str:
-    """Return the text of a file in which other programs find these models, which end in a newline.
+    """Return the text of a file with which another program serves these models; it ends in a newline.
 
     `together`: sets of names that fit side by side; llama-swap keeps those running at the same time. Raises
-    InvalidFlags where the format cannot hold a command, and says what of it; only llama-swap's and the preset hold
-    several models.
+    InvalidFlags where the format cannot express a command, with the part that it cannot; only llama-swap's and the
+    preset hold several models.
     """
     if form == "llama-swap":
         return "\n".join(_llama_swap(models, together)) + "\n"
@@ -63,7 +63,7 @@ _NOT_ON_A_MAC = "macOS has no systemd, and gives a container no GPU: take llama-
 
 
 def launch_of(line: str) -> Launch:
-    """Return the words of a command as an advice prints it for bash. The way back of `bash`."""
+    """Return the launch that a command of an advice, printed for bash, states: the inverse of `bash`."""
     parsed = parse(line)
     return Launch(parsed.env, parsed.prefix, parsed.words.program or parsed.program, parsed.words.options)
 
@@ -98,7 +98,7 @@ def _llama_swap(models: Sequence[Served], together: Sequence[Sequence[str]]) -> 
 
 
 def _yaml(text: str) -> str:
-    """A scalar of YAML: bare where nothing in it could mean anything else, else as JSON, which YAML 1.2 includes."""
+    """A YAML scalar: plain where no part of it has another meaning, else as JSON, which YAML 1.2 includes."""
     return text if _PLAIN_YAML.fullmatch(text) and text.lower() not in _YAML_WORDS else json.dumps(text)
 
 

@@ -1,4 +1,4 @@
-"""The line that downloads a variant, and the path of the model that it leaves."""
+"""The command that downloads a variant, and the path where it puts the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARD = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 def download(repo: str, files: Sequence[str], models_dir: str, *, revision: str | None = None) -> str:
     """Return one `hf download` line for the files of a variant of `repo` (OWNER/NAME), quoted for bash.
 
-    The shards of one set become one `--include` pattern; files that are no set are named one by one.
+    The shards of one set become one `--include` pattern; other files are named one by one.
     """
     patterns = list(dict.fromkeys(_glob(file) for file in files))
     words = ["hf", "download", quote(repo)]
@@ -36,7 +36,7 @@ def _folder(repo: str, models_dir: str) -> str:
 
 
 def _glob(file: str) -> str:
-    """Return an fnmatch pattern for a file and its sibling shards; `[`, `*` and `?` of the name mean themselves."""
+    """Return an fnmatch pattern for a file and its sibling shards; `[`, `*` and `?` in the name are literal."""
     shard = _SHARD.search(file)
     stem, tail = (file[: shard.start()], f"-*-of-{shard[1]}") if shard else (file, "")
     return re.sub(r"([\[*?])", r"[\1]", stem) + tail

@@ -1,6 +1,6 @@
-"""`-ot` rules, written: the shortest readable patterns for exactly the layers that are meant.
+"""Patterns for `-ot` rules: the shortest readable ones that match exactly the given layers.
 
-No pattern holds ',' '=' or ';', which the engines split at, and none matches a layer by a part of its number.
+No pattern contains ',' '=' or ';', at which the engines split, and none matches a layer by a part of its number.
 """
 
 from __future__ import annotations

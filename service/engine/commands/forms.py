@@ -23,9 +23,9 @@ _DEVICES = {
 def powershell(command: Launch) -> str:
     """Return a launch for PowerShell: one line for each variable, then the command.
 
-    Quoted as about_Quoting_Rules says: single quotes, doubled inside. Everything with a comma is quoted, for a bare one
-    makes an array. `~/` is $HOME in double quotes, for a quoted tilde stays one. No word holds a double quote
-    itself, which Windows PowerShell would lose.
+    Quoted by about_Quoting_Rules: in single quotes, which are doubled inside. Words with a comma are quoted, because a
+    bare comma makes an array. `~/` becomes $HOME in double quotes, because a quoted tilde is not expanded. No word
+    contains a double quote, which Windows PowerShell would lose.
     """
     lines = [f"$env:{name} = {_single(value)}" for name, value in command.env.items()]
     words = [*command.prefix, command.program, *command.arguments]
@@ -42,7 +42,7 @@ def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pi
     """Return the lines that build the engine's own image and run a server from it, for bash.
 
     The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM
-    are locked, which the container must be allowed. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
+    are locked, which the container must be permitted. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
     llama.cpp.
     """
     image, path, target = engine_spec(engine).commands.image
@@ -91,7 +91,7 @@ def _percent(text: str) -> str:
 
 
 def words_of_unit(line: str) -> list[str]:
-    """Return the words of an `ExecStart=` or `Environment=` value. The way back of what `systemd` writes."""
+    """Return the words of an `ExecStart=` or `Environment=` value: the inverse of what `systemd` writes."""
     found: list[tuple[str, str, str]] = re.findall(r'"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|(\S+)', line)
     words = [double or single or bare for double, single, bare in found]
     return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$").replace("%%", "%") for word in words]

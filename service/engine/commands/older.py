@@ -13,13 +13,13 @@ from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 
-_YOUNG_MONTHS = 6  # builds that old are still in use
+_YOUNG_MONTHS = 6  # builds up to this age are taken to be in use
 
 
 def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, build: Build) -> list[str]:
-    """Return the words of today's command as `build` wants them.
+    """Return the words of today's command in the spelling of `build`.
 
-    Raises InvalidFlags, naming the option, for what that build cannot be told.
+    Raises InvalidFlags, naming the option, for an option that this build has no equivalent of.
     """
     kept: list[str] = []
     skip = False
@@ -37,7 +37,7 @@ def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, 
 
 
 def _reads(build: Build, program: str, option: str) -> bool:
-    """Whether the build reads the option as today's does."""
+    """Whether the build takes the option with the same meaning as today's."""
     if option == "-fa":
         return program == "llama-bench" or build.rules.flash_attn_value == "needed"
     return build.has(program, option) is not False
@@ -50,7 +50,7 @@ def _refuse_unknown(build: Build, program: str, word: str) -> None:
 
 
 def _older(word: str, value: str, build: Build) -> list[str]:
-    """Return what an older build is told instead: nothing where it does that anyway.
+    """Return the words for an older build instead: none where it does that by default.
 
     Without a value `-fa` switches it on; where it is gone, `-no-fa` switches it off. `-lm` was `--no-mmap` and
     `--mlock` (llama.cpp pulls 20834 and 28334).
@@ -69,9 +69,9 @@ _TAKE_VALUES = _OLDER[:3]
 
 
 def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBuild | None:
-    """Return the oldest build that knows every option of a command in today's spelling, by what is known of options.
+    """Return the oldest build that knows every option of a command in today's spelling, by the history kept here.
 
-    None where no option is known to have come since the oldest build known here.
+    None where no option is known to be newer than the oldest build known here.
     """
     today = resolve_build(engine, None)
     dates: dict[str, list[str]] = {}
@@ -89,5 +89,5 @@ def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBu
 
 
 def is_young(engine: Engine, oldest: OldestBuild) -> bool:
-    """Return whether that build is less than six months older than today's: an older one may well be in use."""
+    """Return whether that build is less than six months older than today's, so that builds before it may be in use."""
     return months_between(oldest.date, date_of_today(engine)) < _YOUNG_MONTHS

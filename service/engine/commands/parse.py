@@ -1,4 +1,4 @@
-"""A command that someone uses, in any spelling seen in the wild, as Flags."""
+"""A command that someone uses, in any spelling found in the wild, parsed into Flags."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
 
 
 class RefusedValue(msgspec.Struct, frozen=True):
-    """A value that no engine takes. `detail` says what is wrong, `choices` what would be right."""
+    """A value that no engine accepts. `detail`: what is wrong with it; `choices`: what would be accepted."""
 
     option: str
     detail: str
@@ -44,16 +44,16 @@ class RefusedValue(msgspec.Struct, frozen=True):
 
 
 class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command says.
+    """A parsed command.
 
-    `flags.n_ctx` 0 means what the model was trained with; `flags.other` keeps options without a field that change
-    memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse. `old`:
-    names that were understood and that today's program does not have. `varied`: llama-bench options with several
+    `flags.n_ctx` 0 means the context that the model was trained with; `flags.other` keeps options without a field that
+    change memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse.
+    `old`: names that were understood and that today's program does not have. `varied`: llama-bench options with several
     values, of which `flags` has the first. `fit`: the engine may place tensors itself. `prefix`: `numactl …`.
-    `refused`: values that no engine takes; the flags are as if they were not there.
-    `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
-    their underscores. `build`: the build whose defaults are taken. `words`: what all this was read from.
-    `repaired`: what a shell reads otherwise than it is meant. `left_out`: what is not counted of another program's.
+    `refused`: values that no engine takes; the flags are as if they were not there. `tests`: what llama-bench measures,
+    None for other programs. `used`: the names of all options, as written but for their underscores. `build`: the build
+    whose defaults are taken. `words`: what all this was read from. `repaired`: what a shell reads otherwise than it is
+    meant. `left_out`: what is not counted of another program's.
     """
 
     engine: Engine
@@ -81,10 +81,10 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
 def parse(
     command: str, engine: Engine | None = None, *, program: str | None = None, build: BuildAsked | str | None = None
 ) -> ParsedCommand:
-    """Return what `command` means for `engine` (None: guessed from its program and options).
+    """Return `command` parsed for `engine` (None: guessed from its program and options).
 
-    `program` says which program a command without one is for, `build` whose defaults hold (None: today's). Raises
-    InvalidInput for a build that is not known, InvalidFlags for what only a shell could expand.
+    `program`: the one that a command without any is for; `build`: the one whose defaults apply (None: today's). Raises
+    InvalidInput for an unknown build, InvalidFlags for what only a shell could expand.
     """
     found = only_command(command)
     typed = as_bash(found.command)
@@ -97,7 +97,7 @@ def parse(
 
 
 def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:
-    """Return what the words of a command mean for a build of an engine. `program`: as in `parse`."""
+    """Return the words of a command parsed for a build of an engine. `program`: as in `parse`."""
     before, named, options = words
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}
@@ -136,7 +136,7 @@ def _is_program(word: str) -> bool:
 
 
 def _typed(word: str) -> str:
-    """Return an option with the dashes of a keyboard: a word processor prints one long dash for one or for two."""
+    """Return an option with ASCII dashes: word processors replace one or two of them by a long dash."""
     printed = _PRINTED_DASH.fullmatch(word)
     if printed is None:
         return word
@@ -146,9 +146,9 @@ def _typed(word: str) -> str:
 
 
 def _chosen(commands: list[list[str]]) -> list[str]:
-    """Return the words of the command that runs a model, of several joined by pipes or `&&`.
+    """Return the words of the command that runs a model, out of several joined by pipes or `&&`.
 
-    What the commands before it export stands before it; a shell that is given it in quotes is left out.
+    Variables that earlier commands export are put before it. If a shell is given it in quotes, it is taken out of them.
     """
     exported: list[str] = []
     for words in commands:
@@ -175,7 +175,7 @@ def _chosen(commands: list[list[str]]) -> list[str]:
 
 
 def _programs(commands: list[list[str]]) -> list[list[str]]:
-    """Return commands with the program that a container, or the one of newer builds, starts."""
+    """Return the commands with the program that a container starts, or that newer builds' one program stands for."""
     return [of_one_program(out_of_container(one)) for one in commands]
 
 
@@ -185,7 +185,7 @@ def _names_a_program(text: str) -> bool:
 
 
 def _program_index(words: list[str]) -> int | None:
-    """Return where the program is: never after an option, but those of a launcher such as `numactl -N 0`."""
+    """Return the index of the program: never after an option, except for those of a launcher such as `numactl -N 0`."""
     if words and OPTION.match(words[0]):
         return None
     return next((i for i, word in enumerate(words) if _is_program(word)), None)
@@ -202,7 +202,7 @@ def _divide(words: list[str]) -> Words:
 
 
 def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> list[str]:
-    """Return the options that the environment stands for; the command's own come later and win."""
+    """Return the options that environment variables stand for; they come first, so that the command's own win."""
     words: list[str] = []
     known = known_options(engine, program)
     for variable, name in environment_options(engine, program).items():
@@ -217,7 +217,7 @@ def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> lis
 
 
 def _guess_engine(program: str, options: Sequence[str], before: Iterable[str]) -> Engine:
-    """The engine whose program it is by name or variables, else which knows most of the options, of equals the last."""
+    """The engine that names or variables tell, else the one that knows most of the options, the last of equals."""
     variables = {word.partition("=")[0] for word in before}
     for one in all_engines():
         if any(part in program for part in one.commands.program_names) or variables.intersection(
@@ -228,7 +228,7 @@ def _guess_engine(program: str, options: Sequence[str], before: Iterable[str]) -
 
 
 def _known_words(engine: Engine, words: Sequence[str]) -> int:
-    """How many of the words are options of the engine's programs, or were of its server: commands are seldom new."""
+    """How many of the words are options of the engine's programs, or once were of its server: many commands are old."""
     known = set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench"))
     known |= engine_spec(engine).commands.retired
     build, modes = resolve_build(engine, None), engine_spec(engine).memory.split_modes
@@ -246,7 +246,7 @@ def _guess_program(options: Sequence[str]) -> str:
     return "llama-sweep-bench" if _SWEEP_SIGNS.intersection(options) else "llama-server"
 
 
-# By the word that starts them, or the module behind `python -m`.
+# By the word that starts them, or the module after `python -m`.
 _NAMES = {
     "ollama": "Ollama",
     "lms": "LM Studio",
@@ -270,7 +270,7 @@ _WEBUI = ("server.py", "--loader")  # text-generation-webui (README, "Command-li
 
 
 def other_program(words: Sequence[str]) -> str | None:
-    """Return the name of the program that a command starts where it is a known one that is none of llama.cpp's."""
+    """Return the name of the program that a command starts if it is a known one that is not llama.cpp's, else None."""
     bases = [re.split(r"[/\\\\]", word)[-1].lower().removesuffix(".exe") for word in words]
     start = next((i for i, word in enumerate(words) if "=" not in word and bases[i] not in _LAUNCHERS), None)
     if start is None:

@@ -1,6 +1,6 @@
-"""Commands out of the files of other programs: llama-swap, router presets, compose, env files, KoboldCpp.
+"""Commands read from files of other programs: llama-swap, router presets, compose, env files, KoboldCpp.
 
-Each becomes what bash would run. `config_files.py` writes the first four.
+Each becomes a command for bash. `config_files.py` writes the first four.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _PORT = "8080"
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Options of another program that no figure counts. `loads`: they load another model, which takes memory."""
+    """Options of another program that the figures do not count. `loads`: they load another model, which takes
+    memory."""
 
     options: tuple[str, ...]
     program: str
@@ -75,7 +76,7 @@ def commands_of(text: str) -> list[NamedCommand]:
 
 
 def _out_of_markdown(text: str) -> str:
-    """Return the code of a text that has it in a fence, or all in backticks; other text as it is."""
+    """Return the code of a text that is in a Markdown fence or in backticks; other text unchanged."""
     if fenced := _FENCED.search(text):
         return fenced[1]
     return text.strip().strip("`") if _IN_BACKTICKS.fullmatch(text.strip()) else text
@@ -144,7 +145,7 @@ def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
 
 
 def _words(value: object) -> str:
-    """A command of compose: a text is split by a shell's rules, a list is words already; `$$` stands for `$`."""
+    """The words of a command in compose: a string is split by a shell's rules, a list has them; `$$` stands for `$`."""
     if isinstance(value, list):
         return shlex.join(str(word).replace("$$", "$") for word in value)
     return str(value or "").replace("$$", "$")
@@ -192,7 +193,7 @@ def _from_preset(text: str) -> Iterator[NamedCommand]:
         yield NamedCommand(name, " ".join([*needs[:1], *env, "llama-server", shlex.join(words)]), _router_engine())
 
 
-# Keys that are the router's, and no options of a model's server (tools/server/README.md, "Model presets").
+# Keys for the router itself, not options of a model's server (tools/server/README.md, "Model presets").
 _ROUTERS = ("version", "load-on-startup", "stop-timeout", "dedup-cache-models")
 
 
@@ -230,7 +231,7 @@ _KOBOLD = {
 _KOBOLD_CACHES = {"0": "f16", "1": "q8_0", "2": "q4_0"}
 
 
-# Options that were named otherwise; those that are read besides; and those that load a model of their own.
+# Options with an older name; options that are read as well; and options that load another model.
 _KOBOLD_OLD = {"blasbatchsize": "batchsize", "usecuda": "usecublas", "usehipblas": "usecublas"}
 _KOBOLD_READ = frozenset((
     *_KOBOLD, "batchsize", "usecublas", "tensor_split", "quantkv", "flashattention", "noflashattention", "usemmap",
@@ -271,9 +272,9 @@ def _from_kobold_words(text: str) -> dict[str, Any]:
 
 
 def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
-    """The command of llama-server that does the same, and what of it is not counted.
+    """The llama-server command that does the same as KoboldCpp's, and the options that it leaves out.
 
-    A settings file states every option there is: of it only those that load another model are named.
+    A settings file states every option there is, so of these only those that load another model are named.
     """
     named = {_KOBOLD_OLD.get(name, name): value for name, value in options.items()}
     others = [name for name in named if name not in _KOBOLD_READ and named[name] is not False]
@@ -284,7 +285,8 @@ def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
 
 
 def _kobold_words(options: Mapping[str, Any]) -> str:
-    """Its defaults are its own: 8,192 tokens of context, batches of 512, flash attention, and no mapping."""
+    """The same as words, with KoboldCpp's defaults: 8,192 tokens of context, batches of 512, flash attention, no
+    mmap."""
     given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
     if "model_param" in given:
         given.pop("model", None)

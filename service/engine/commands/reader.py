@@ -126,7 +126,7 @@ class OptionReader:
         )
 
     def _remark(self, word: str) -> None:
-        """Keep a stray word; a remark in parentheses is one, unless it holds options: `(-ot exps=CPU)`."""
+        """Note an unknown word. A remark in parentheses counts as one, unless it holds options: `(-ot exps=CPU)`."""
         if not word.startswith("("):
             self.unknown.append(word)
             return
@@ -141,7 +141,8 @@ class OptionReader:
             self.i = end + 1
 
     def _words_follow(self, option: Option) -> bool:
-        """Whether words stand where a value should, as in `-ub (see the table)`; a remark behind a value is cut off."""
+        """Whether prose is in the place of a value, as in `-ub (see the table)`; a remark after a value is split
+        off."""
         if self.i >= len(self.words) or option.kind in ("on", "off") or option.field in _FREE_TEXT:
             return False
         if behind := _REMARK_BEHIND.fullmatch(self.words[self.i]):
@@ -149,16 +150,16 @@ class OptionReader:
         return _WORDS_FOR_A_VALUE.match(self.words[self.i]) is not None
 
     def _remark_for(self, name: str) -> None:
-        """Keep an option whose value is words as one unknown word."""
+        """Note an option that has prose as its value as one unknown word."""
         self.i += 1
         known = len(self.unknown)
         self._remark(self.words[self.i - 1])
         self.unknown[known:] = [" ".join([name, *self.unknown[known:]])]
 
     def _try_field(self, option: Option, name: str) -> None:
-        """Read a field; keep a value that cannot be understood for anyone who asks what is wrong with the command.
+        """Read a field; note a value that cannot be parsed, so that a check can say what is wrong with the command.
 
-        Where it can only mean one number (`16k`) or rule (`[0-9]{1,2}`), that is taken.
+        If it can only mean one number (`16k`) or rule (`[0-9]{1,2}`), that is used.
         """
         try:
             self._field(option, name)
@@ -214,7 +215,7 @@ class OptionReader:
         return _SWITCH_VALUES[following]
 
     def _other(self, name: str) -> None:
-        """An option without a field: known to the program, to another, of old, or a guess."""
+        """Read an option without a field: one of this program, of another, of older builds, or unknown."""
         count = 2 if name in TWO_VALUES else int(self._takes_value(name))
         values = self.words[self.i : self.i + count]
         if values and values[0] in self.known:  # a forgotten value: the next option is not swallowed
@@ -269,7 +270,7 @@ class OptionReader:
         self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
 
     def _perplexity_windows(self) -> int:
-        """Of llama-perplexity -c is one window, of which a batch has several (perplexity.cpp: 2012, ik 2090)."""
+        """llama-perplexity's -c is one window, and a batch has several of them (perplexity.cpp: 2012, ik 2090)."""
         window = self.fields["n_ctx"] or 512
         windows = max(1, int(self.fields.get("n_batch", Flags().n_batch)) // window)
         self.fields["n_ctx"] = windows * window

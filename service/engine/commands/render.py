@@ -1,4 +1,4 @@
-"""A config as one line for bash, in the spelling of today's builds."""
+"""A config as a command for bash, in the spelling of today's builds or of an older one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BENCH_TOKENS = 64
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """A command in words, none of them quoted: variables, what runs before the program, the program, its arguments."""
+    """A command as unquoted words: variables, a prefix that runs the program, the program, its arguments."""
 
     env: dict[str, str]
     prefix: tuple[str, ...]
@@ -34,7 +34,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class Around(TypedDict, total=False):
-    """What a command has besides its flags.
+    """The parts of a command that are not flags.
 
     `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. `alias`, `host` and `port`
     are the server's, `tests` llama-bench's: by default three depths up to `n_ctx`. `build`: whose spelling it is, by
@@ -91,7 +91,7 @@ def _option(name: str, value: str | int | None) -> list[str]:
 
 
 def bash(command: Launch) -> str:
-    """Return a launch as one line for bash. `-ot` rules are quoted always: they look like the shell's own patterns."""
+    """Return a launch as one line for bash. `-ot` rules are always quoted, because they look like shell patterns."""
     words = [f"{key}={quote(value)}" for key, value in command.env.items()]
     words += [quote(word) for word in (*command.prefix, command.program)]
     before = ""
@@ -105,13 +105,13 @@ def _always_quoted(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-# Written apart from the flags, or with another field: both cache types, and what says one thing, together.
+# Fields that are written elsewhere, or together with another field that belongs to them.
 _ELSEWHERE = ("model_path", "alias", "cache_type_v", "no_flash_attn", "mlock", "load_mode", "op_policy")
 _FIELDS = tuple(dict.fromkeys(option.field for option in OPTIONS if option.field not in _ELSEWHERE))
 
 
 def _words(engine: Engine, tool: Tool, field: str, flags: Flags, known: Mapping[str, bool]) -> list[str]:
-    """Return the words for one field, none where it is the program's default."""
+    """Return the words for one field; none for the program's default."""
     special = _special(engine_spec(engine), tool, field, flags)
     if special is not None:
         return special
@@ -137,7 +137,7 @@ def _spell(option: Option, name: str, value: object, takes_value: bool) -> list[
 
 
 def _special(spec: EngineSpec, tool: Tool, field: str, flags: Flags) -> list[str] | None:
-    """Return the words for a field that is written in a way of its own, None for one that is not."""
+    """Return the words for a field that needs a special form; None for any other field."""
     commands, is_llama_bench = spec.commands, spec.programs[tool] == "llama-bench"
     match field:
         case "cache_type_k":

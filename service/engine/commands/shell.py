@@ -1,8 +1,8 @@
-"""Words of a command line as bash makes them, and the way back: quoting, folding.
+"""Splitting a command line into words as bash does, and the inverse: quoting, folding.
 
-Read leniently, for commands are pasted from chats: line continuations, prompts of a shell, Windows paths, a missing
-backslash at a line's end, quotes as a word processor prints them. What the text sets itself is expanded
-(`Variables`). What only a shell could know (`$(…)`, arithmetic of variables) is an error that names it.
+Parsing is lenient, because commands are pasted from chats: line continuations, shell prompts, Windows paths, a missing
+backslash at a line's end, typographic quotes. Variables that the text itself sets are expanded (`Variables`). What only
+a shell could know (`$(…)`, arithmetic of variables) is an error that names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 65_536  # characters
 
 
 class Variables:
-    """What the text read so far has set. `used`: the names that were expanded."""
+    """Variables that the text read so far has set. `used`: the names that were expanded."""
 
     def __init__(self) -> None:
         self.used: set[str] = set()
@@ -86,7 +86,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
 _PRINTED_QUOTES = (("“”„‟", '"'), ("‘’‚‛", "'"))
 PRINTED_DASHES = "–—−"
-# What bash reads otherwise than it is read here.
+# What bash reads differently than it is read here.
 _REMARK = re.compile(r"\\[ \t]+#[^\n]*|\\[ \t]*\r?\n[ \t]*#[^\n]*")
 _BLANKS = re.compile(r"\\[ \t]+(?=\r?\n[ \t]*-)")
 _ENDED = re.compile(r"[^\s\\`^(][ \t]*\r?\n[ \t]*(--?[A-Za-z][\w-]*)")
@@ -123,7 +123,7 @@ class _Reader:
         return [words for command in self.commands if (words := self._without_expanded(command))]
 
     def _without_expanded(self, command: list[str]) -> list[str]:
-        """Leave out what sets a variable that was expanded: it has done its part."""
+        """Drop assignments of variables that were expanded: they have had their effect."""
         used = self.variables.used
         return [w for w in command if not ((a := ASSIGNED.fullmatch(w)) and a[1] in used)] if used else command
 
@@ -182,7 +182,7 @@ class _Reader:
         return has_options and not _OPTION.match(words[-1]) and following.isalnum()
 
     def _expand(self, *, quoted: bool = False) -> bool:
-        """Put in what a variable stands for, outside quotes split at blanks. Return whether it is known."""
+        """Expand a variable, outside quotes split at blanks. Return whether it is known."""
         found = self.variables.at(self.text, self.i)
         if found is None:
             return False
@@ -204,7 +204,7 @@ class _Reader:
         return True
 
     def _skip_line(self) -> None:
-        """Leave out a remark: to the line's end, or to the next option where a page took the lines away."""
+        """Skip a remark: to the line's end, or to the next option where a page has removed the line breaks."""
         flat = self.continued and "\n" not in self.text and _NEXT_OPTION.search(self.text, self.i)
         end = flat.start() if flat else self.text.find("\n", self.i)
         self.i = len(self.text) if end < 0 else end
@@ -293,7 +293,7 @@ def split_commands(text: str) -> list[list[str]]:
 
 
 def _typed_quotes(text: str) -> str:
-    """Return a text with the quotes of a keyboard; an apostrophe alone is none."""
+    """Return a text with ASCII quotes; a single apostrophe is not one."""
     for printed, typed in _PRINTED_QUOTES:
         if printed[0] in text or typed == '"':
             text = re.sub(f"[{printed}]", typed, text)
@@ -301,10 +301,9 @@ def _typed_quotes(text: str) -> str:
 
 
 def repairs(text: str) -> tuple[str, ...]:
-    """Return what bash would read otherwise in `text` than it is meant and read here; nothing where it reads the same.
+    """Return a sentence for each place where bash would read `text` differently than it is meant, and read here.
 
-    Somebody who pastes the text into a terminal runs another command: one that ends early, with options that no
-    program knows, and so on.
+    Somebody who pastes it into a terminal runs another command there: one that ends early, has unknown options, etc.
     """
     said = []
     if remark := _REMARK.search(text):
@@ -364,7 +363,7 @@ def fold(command: str, width: int = 100) -> str:
 
 
 def _until_the_program(groups: list[str]) -> int:
-    """How many groups belong to what starts the program: `numactl -N 0 -m 0 llama-server`."""
+    """The index of the program's group where a launcher precedes it (`numactl -N 0 -m 0 llama-server`), else 0."""
     if not groups[:1] or groups[0].split(" ")[-1] != "numactl":
         return 0
     return next((i for i, group in enumerate(groups[:_LAUNCHER_GROUPS]) if "llama-" in group), 0)

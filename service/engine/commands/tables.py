@@ -1,4 +1,4 @@
-"""What the engines' programs accept: which option sets which field of Flags, and which others exist.
+"""Options of the engines' programs: which of them set which field of Flags, and which others exist.
 
 `options.json` lists every name that today's programs know, by whether a value follows: ik_llama.cpp 8337e4cd3
 (common/common.cpp `gpt_params_find_arg`, examples/llama-bench/llama-bench.cpp) and llama.cpp 0c1e57098 (`--help`).
@@ -112,7 +112,7 @@ _AFFECTING = """
 """
 AFFECTING = frozenset(_AFFECTING.split())
 
-# Gone from today's programs, or refused by them with a hint, and without a field: whether a value follows.
+# Options without a field that today's programs no longer have, or refuse with a hint: whether a value follows.
 _RETIRED_BARE = """
 -ooae --offload-only-active-experts -mtp --multi-token-prediction -no-mtp --no-multi-token-prediction -rcache
 --rope-cache --no-dio
@@ -162,6 +162,6 @@ def option_named(name: str, bench: bool) -> Option | None:
 
 
 def option_names(name: str) -> tuple[str, ...]:
-    """Return every spelling of the option that is spelled `name` in any build; itself if it has no field."""
+    """Return every spelling of the option that is spelled `name` in any build; only `name` if it has no field."""
     option = option_named(name, bench=False)
     return option.names if option and name in option.names else (name,)

@@ -1,4 +1,4 @@
-"""Forms that a command is pasted in: PowerShell, cmd, fish, `docker run`, a unit. Each becomes what bash would run."""
+"""Commands pasted in other forms (PowerShell, cmd, fish, `docker run`, a unit), rewritten for bash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's conta
 # (docs/docker.md of llama.cpp: `server`, `light` and `full` without a back end behind it).
 _GIVES_GPUS = ("--device", "--runtime", "--privileged")
 _CPU_IMAGE = re.compile(r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:(?:server|light|full)(?:-b\d+)?")
-NOT_GIVEN, WITHOUT_BACKEND = "none", "void"  # of IN_CONTAINER: no GPU is given; the image's program drives none
+NOT_GIVEN, WITHOUT_BACKEND = "none", "void"  # values of IN_CONTAINER: no GPU is given; the image has no GPU back end
 IN_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # which cards the runtime gives a container, by number in nvidia-smi or UUID
 # Options of `docker run` without a value; every other takes one (docker-run(1)).
 _SWITCHES = frozenset(
@@ -61,7 +61,7 @@ _ONE_PROGRAM = re.compile(r"(.*[/\\])?llama(?:\.exe)?")
 
 
 def as_bash(text: str) -> str:
-    """Return a pasted unit, or a text of PowerShell, cmd or fish, as a command for bash; other text as it is."""
+    """Return a pasted unit, or a text of PowerShell, cmd or fish, as a command for bash; other text unchanged."""
     if unit := _from_unit(text):
         return unit
     if "$env:" in text.lower() or _BACKTICK.search(text):
@@ -152,7 +152,7 @@ def _action(arguments: Sequence[str]) -> str | None:
 
 
 def of_one_program(words: list[str]) -> list[str]:
-    """Return words in which `llama serve` is `llama-server`, as newer builds have all programs in one."""
+    """Return the words with `llama serve` as `llama-server`: newer builds have all programs in one."""
     for i, (word, following) in enumerate(pairwise(words)):
         one = _ONE_PROGRAM.fullmatch(word)
         if one and following in _COMMANDS:
@@ -163,7 +163,7 @@ def of_one_program(words: list[str]) -> list[str]:
 
 
 def shown(cards: Sequence[str], image: str, *, has_gpus: bool) -> list[str]:
-    """Return the variable that a container is started with, for the cards that it is given; [] for all."""
+    """Return the variable that stands for the cards that a container is given; [] for all of them."""
     if not has_gpus or _CPU_IMAGE.fullmatch(image):
         return [f"{IN_CONTAINER}={WITHOUT_BACKEND if _CPU_IMAGE.fullmatch(image) else NOT_GIVEN}"]
     return [f"{IN_CONTAINER}={','.join(cards)}"] if cards and "all" not in cards else []
