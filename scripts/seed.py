@@ -1,7 +1,7 @@
 """Write `service/data/published.jsonl`: published benchmark runs (tests/data/perf.jsonl) as results.
 
 `python scripts/seed.py` writes it, `--check` says whether it is as it would be written. Models are rebuilt from the
-shape and mix that each run names, for the counts of weights; bits a weight are those of the published file size.
+shape and mix that each run names, for the counts of weights; bits per weight are those of the published file size.
 """
 
 from __future__ import annotations

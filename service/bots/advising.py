@@ -80,7 +80,7 @@ def rig_in(bot: BotContext, asked: Question) -> str:
     found = stated or chat_accounts.remembered_rig(bot.context, asked.account)
     if not found:
         raise InvalidInput(
-            "say which hardware, such as 2x5090 + 4090, 128GB DDR5-5600, or save your rig once with `hardware set`",
+            "name the hardware, such as 2x5090 + 4090, 128GB DDR5-5600, or save your rig once with `hardware set`",
             field="hardware",
         )
     return reduced(found)
@@ -148,7 +148,7 @@ def _rest(advice: Advice) -> Iterator[str]:
     if card is not None:
         yield from map(fact_words, card.facts)
         if card.more_assumed:
-            yield f"and {card.more_assumed} more assumed"
+            yield f"and {card.more_assumed} more assumption{'s' * (card.more_assumed > 1)}"
 
 
 def _one_line(config: AdvisedConfig) -> str:

@@ -73,7 +73,7 @@ def _lines(checked: Checked) -> Iterator[str]:
     if more > 0:
         yield f"and {more} more finding{'s' if more > 1 else ''}"
     if not checked.findings:
-        yield "Nothing was found that would be better otherwise."
+        yield "Nothing was found that should be changed."
     if checked.speed:
         at = checked.speed[-1]
         tg = f"TG {at.tg_tps:.1f} t/s ({at.tg_low:.1f} to {at.tg_high:.1f})"

@@ -68,7 +68,7 @@ class Dispatcher:
             return
         except Exception as error:
             log.error("question.failed", error)
-            outcome = Outcome(answer=Answer(title="This should not have happened. It has been logged.", private=True))
+            outcome = Outcome(answer=Answer(title="An unexpected error. It has been logged.", private=True))
         self._bring(asked, reply, outcome)
 
     def _bring(self, asked: Interaction, reply: Reply, outcome: Outcome) -> None:

@@ -43,10 +43,10 @@ def _discord(client: httpx.Client, settings: Settings) -> Diagnosis:
     url = f"{settings.discord_api}/applications/@me"
     found = ask(client, "GET", url, None, headers=headers(settings, as_bot=True))
     if found.get("id") == settings.discord_application_id:
-        return Diagnosis("Discord", "good", f"the bot's token is taken, by {url}")
+        return Diagnosis("Discord", "good", f"the bot's token is accepted by {url}")
     said = str(found.get("message") or "the token is of another application" if found else "no answer")[:100]
     remedy = "set ADVISOR_DISCORD_BOT_TOKEN to the token of ADVISOR_DISCORD_APPLICATION_ID: docs/discord.md"
-    return Diagnosis("Discord", "bad", f"the bot's token is not taken: {said}", remedy)
+    return Diagnosis("Discord", "bad", f"the bot's token is not accepted: {said}", remedy)
 
 
 def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
@@ -60,15 +60,15 @@ def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
         return Diagnosis("Slack", "bad", f"no answer: {type(error).__name__}", remedy)
     scopes = {scope.strip() for scope in reply.headers.get("x-oauth-scopes", "").split(",") if scope.strip()}
     if (sent := of_slack(reply)).kind != "sent":
-        return Diagnosis("Slack", "bad", f"the bot's token is not taken: {sent.code}", _REMEDIES["token"])
+        return Diagnosis("Slack", "bad", f"the bot's token is not accepted: {sent.code}", _REMEDIES["token"])
     if scopes and "chat:write" not in scopes:
         text = "the bot's token has no right to write (chat:write): answers after 30 minutes are lost"
         return Diagnosis("Slack", "bad", text, "install the app again from the manifest")
-    return Diagnosis("Slack", "good", f"the bot's token is taken, by {object_of(reply).get('team', '')}")
+    return Diagnosis("Slack", "good", f"the bot's token is accepted by {object_of(reply).get('team', '')}")
 
 
 def _without_token(part: str, setting: str, minutes: int) -> Diagnosis:
-    text = f"no token of the bot's: what takes longer than {minutes} minutes is not said in the chat"
+    text = f"the bot has no token: answers after more than {minutes} minutes cannot be sent"
     return Diagnosis(part, "warning", text, f"set {setting}")
 
 

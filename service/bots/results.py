@@ -27,16 +27,16 @@ _SHOWN = "shown"  # the subject of a question whose preview stands there
 def result(bot: BotContext, asked: Question) -> Outcome:
     """Return what is understood of a paste, with a button that keeps it; or what it lacks. Raises InvalidInput."""
     if asked.subject == _SHOWN:
-        title = "Not sent: nobody said to keep it. Ask again to send it."
+        title = "Not sent: nobody confirmed it. Ask again to send it."
         return Outcome(answer=Answer(title=title, private=True))
     caller = chat_accounts.caller_in_chat(bot.context, asked.account)
     found = preview(bot.context, caller, _submission(bot, asked), lambda: bot.admit(asked.account))
     if not found.complete:
         lacks = tuple(f"{one.field}: {one.text}" for one in found.missing)
-        title = "This is not enough to put it on the leaderboard yet. It lacks:"
+        title = "This is not enough for the leaderboard yet. Still missing:"
         return Outcome(answer=Answer(title=title, parts=lacks, private=True))
     keep = Button("Add to leaderboard", Ask(verb="keep", words={"of": asked.id}))
-    title = f"This is how it is understood: {_what(found)}"
+    title = f"This is how it was read: {_what(found)}"
     parts = (*_lines(found), _licensed(bool(asked.words.get("source"))))
     answer = Answer(title=title, parts=parts, buttons=(keep,), private=True)
     return Outcome(answer=answer, again=WAITS_SECONDS, subject=_SHOWN)
@@ -46,14 +46,14 @@ def keep(bot: BotContext, asked: Question) -> Outcome:
     """Keep a result whose preview was shown to the same person. Raises InvalidInput where it is not there any more."""
     before = interactions.read(bot.context, asked.words.get("of", ""))
     if before is None or before.ask is None or before.account != asked.account:
-        raise InvalidInput("that result is not there any more: send it again", field="of")
+        raise InvalidInput("that result no longer exists: send it again", field="of")
     shown = asked.asking(before.ask)
     caller = chat_accounts.caller_in_chat(bot.context, asked.account)
     made = submit(
         bot.context, caller, _submission(bot, shown), before.id, lambda: bot.admit(asked.account)
     )  # fmt: skip
     interactions.end(bot.context, before.id)
-    said = "On the leaderboard" if made.is_new else "It is there already"
+    said = "On the leaderboard" if made.is_new else "It is already there"
     parts = [f"As {made.tier}: {TIERS[made.tier]}."]
     if made.state_reason:
         parts.append(f"It is {made.state}: {made.state_reason}")
@@ -101,7 +101,7 @@ def _lines(found: Preview) -> Iterator[str | Code]:
     if found.state_reason:
         yield f"It would be {found.state}: {found.state_reason}"
     if found.duplicate_of:
-        yield "These very rows are on the board already."
+        yield "These exact rows are already on the board."
 
 
 _ROWS = 10

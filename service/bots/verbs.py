@@ -41,7 +41,7 @@ def _said(bot: BotContext, ask: Ask, question: Question) -> Outcome:
     known = [verb.name for verb in shown(off)]
     verb = _VERBS.get(ask.verb)
     if verb is None or (OF_BUTTONS.get(ask.verb, ask.verb) not in known):
-        turned_off = " is turned off here" if ask.verb in off else " is not a verb here"
+        turned_off = " is turned off here" if ask.verb in off else " is not a command here"
         raise InvalidInput(f"{ask.verb[:40]}{turned_off}", field="verb", choices=tuple(known))
     return verb(bot, question)
 
@@ -67,8 +67,8 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
     action, account = asked.words.get("action", "show"), asked.account
     if action == "set":
         understood = chat_accounts.remember_rig(bot.context, account, asked.words.get("rig", ""))
-        title = "Remembered, for you alone. Leave the hardware out from now on."
-        return _private(title, "It is understood as:", Code(understood))
+        title = "Remembered, only for you. Leave the hardware out from now on."
+        return _private(title, "It was read as:", Code(understood))
     if action == "forget":
         had = chat_accounts.forget(bot.context, account)
         gone = ["your rig"] if had.rig else []
@@ -78,7 +78,7 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
         return _private(title, f"Your account here is deleted. {rest}")
     if action != "show":
         raise InvalidInput(
-            f"{action[:40]!r}: say set, show or forget", field="action", choices=("set", "show", "forget")
+            f"{action[:40]!r}: use set, show or forget", field="action", choices=("set", "show", "forget")
         )
     rig = chat_accounts.remembered_rig(bot.context, account)
     return _private("Your rig:", Code(rig)) if rig else _private("No rig is remembered for you.")
@@ -88,12 +88,12 @@ def _token(bot: BotContext, asked: Question) -> Outcome:
     made = chat_accounts.give_token(bot.context, asked.account, instead=asked.words.get("instead") == "yes")
     if made is None:
         again = Button("End it, give me a new one", Ask(verb="token", words={"instead": "yes"}))
-        return _private("You have a token already. It was shown once, and cannot be shown again.", buttons=(again,))
+        return _private("You already have a token. It was shown once, and cannot be shown again.", buttons=(again,))
     usage = (
         "It sends results, asks for validations and adds hosts under your account: put it into ADVISOR_TOKEN, or send "
         f"it as `Authorization: Bearer …` to {bot.address('')}. It ends with `hardware forget`."
     )
-    title = "Your API token. It is shown this once: keep it to yourself."
+    title = "Your API token. It is shown only once: keep it to yourself."
     return Outcome(answer=Answer(title=title, parts=(Code(made.token), usage), private=True, once=True))
 
 

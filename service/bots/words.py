@@ -58,7 +58,7 @@ def ask_of_line(text: str) -> Ask:
         action, _, rig = rest.partition(" ")
         return Ask(verb=verb, words={"action": action or "show", **({"rig": rig.strip()} if rig.strip() else {})})
     if verb not in NAMES:
-        raise InvalidInput(f"`{verb[:40]}` is not a verb here", field="verb", choices=NAMES)
+        raise InvalidInput(f"`{verb[:40]}` is not a command here", field="verb", choices=NAMES)
     return Ask(verb=verb)
 
 

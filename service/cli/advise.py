@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         kind = int if name == "parallel" else tokens
         goal.add_argument(f"--{name}", type=kind, metavar="N", help=f"overrides the preset's {name}")
     for name in ("min-tg", "min-pp"):
-        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="least tokens per second")
+        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="minimum tokens per second")
     parser.add_argument(
         "--what-if", action="append", metavar="CHANGE",
         help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--build", metavar="BUILD", help="build of that engine: 2025-05-11, b3700 or 8337e4cd3")
     limits.add_argument("--variant", action="append", help="use only this one; may be repeated")
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
-    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="fewest bits per weight that a variant may have")
-    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="most bits per weight that a variant may have")
+    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="fewest bits per weight a variant may have")
+    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="most bits per weight a variant may have")
     limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="MiB to keep free on every GPU (default: 512)")
     limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="most GiB of RAM to use")
     limits.add_argument(
@@ -112,7 +112,7 @@ def _advices(arguments: argparse.Namespace) -> list[Advice]:
     settings, hardware = reading_settings(arguments), machine(arguments)
     goal, constraints, questions = _goal(arguments), _constraints(arguments), arguments.what_if or ()
     if arguments.together and questions:
-        raise InvalidInput("what if is asked of one repo: leave out --together", field="--what-if")
+        raise InvalidInput("--what-if works for one repo: leave out --together", field="--what-if")
     with Progress() as progress:
         show = progress.show if sys.stderr.isatty() else lambda share, text: None
 
@@ -155,7 +155,7 @@ def _goal(arguments: argparse.Namespace) -> GoalRequest:
 
 def _engines(names: list[str] | None, build: str | None) -> list[dict[str, str | None]] | None:
     if build and len(names or ()) != 1:
-        raise InvalidInput("a build is one of an engine: name it with --engine", field="--build")
+        raise InvalidInput("a build belongs to one engine: name it with --engine", field="--build")
     return [{"name": name, "build": build} for name in names] if names else None
 
 
@@ -180,7 +180,7 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
 _BOLD, _YELLOW, _RED, _CYAN, _END = "\033[1m", "\033[33m", "\033[31m", "\033[36m", "\033[0m"
 _STYLES = (
     (re.compile(r"(?:#1 |[1-9]\. |Why this one:)"), _BOLD),
-    (re.compile(r"(?:! |warning:|assumed:|and \d+ more assumed)"), _YELLOW),
+    (re.compile(r"(?:! |warning:|assumed:|and \d+ more assum)"), _YELLOW),
     (re.compile(r"(?:error:|refused)"), _RED),
     (re.compile(r"(?:git clone|cmake|hf download|llama-|brew|conda|winget|CUDA_|HIP_|numactl|  -)"), _CYAN),
 )

@@ -42,12 +42,16 @@ def follow(service: Service, validation: Validation, progress: Progress) -> Vali
 def ask_to_cancel(service: Service, validation: Validation) -> str:
     """Ask at a terminal whether the validation is to be cancelled; return what was done. By default it goes on."""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print("\ncancel the validation? It goes on without you otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
+        print(
+            "\ncancel the validation? Otherwise it continues without you. [y/N] ", end="", file=sys.stderr, flush=True
+        )
         with contextlib.suppress(KeyboardInterrupt, EOFError):
             if input().strip().lower() in ("y", "yes"):
                 service.delete(f"/v1/validations/{validation.id}")
                 return "cancelled"
-    return f"it goes on; follow it again: advisor validate --follow {service.address}/v1/validations/{validation.id}"
+    return (
+        f"it continues; to follow it again: advisor validate --follow {service.address}/v1/validations/{validation.id}"
+    )
 
 
 def ranking(before: Advice, after: Advice) -> Iterator[str]:

@@ -73,7 +73,7 @@ def _ask(arguments: argparse.Namespace, question: str) -> bool:
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        print("advisor: nobody is there to ask: --yes confirms", file=sys.stderr)
+        print("advisor: there is no terminal to ask on: --yes confirms", file=sys.stderr)
         return False
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return input().strip().lower() in ("y", "yes")

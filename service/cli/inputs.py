@@ -61,7 +61,7 @@ def machine(arguments: argparse.Namespace) -> str:
     if not arguments.hardware:
         example = "-H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'"
         this = 'advisor hardware says what this machine has: -H "$(advisor hardware --json)"'
-        raise InvalidInput(f"say on what it runs: {example}; {this}", field="--hardware")
+        raise InvalidInput(f"say what it runs on: {example}; {this}", field="--hardware")
     return text_argument(arguments.hardware)
 
 

@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, message: str) -> str:
         unknown = re.match(r"(?:unrecognized arguments:|argument COMMAND: invalid choice:) '?([^\s']{2,40})", message)
         near = get_close_matches(unknown[1], self._names(), n=1) if unknown else []
-        return f": is {near[0]} meant?" if near else ""
+        return f": did you mean {near[0]}?" if near else ""
 
     def _names(self) -> list[str]:
         """The options of the verb that was read, and the verbs."""

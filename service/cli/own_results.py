@@ -80,7 +80,7 @@ def _beyond(errors: Sequence[tuple[_OwnRun, dict[Phase, float]]]) -> Iterator[st
                 told = (
                     f"{phase.upper()} was {math.exp(off):.2g} times what was expected of {run.model.rpartition('/')[2]}"
                 )
-                yield f"{told}: more than three times off is of that run alone, and corrects nothing"
+                yield f"{told}: more than three times off says more about that run, so it corrects nothing"
 
 
 def _nearness(run: _OwnRun, advice: Advice, variant: str, engine: Engine) -> Nearness:

@@ -154,7 +154,7 @@ def _refusal(address: str, status: int, data: bytes) -> AdvisorError:
     try:
         return ServiceRefused(msgspec.json.decode(data, type=Problem))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Unreachable(f"{address} answers HTTP {status}: it is no Offload Advisor, or not up")
+        return Unreachable(f"{address} answers HTTP {status}: it is not an Offload Advisor, or it is down")
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

@@ -114,7 +114,7 @@ def first_plan(
         return _of_command(asked, arguments.what)
     plan = _planned(asked, Constraints(), "")
     if plan is None:
-        raise InvalidInput(f"nothing of {arguments.what} fits this machine", field="WHAT")
+        raise InvalidInput(f"nothing in {arguments.what} fits this machine", field="WHAT")
     return plan
 
 
@@ -124,7 +124,7 @@ def _of_advice(asked: UpRequest, data: bytes) -> Plan:
     try:
         advice = msgspec.json.decode(data, type=Advice)
     except msgspec.MsgspecError as error:
-        raise InvalidInput(f"no advice as `advisor advise --json` prints it: {error}", field="WHAT") from error
+        raise InvalidInput(f"not an advice as `advisor advise --json` prints it: {error}", field="WHAT") from error
     asked = asked._replace(repo=advice.repo)
     plan = _best(asked, advice, "")
     if plan is None:

@@ -102,4 +102,4 @@ def saved_results(text: str) -> SavedResults | None:
     try:
         return msgspec.json.decode(text, type=SavedResults)
     except msgspec.MsgspecError as error:
-        raise InvalidInput(f"it begins as a file of kept results and is none: {error}", field="FILE") from error
+        raise InvalidInput(f"it begins like a file of kept results but is not one: {error}", field="FILE") from error

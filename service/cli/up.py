@@ -170,7 +170,7 @@ def _offer(text: str, hardware: str, repo: str | None) -> None:
         return
     try:
         if choice not in ("ask", "always"):
-            raise InvalidInput(f"{choice[:20]!r} is none of ask, always and never", field="ADVISOR_SEND")
+            raise InvalidInput(f"{choice[:20]!r} must be ask, always or never", field="ADVISOR_SEND")
         send_log(text, hardware, repo, agreed=choice == "always")
     except AdvisorError as error:
         _say(f"nothing was sent: {error.detail}")

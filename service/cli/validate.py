@@ -188,7 +188,7 @@ def _read(source: str) -> tuple[Advice, RepoView | None]:
         try:
             advice = msgspec.json.decode(file_text(source[1:], "ADVICE", _MAX_ADVICE), type=Advice)
         except msgspec.MsgspecError as error:
-            what = f"{source[1:]} is no advice as `advisor advise --json` prints it: {error}"
+            what = f"{source[1:]} is not an advice as `advisor advise --json` prints it: {error}"
             raise InvalidInput(what, field="ADVICE") from error
         return _with_configs(advice), None
     address, advice_id = split_address(source, "advice")

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _poll(arguments.what.rstrip("/"), watch)
     except KeyboardInterrupt:
-        print("no longer watched; the server goes on", file=sys.stderr)
+        print("stopped watching; the server keeps running", file=sys.stderr)
     return 0
 
 

@@ -53,6 +53,11 @@ class SpeedPoint(msgspec.Struct, frozen=True, kw_only=True):
     tg_high: float
     basis: str
 
+    @property
+    def after(self) -> str:
+        """The depth in words: `after 4,000 tokens`, or `with an empty cache`."""
+        return f"after {self.n_kv:,} tokens" if self.n_kv else "with an empty cache"
+
 
 class AtOnce(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens a second of several requests at once, each with `n_kv` tokens in its cache: `tps` of all together, with

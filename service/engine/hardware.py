@@ -15,7 +15,7 @@ from service.engine.calibration import Calibration, shipped
 from service.engine.units import MIB
 
 _RESERVE, _RESERVE_WITH_DISPLAY = 512 * MIB, 1024 * MIB
-NO_GPU_NAMED = "no GPU was named, so none is assumed"  # in `notes` of a text that names a CPU and no GPU
+NO_GPU_NAMED = "no GPU was named"  # in `notes` of a text that names a CPU and no GPU
 
 
 Backend: TypeAlias = Literal["cuda", "rocm", "sycl", "metal", "vulkan"]

@@ -47,7 +47,7 @@ def served(name: str, config: AdvisedConfig) -> Served:
     """Return a config as a model of a file for other programs, with its memory and speed as remarks."""
     use = ", ".join(f"{d.device} {d.total_mib:,.0f} of {d.capacity_mib:,.0f} MiB" for d in config.devices)
     speed = config.speed[-1]
-    about = f"{config.variant} with {config.engine}: about {speed.tg_tps:.1f} t/s after {speed.n_kv:,} tokens"
+    about = f"{config.variant} with {config.engine}: about {speed.tg_tps:.1f} t/s {speed.after}"
     return Served(
         name=name, engine=config.engine, server=config.commands.server, docker=config.commands.docker,
         systemd=config.commands.systemd, remarks=(about, use),
@@ -113,7 +113,7 @@ def _short(needs: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, floa
 
 def _text(needs: Mapping[str, Mapping[str, tuple[float, float]]], found: Sequence[Sequence[str]]) -> str:
     if found and len(found[0]) == len(needs):
-        return f"All {len(needs)} fit side by side."
+        return "All of them fit side by side."
     said = [f"{' and '.join(names)} fit side by side." for names in found]
     for pair in combinations(needs, 2):
         if not any(set(pair) <= set(names) for names in found):

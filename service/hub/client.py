@@ -141,7 +141,7 @@ class Hub:
         folder, _, name = str(url.copy_with(fragment=None)).rpartition("/")
         variants, _ = find_variants(RepoFile(path) for path in shard_names(unquote(name), self._limits.shards))
         if not variants:
-            raise InvalidInput("the address is of no GGUF file: it must end in .gguf, without a query", field="repo")
+            raise InvalidInput("the address is not of a GGUF file: it must end in .gguf, without a query", field="repo")
         return RepoListing(None, None, variants, address=folder)
 
     def _where(self, listing: RepoListing) -> str:

@@ -205,7 +205,7 @@ def _from_url(url: str) -> RepoReference:
         raise _invalid(f"{parts.netloc[:80]!r} is not the Hub{same}")
     segments = [unquote(s) for s in parts.path.split("/") if s]
     if not segments or segments[0] in _OTHER_SECTIONS:
-        raise _invalid("the address is of no model repo")
+        raise _invalid("the address is not of a model repo")
     if len(segments) == 1:
         raise _invalid("the address ends before the repo's name")
     repo = _plain("/".join(segments[:2]), None)

@@ -67,7 +67,7 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
     try:
         message = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _error(None, {"code": _PARSE, "message": "the message is no JSON"}, STATELESS)
+        return _error(None, {"code": _PARSE, "message": "the message is not JSON"}, STATELESS)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return _error(None, {"code": _REQUEST, "message": "the message is not a single JSON-RPC 2.0 object"}, STATELESS)
     identity, version = message.get("id"), STATELESS

@@ -27,20 +27,20 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "bad-request": ProblemType(
         400,
         "The request cannot be understood",
-        "The request's address or headers are no valid HTTP.",
-        "Correct what `detail` names; a plain client sends nothing like it.",
+        "The request's address or headers are not valid HTTP.",
+        "Correct what `detail` names; ordinary clients send nothing like it.",
     ),
     "invalid-request": ProblemType(
         422,
         "The request has a wrong value",
         "A field is missing, unknown, of the wrong type, out of range, or contradicts another one.",
-        "`field` is its path in the body or the name of the query parameter, `detail` says what would be right.",
+        "`field` is its path in the body or the name of the query parameter, `detail` says what is accepted.",
     ),
     "unknown-hardware": ProblemType(
         422,
         "Unknown GPU or CPU",
         "The catalogue has no GPU or CPU of that name.",
-        "Take one of the nearest names in `choices`, or keep the name and add `vram_gib` and, for speed, "
+        "Use one of the nearest names in `choices`, or keep the name and add `vram_gib` and, for speed, "
         "`bandwidth_gbs`. `GET /v1/hardware/gpus?q=` searches the catalogue.",
     ),
     "invalid-hardware": ProblemType(
@@ -59,7 +59,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         422,
         "The repo has no such variant",
         "The named quantised model is not among the repo's files.",
-        "Take one of `choices`, or leave the variant out to have all of them considered.",
+        "Use one of `choices`, or leave the variant out to consider all of them.",
     ),
     "repo-not-found": ProblemType(
         404,
@@ -126,7 +126,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "not-gguf": ProblemType(
         422,
-        "The file is no GGUF",
+        "The file is not GGUF",
         "The file does not begin with GGUF's magic number. An upload may have stored something else under that name.",
         "Ask for another variant or revision, and tell the repo's author.",
     ),
@@ -140,7 +140,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         422,
         "The header describes no language model",
         "The metadata lacks what every language model has, such as the architecture or the number of layers.",
-        "Name a repo with a language model. Projectors, adapters and image models are no variants.",
+        "Name a repo with a language model. Projectors, adapters and image models do not count as variants.",
     ),
     "not-found": ProblemType(
         404,
@@ -162,9 +162,9 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "method-not-allowed": ProblemType(
         405,
-        "The path does not take this method",
+        "The path does not accept this method",
         "The path exists, but not for this method.",
-        "The header `Allow` names those it takes.",
+        "The header `Allow` names those it accepts.",
     ),
     "not-acceptable": ProblemType(
         406,
@@ -211,8 +211,8 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "advice-too-expensive": ProblemType(
         422,
-        "The advice takes more computing than one may",
-        "What is asked would take more CPU seconds than one advice may take by its estimate, or was ended when it had.",
+        "The advice takes too much computing",
+        "The request is estimated to take more CPU seconds than one advice may, or was stopped when it had used them.",
         "Ask for less at a time: name `constraints.variants` or one engine, fewer cards, fewer `what_if` questions. "
         "With an account's token an advice may take more; `advisor advise` on a machine of your own has no such limit.",
     ),
@@ -224,20 +224,20 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "not-authenticated": ProblemType(
         401,
-        "The request takes a token",
-        "No token came with the request, or one that is unknown, revoked or over; or a host's signature is not good.",
+        "The request needs a token",
+        "The request has no token, or one that is unknown, revoked or expired; or a host's signature is not valid.",
         "Send `Authorization: Bearer …` with a token that `advisor token create` printed. Tokens of hosts are for "
         "`/v1/agent` only, those of accounts for everything else.",
     ),
     "not-allowed": ProblemType(
         403,
         "The token is not for this",
-        "The token is good, but lacks the scope that the request needs, or the thing belongs to somebody else.",
+        "The token is valid, but lacks the scope that the request needs, or the thing belongs to somebody else.",
         "Ask the service's operator for a token with the scope that `detail` names.",
     ),
     "enrolment-code-unknown": ProblemType(
         404,
-        "The enrolment code is not good",
+        "The enrolment code is not valid",
         "The code was never given out, has been used, or its ten minutes are over.",
         "Get a new one with `POST /v1/hosts/enrolments` and type it within ten minutes.",
     ),
@@ -250,13 +250,13 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "host-not-active": ProblemType(
         403,
         "The host may not measure now",
-        "The host waits for its owner's approval, is paused, or was revoked.",
+        "The host is waiting for its owner's approval, is paused, or was revoked.",
         'Its owner approves it, or ends the pause, with `PATCH /v1/hosts/{id}` and `{"state": "active"}`. A revoked '
         "one is enrolled again.",
     ),
     "host-exists": ProblemType(
         409,
-        "The host is enrolled already",
+        "The host is already enrolled",
         "A host with this public key is known here.",
         "Run `advisor host run`; or `advisor host leave` first, which makes a new key at the next enrolment.",
     ),
@@ -275,7 +275,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "too-many-hosts": ProblemType(
         409,
-        "The account has as many hosts as one may",
+        "The account has too many hosts",
         "The account's hosts and its codes for more are as many as one account may have.",
         "Revoke hosts that are gone with `DELETE /v1/hosts/{id}`. Codes that nobody used end after ten minutes.",
     ),
@@ -294,8 +294,8 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "calibration-refused": ProblemType(
         409,
         "No new calibration",
-        "Too few results are there to fit the speed model to, or it would predict those kept out of the fit worse.",
-        "Keep the calibration in force; try again when more was measured.",
+        "There are too few results to fit the speed model to, or it would predict those kept out of the fit worse.",
+        "Keep the calibration in force; try again when more has been measured.",
     ),
     "result-not-found": ProblemType(
         404,
@@ -338,18 +338,18 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         500,
         "An error in this service",
         "Something happened that the service did not expect. It has been logged under the request's id.",
-        "Ask again; if it stays, report it with the `X-Request-ID` of the answer.",
+        "Ask again; if it keeps failing, report it with the `X-Request-ID` of the answer.",
     ),
     "advice-failed": ProblemType(
         500,
         "The advice could not be computed",
         "The request was in order, but computing the advice failed, several times.",
-        "Ask again later; if it stays, report it with the advice's id.",
+        "Ask again later; if it keeps failing, report it with the advice's id.",
     ),
     "invalid-setting": ProblemType(
         500,
-        "A setting of the service cannot be",
-        "An environment variable has an impossible value. Shown on the command line only.",
+        "A setting of the service is not valid",
+        "An environment variable has an invalid value. Shown on the command line only.",
         "Correct the variable that `detail` names; `docs/settings.md` lists them all.",
     ),
     "state-in-use": ProblemType(

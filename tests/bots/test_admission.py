@@ -118,7 +118,7 @@ def test_verbs_that_are_turned_off_are_not_answered(chat: Chat, user: str) -> No
     chat.with_settings(bot_verbs_off=("token", "validate"))
     assert "turned off" in chat.ask_discord("token", user=user).original.text
     assert "token" not in chat.ask_discord("help", user=user).original.text
-    assert "not a verb here" in chat.ask_discord("dance", user=user).original.text
+    assert "not a command here" in chat.ask_discord("dance", user=user).original.text
 
 
 @pytest.mark.parametrize("missing", ["public_url", "discord_application_id"])

@@ -121,7 +121,7 @@ def test_a_saved_rig_is_used_and_what_is_said_of_it_is_the_asker_s_alone(chat: C
     assert answered.private
     assert title(answered.original).startswith("Yes")
     other = chat.ask_discord("advise", {"repo": REPO}, user=f"{user}9")
-    assert "say which hardware" in title(other.original).lower()
+    assert "name the hardware" in title(other.original).lower()
     assert "your rig and" not in title(chat.ask_discord("hardware", action="forget", user=user).original)
     assert "No rig" in title(chat.ask_discord("hardware", action="show", user=user).original)
 

@@ -48,7 +48,7 @@ def test_verbs_that_are_off_are_not_registered(
 @pytest.mark.parametrize(
     ("missing", "status", "said"),
     [("ADVISOR_DISCORD_BOT_TOKEN", 200, "docs/discord.md"), ("ADVISOR_DISCORD_APPLICATION_ID", 200, "docs/discord.md"),
-     (None, 401, "does not take the bot's token"), (None, 429, "wait 7 seconds"), (None, 500, "status 500")],
+     (None, 401, "does not accept the bot's token"), (None, 429, "wait 7 seconds"), (None, 500, "status 500")],
 )  # fmt: skip
 def test_what_is_missing_or_refused_is_said(
     platforms: Platforms, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

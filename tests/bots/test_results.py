@@ -36,23 +36,23 @@ def test_a_result_is_shown_first_and_kept_when_its_sender_says_so(chat: Chat, us
     before = n_results(chat)
     fields = {"text": paste(251.0), "rig": RIG, "repo": REPO}
     post = shown(chat, discord.form_sent("result", fields, user=user))
-    assert "This is how it is understood" in post.text
+    assert "This is how it was read" in post.text
     assert "llama-sweep-bench" in post.text
     assert n_results(chat) == before
     stranger = chat.press_discord("Add to leaderboard", post, user=f"{user}7")
-    assert "is not there any more" in stranger.shown.text
+    assert "no longer exists" in stranger.shown.text
     kept = chat.press_discord("Add to leaderboard", post, user=user).original
     assert "On the leaderboard" in kept.text
     assert "somebody reported it" in kept.text
     assert n_results(chat) == before + 1
     again = chat.press_discord("Add to leaderboard", post, user=user).original
-    assert "is not there any more" in again.text
+    assert "no longer exists" in again.text
     assert n_results(chat) == before + 1
 
 
 def test_what_it_lacks_is_asked_for_by_name(chat: Chat, user: str) -> None:
     post = shown(chat, discord.form_sent("result", {"text": sweep()}, user=user))
-    assert "It lacks" in post.text
+    assert "Still missing" in post.text
     assert "hardware" in post.text
 
 
@@ -72,7 +72,7 @@ def test_the_benchmark_in_a_message_is_put_on_the_leaderboard_by_its_menu(chat: 
     chat.ask_discord("hardware", {"rig": RIG}, action="set", user=user)
     text = f"look\n{paste(253.0)}".replace("llama-sweep-bench -m ", f"llama-sweep-bench -m /models/{REPO}/")
     post = shown(chat, discord.on_message("Add to leaderboard", text, user=user, by=user))
-    assert "This is how it is understood" in post.text
+    assert "This is how it was read" in post.text
     assert "On the leaderboard" in chat.press_discord("Add to leaderboard", post, user=user).shown.text
 
 
@@ -105,7 +105,7 @@ def test_somebody_elses_message_is_not_mine_to_add_and_my_rig_is_not_the_one_it_
 
 def test_on_slack_too_only_its_author_adds_a_message(chat: Chat) -> None:
     before = n_results(chat)
-    for by, said in (("U9", "Somebody else wrote this message"), ("U0WROTE", "It lacks")):
+    for by, said in (("U9", "Somebody else wrote this message"), ("U0WROTE", "Still missing")):
         form, address = slack.shortcut(sweep(256.0), callback="result_message", user="U0WROTE", by=by)
         chat.slack("interactivity", form, address)
         chat.look()

@@ -197,8 +197,8 @@ def test_the_cache_is_the_systems_own() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["advise", "a/b", "-H", "x", "--contxt", "8192"], "is --context meant?"),
-        (["advice", "a/b"], "is advise meant?"),
+        (["advise", "a/b", "-H", "x", "--contxt", "8192"], "did you mean --context?"),
+        (["advice", "a/b"], "did you mean advise?"),
         (["advise", "a/b", "--context", "16q"], "such as 16384 or 16k"),
         (["advise", "a/b", "--engine", "llamacpp"], "choose from"),
         (["advise"], "see advisor advise --help"),

@@ -145,7 +145,7 @@ def test_what_cannot_be_sent_is_said_and_ends_nothing(
     _offer("llama-server -m a.gguf\n", RIG, None)
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("nothing was sent: ")
-    assert second == "nothing was sent: 'sometimes' is none of ask, always and never"
+    assert second == "nothing was sent: 'sometimes' must be ask, always or never"
 
 
 # --- up ---------------------------------------------------------------------------------------------------------------

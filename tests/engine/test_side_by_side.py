@@ -45,7 +45,7 @@ def test_the_largest_sets_that_fit_are_named_and_what_others_lack() -> None:
 
 
 def test_all_that_fit_are_said_in_one_sentence() -> None:
-    assert side_by_side({"a": SMALL, "b": SMALL}, RIG).text == "All 2 fit side by side."
+    assert side_by_side({"a": SMALL, "b": SMALL}, RIG).text == "All of them fit side by side."
 
 
 @pytest.mark.parametrize(("env", "together"), [("", []), ("CUDA_VISIBLE_DEVICES=1 ", [["a", "b"]])])

@@ -103,7 +103,7 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
     if reply.is_success:
         return [str(command["name"]) for command in wanted]
     if reply.status_code in (401, 403):
-        raise InvalidSetting("Discord does not take the bot's token here", field="ADVISOR_DISCORD_BOT_TOKEN")
+        raise InvalidSetting("Discord does not accept the bot's token here", field="ADVISOR_DISCORD_BOT_TOKEN")
     if reply.status_code == 429:
         raise ServiceUnavailable(f"Discord wants us to wait {reply.headers.get('retry-after', 'some')} seconds")
     raise ServiceUnavailable(f"Discord answers with status {reply.status_code}: {reply.text[:500]}")

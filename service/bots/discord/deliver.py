@@ -74,7 +74,7 @@ class Delivery:
 
     def _where_next(self, reply: Reply) -> str:
         if not self._has_bot:
-            return "Look there for what came of it."
+            return "Look there for the result."
         if reply.private or reply.channel is None:
             return "The answer will be a direct message."
         return "The answer will be a message here, or a direct message where I may not write here."

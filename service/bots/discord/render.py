@@ -34,8 +34,8 @@ def render(answer: Answer) -> Message:
     description, whole = _description(parts, MAX_DESCRIPTION - _ROOM)
     file = clean(answer.full)[:_MAX_FILE] if answer.full and (answer.attach or not whole) else None
     if not whole:
-        where = "in the file" if file else "behind the link" if answer.link else "by the command line tool"
-        description += f"\n\n*Some of it is too long for a message: all of it is {where}.*"
+        where = "in the file" if file else "behind the link" if answer.link else "in the command-line tool's output"
+        description += f"\n\n*Part of it is too long for a message: all of it is {where}.*"
     body: dict[str, Any] = {
         "content": "",
         "embeds": [{"title": title, **({"description": description} if description else {})}],

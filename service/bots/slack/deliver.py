@@ -77,7 +77,7 @@ class Delivery:
 
     def _where_next(self, reply: Reply) -> str:
         if not self._has_bot:
-            return "Follow the link to see what came of it."
+            return "Follow the link to see the result."
         here = "The answer will be a message here if you invite me to this channel (`/invite`), else a direct message."
         return here if reply.channel else "The answer will be a direct message."
 

@@ -22,7 +22,7 @@ def render(answer: Answer) -> dict[str, Any]:
     blocks = [_title(answer.title), *shown]
     if len(shown) < len(answer.parts):
         where = "all of it is behind the link." if answer.link else "`advisor` on the command line shows all of it."
-        blocks.append(_plain(f"Some of it is too long for a message: {where}"))
+        blocks.append(_plain(f"Part of it is too long for a message: {where}"))
     elements = _elements(answer)
     if elements:
         blocks.append({"type": "actions", "elements": elements})

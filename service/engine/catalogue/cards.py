@@ -108,7 +108,7 @@ def _described(gpu: Gpu, path: str, assumed: list[Assumption]) -> GpuRow:
         backend = "sycl"
     elif "apple" in name:
         backend = "metal"
-    why = "the catalogue does not know this GPU"
+    why = "this GPU is not in the catalogue"
     assumed.append(Assumption(f"{path}.backend", backend, why, "names of the devices in the command"))
     return GpuRow(name=gpu.name, vram_gib=gpu.vram_gib, generation="unknown", backend=backend, source="stated")
 
@@ -120,7 +120,7 @@ def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, assumed: li
         return row.driver_mib * MIB if is_nominal and row.driver_mib else int(stated * GIB)
     if len({r.vram_gib for r in rows}) > 1:
         sizes = " or ".join(dict.fromkeys(f"{r.vram_gib:g}" for r in rows))
-        why = f"it is sold with {sizes} GiB, and none was given"
+        why = f"it is sold with {sizes} GiB, and no size was given"
         assumed.append(Assumption(f"{path}.vram_gib", f"{row.vram_gib:g}", why, "what fits on the GPU"))
     return row.driver_mib * MIB if row.driver_mib else int((row.vram_gib or 0) * GIB)
 
@@ -141,7 +141,7 @@ def _limit(gpu: Gpu, row: GpuRow, path: str, host: Host, assumed: list[Assumptio
     if not row.unified or gpu.vram_gib:
         return None
     limit = gpu_limit(row, host.ram_bytes, host.usable_ram, host.os)
-    why = f"the GPU uses the machine's memory: the system lets it have {limit.usual / GIB:.1f} GiB"
+    why = f"the GPU uses the machine's memory: the system allows it {limit.usual / GIB:.1f} GiB"
     if limit.raised_by:
         why += f", and more after `{limit.raised_by}`"
     assumed.append(Assumption(f"{path}.vram_gib", f"{limit.most / GIB:.1f}", why, "what fits on the GPU"))

@@ -146,7 +146,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
         else:
             surely = any(case.surely_short(i) for i in range(case.cpu + 1))
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
-        text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
+        text += f", and too little on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         more = " without what is not counted" if any(f.rule == "not-counted" for f in found) else ""
         text = f"Fits{more}: {speed}"

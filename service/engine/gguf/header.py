@@ -66,7 +66,7 @@ def merge_shards(headers: list[Header]) -> Header:
         for t in header.tensors
     }
     if len(tensors) != sum(len(h.tensors) for h in headers):
-        raise InvalidHeader("the shards repeat a tensor name")
+        raise InvalidHeader("two shards have a tensor of the same name")
     n_bytes, by_jump = sum(h.n_bytes for h in headers), any(h.by_jump for h in headers)
     misplaced = next((h.misplaced for h in headers if h.misplaced), None)
     return Header(first, tuple(tensors.values()), n_bytes, by_jump, misplaced)

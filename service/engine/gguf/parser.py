@@ -208,7 +208,7 @@ class HeaderParser:
         kind = window.u32()
         if key == "general.alignment" and kind != _ALIGNMENT_TYPE:
             raise InvalidHeader(
-                f"general.alignment has the value type {kind}: engines read u32 ({_ALIGNMENT_TYPE}) only"
+                f"general.alignment has the value type {kind}: engines read only u32 ({_ALIGNMENT_TYPE})"
             )
         value = self._value(key, kind)
         self._count_text(len(key) + (len(value) if isinstance(value, str) else 0))

@@ -70,7 +70,7 @@ _OWN = b"gpus"
 
 
 def read_json(text: str) -> Hardware | None:
-    """Return the hardware that a JSON text states, None when it is no JSON of ours. Raises InvalidHardware."""
+    """Return the hardware that a JSON text states, None when it is not JSON of ours. Raises InvalidHardware."""
     data = text.strip().encode()
     if not data.startswith(b"{") or _OWN not in data:
         return None

@@ -280,11 +280,18 @@ QUOTED = re.compile(
     _I,
 )
 BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
+# A drive by its name, some of which are a card's too (Samsung's 980 Pro), with its size before or after.
+_DRIVE = (
+    r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
+    r"(?:\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
+    rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
+)
 # What a machine has besides, and how its parts are run: no figure of ours is taken from it.
 BOARD = re.compile(r"(?:(?!and\b|plus\b|with\b)[\w-]+\s){1,4}(?:motherboard|mainboard|mobo)\b(?!\sram)", _I)
 BOARD_WORD = re.compile(r"(?:mother|main)board|mobo", _I)
 NOTE = re.compile(
-    r"\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
+    rf"{_DRIVE}"
+    r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"

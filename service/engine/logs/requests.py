@@ -330,7 +330,7 @@ def _object(at: int, one: dict[str, Any], refused: list[str]) -> Request | None:
             n, m = int(one["prompt_eval_count"]), int(one["eval_count"])
             return Request("ollama", at, None, n, one["prompt_eval_duration"] / 1e9, m, one["eval_duration"] / 1e9)
     except (KeyError, TypeError, ValueError):
-        refused.append(f"line {at + 1}: the timings in this JSON are not whole")
+        refused.append(f"line {at + 1}: the timings in this JSON are incomplete")
         return None
     if isinstance(one.get("stats"), dict) and "time_to_first_token" in one["stats"]:
         what = "its stats do not tell how long the prompt took: its developer log has `prompt eval time`"

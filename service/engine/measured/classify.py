@@ -90,7 +90,11 @@ def classify(
     if out_of_ram:
         return _no_room(_Room(CPU, None), lines)
     if exit_status == 0:
-        return None if n_rows else Failure(kind="no_output", transient=False, text="it ended well but measured nothing")
+        return (
+            None
+            if n_rows
+            else Failure(kind="no_output", transient=False, text="it ended normally but measured nothing")
+        )
     for find in (_memory, _words, _abort):
         failure = find(lines, engine)
         if failure is not None:
@@ -108,7 +112,9 @@ def _type_unknown(engine: Engine) -> Failure:
 
 
 def _hung(n_rows: int) -> Failure:
-    text = f"it was not done when its time was over, after {n_rows} rows" if n_rows else "it printed no row in its time"
+    text = (
+        f"it was not done when its time was up, after {n_rows} rows" if n_rows else "it printed no row within its time"
+    )
     return Failure(kind="hung", transient=False, text=text)
 
 
@@ -250,7 +256,7 @@ _SAID = (
     _Said(
         "unknown_type",
         re.compile(r"^error: invalid parameter for argument: ((?:-ctk|-ctv|--cache-type-[kv])\S{0,40})"),
-        "this build of {engine} has no cache type as {0} gives it",
+        "this build of {engine} has no such cache type: {0}",
     ),
     _Said("unknown_type", re.compile(r"Invalid cache type: (\S{1,40})"), "{engine} has no cache type {0}"),
     # common/common.cpp:733
@@ -260,7 +266,7 @@ _SAID = (
     _Said(
         "unknown_flag",
         re.compile(r"^error: invalid parameter for argument: (\S{1,80})"),
-        "this build of {engine} does not take {0} as it was given",
+        "this build of {engine} does not accept {0} as it was given",
     ),
     # gguf.cpp:731
     _Said(
@@ -284,7 +290,7 @@ _SAID = (
     _Said(
         "cannot_read_model",
         re.compile(r"gguf_init_from_\w+: (?:failed to (read [a-z -]{1,40}|open)|(invalid magic) characters)"),
-        "the model's file is damaged or none: {said}",
+        "the model's file is damaged or not GGUF: {said}",
     ),
     # llama-model-loader.h:77, llama-model-loader.cpp:889-943; llama-model-loader.h:48, llama-model-loader.cpp:669-1159
     _Said(
@@ -294,7 +300,7 @@ _SAID = (
             r"(?:not within the file bounds|not found|has wrong shape|is duplicated|has invalid data)"
             r"|missing tensor|corrupted model)"
         ),
-        "the model's file is damaged, cut or not of this kind: {said}",
+        "the model's file is damaged, cut off or of another kind: {said}",
     ),
 )
 # Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context
@@ -330,8 +336,8 @@ def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
 # ggml.c:253-272 in both: `file:line: GGML_ASSERT(…) failed`, or the words given to GGML_ABORT
 _ABORT = re.compile(r"(?:^|/)([\w.-]{1,60}\.(?:c|h|cc|cu|cuh|cpp|hpp|m)):(\d{1,6}): (.+)")
 _SIGNALS = {
-    4: ("it used an instruction that this CPU lacks: a build for another CPU", False),
-    6: ("it aborted and did not say why", False),
+    4: ("it used an instruction that this CPU lacks: it is a build for another CPU", False),
+    6: ("it aborted without saying why", False),
     7: ("bus error: a mapped file became shorter, or could not be read", False),
     8: ("it crashed: arithmetic error", False),
     9: ("it was killed from outside, most often because RAM ran out", True),

@@ -38,7 +38,7 @@ _MAKERS = re.compile(
 class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A model as results are filed: `name` without the quantisation's, `slug` for addresses.
 
-    `n_params`: weights of all tensors; `n_active`: those that a token uses; `bpw`: bits a weight over all tensors.
+    `n_params`: weights of all tensors; `n_active`: those that a token uses; `bpw`: bits per weight over all tensors.
     All of these are None where no header was read.
     """
 

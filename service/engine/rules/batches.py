@@ -22,7 +22,7 @@ def batch_below_micro_batch(case: Case) -> Iterator[Found]:
     b, ub = case.flags.n_batch, case.flags.n_ubatch
     if b < ub:
         pp, tg = case.gain(flags=msgspec.structs.replace(case.flags, n_batch=ub))
-        yield Found(f"-ub {ub} is larger than -b {b}: micro-batches have {b} tokens", f"-b {ub}", pp=pp, tg=tg)
+        yield Found(f"-ub {ub} is larger than -b {b}: micro-batches have only {b} tokens", f"-b {ub}", pp=pp, tg=tg)
 
 
 @rule(
@@ -59,10 +59,10 @@ def larger_micro_batches(case: Case, least: int) -> list[str]:
     fix="-b a multiple of -ub",
 )  # fmt: skip
 def batch_no_multiple(case: Case) -> Iterator[Found]:
-    """A batch that is not a multiple of the micro-batch ends in a short one, each time."""
+    """A batch that is not a multiple of the micro-batch always ends in a short one."""
     b, ub = case.flags.n_batch, case.flags.n_ubatch
     if b > ub and b % ub:
-        message = f"-b {b} is not a multiple of -ub {ub}: the last micro-batch of each batch has {b % ub} tokens only"
+        message = f"-b {b} is not a multiple of -ub {ub}: the last micro-batch of each batch has only {b % ub} tokens"
         yield Found(message, f"-b {-(-b // ub) * ub}")
 
 
@@ -77,10 +77,10 @@ _SWITCHES = ("-nopo", "--no-op-offload", "-op", "--offload-policy")
     about="speed",
 )  # fmt: skip
 def copying_loses(case: Case) -> Iterator[Found]:
-    """On a slow link, experts in RAM are multiplied faster by the CPU than copied to the GPU for each micro-batch.
+    """On a slow link, the CPU multiplies experts in RAM faster than they are copied to the GPU for each micro-batch.
 
-    Said where it fits with what is placed now, and loses nothing with a full cache either: caches in RAM are copied
-    too.
+    Reported where it fits with the current placement, and also loses nothing with a full cache: caches in RAM are
+    copied too.
     """
     if not case.copies_experts or any(option.startswith("-op ") for option in case.flags.other):
         return
@@ -95,8 +95,8 @@ def copying_loses(case: Case) -> Iterator[Found]:
     link = case.rig.cards[case.devices[0].gpu].pcie_gbs
     n_bytes = sum(case.model.by_name[name].nbytes for name in case.experts_in_ram)
     yield Found(
-        f"for each micro-batch up to {n_bytes / 1e9:,.0f} GB of experts cross a link of {link:,.0f} GB/s: on the CPU "
-        f"prompts of -ub {case.n_ubatch} would be {pp:.1f} times as fast",
+        f"each micro-batch copies up to {n_bytes / 1e9:,.0f} GB of experts over a link of {link:,.0f} GB/s: on the "
+        f"CPU, prompts with -ub {case.n_ubatch} would be {pp:.1f} times as fast",
         f"{off}, or -ub {break_even} -b {max(break_even, case.flags.n_batch)}" if break_even else off,
         pp=pp,
     )
@@ -108,19 +108,20 @@ def copying_loses(case: Case) -> Iterator[Found]:
     fix="leave the switch out", about="speed",
 )  # fmt: skip
 def copying_off(case: Case) -> Iterator[Found]:
-    """Experts in RAM stay with the CPU for prompts, because the command says so, and copying them would be faster."""
+    """The command makes the CPU compute experts in RAM for prompts, where copying them to the GPU would be faster."""
     copies = case.run.treatment.copies
     if not (case.experts_in_ram and case.devices):
         return
     if not case.flags.op_offload or copies.off & {MUL_MAT_ID, MOE_FUSED_UP_GATE}:
         switch = next((name for name in case.parsed.used if name in _SWITCHES), "-op")
         yield Found(
-            f"{switch} leaves experts in RAM to the CPU for prompts: copied they are faster here", f"leave out {switch}"
+            f"{switch} makes the CPU compute experts in RAM for prompts: copying them to the GPU is faster here",
+            f"leave out {switch}",
         )
     elif copies.min_batch > case.n_ubatch >= MIN_BATCH and case.environment.least_batch is not None:
         yield Found(
             f"GGML_OP_OFFLOAD_MIN_BATCH={copies.min_batch} is more than -ub {case.n_ubatch}: experts in RAM are never "
-            "copied for prompts, and copied they are faster here",
+            "copied for prompts, and copying them is faster here",
             f"GGML_OP_OFFLOAD_MIN_BATCH={MIN_BATCH} before the command",
         )
 

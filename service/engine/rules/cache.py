@@ -18,11 +18,11 @@ UNQUANTISED = ("f16", "bf16", "f32")
     "ik_llama.cpp src/llama.cpp, llama_init_from_model; llama.cpp src/llama-context.cpp:3816", fix="leave out -fa",
 )  # fmt: skip
 def flash_attention_impossible(case: Case) -> Iterator[Found]:
-    """Some architectures run without flash attention whatever is asked."""
+    """Some architectures always run without flash attention."""
     named = {"-fa", "--flash-attn"} & set(case.parsed.used)
     without = case.spec.architectures.having("no_flash_attention")
     if case.flags.flash_attn == "on" and named and case.model.architecture in without:
-        yield Found(f"-fa on does nothing: {case.model.architecture} runs without flash attention")
+        yield Found(f"-fa on does nothing: {case.model.architecture} always runs without flash attention")
 
 
 @rule(
@@ -33,7 +33,7 @@ def quantised_v_without_flash_attention(case: Case) -> Iterator[Found]:
     kind, ignored = case.flags.cache_type_v, case.spec.memory.latent_ignores_v and case.latent_cache
     without = case.model.architecture in case.spec.memory.without_flash_attention
     if (without or case.flags.flash_attn == "off") and kind not in UNQUANTISED and not ignored:
-        yield Found(f"-ctv {kind} needs flash attention, which is off: the engine refuses to start")
+        yield Found(f"-ctv {kind} needs flash attention, which is off: the engine does not start")
 
 
 @rule(
@@ -48,7 +48,7 @@ def cache_type_block(case: Case) -> Iterator[Found]:
         block = type_named(kind).block
         if size % block:
             message = f"{option} {kind}: heads of {size} elements are not a multiple of its blocks of {block}"
-            yield Found(f"{message}, the engine refuses to start", f"{option} f16")
+            yield Found(f"{message}, so the engine does not start", f"{option} f16")
             return
 
 

@@ -387,7 +387,7 @@ def _rules(written: Sequence[Override], model: Model, devices: Sequence[Device])
         if sum(one.refused is not None for one in found) < _MOST_REFUSED:
             found.append(_rule(rule, model, devices))
         else:
-            found.append(WrittenRule(rule, None, f"not read, for {_MOST_REFUSED} rules before it are refused"))
+            found.append(WrittenRule(rule, None, f"not read, as {_MOST_REFUSED} rules before it were refused"))
     return tuple(found)
 
 

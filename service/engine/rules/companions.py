@@ -25,34 +25,34 @@ def not_counted(case: Case) -> Iterator[Found]:
     }
     for field, path in unread.items():
         if path is not None:
-            message = f"the memory of {path[-80:]!r} is not counted: its header is not known here"
+            message = f"the memory of {path[-80:]!r} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
 
 
 @rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)", fix="leave it out")
 def environment_not_counted(case: Case) -> Iterator[Found]:
-    """A variable that the engine reads, and whose effect is in no figure."""
+    """A variable that the engine reads, but whose effect is not in the figures."""
     names = case.environment.ignored
     if names:
-        yield Found(f"{', '.join(names)}: the engine reads it, and the figures are without its effect")
+        yield Found(f"{', '.join(names)}: the engine reads it, but the figures do not include its effect")
 
 
 @rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")
 def remote_devices(case: Case) -> Iterator[Found]:
     """RPC servers are not supported: the engine would put layers on them first."""
     if case.has_remote:
-        yield Found("RPC servers are not supported here: the figures are those of this machine alone, without --rpc")
+        yield Found("RPC servers are not supported here: the figures are for this machine alone, without --rpc")
 
 
 @rule(
     "no-next-token-layers", "error", UNASKED,
     "ik_llama.cpp common/speculative.cpp:2010; llama.cpp src/llama-context.cpp:3881",
-    fix="leave out --spec-type, or take a file with them",
+    fix="leave out --spec-type, or use a file that has them",
 )  # fmt: skip
 def no_next_token_layers(case: Case) -> Iterator[Found]:
     """Drafting with next-token layers that the file lacks."""
     if loads_next_tokens(case.flags) and not case.model.n_layer_nextn and draft_of(case.parsed) is None:
-        yield Found("--spec-type asks for next-token layers (MTP), and the file has none")
+        yield Found("--spec-type needs next-token layers (MTP), but the file has none")
 
 
 @rule(
@@ -60,14 +60,14 @@ def no_next_token_layers(case: Case) -> Iterator[Found]:
     fix="a draft model of a tenth of the size, or none",
 )  # fmt: skip
 def draft_larger_than_model(case: Case) -> Iterator[Found]:
-    """A draft model that a token reads as much of as of the model itself."""
+    """A draft model of which each token reads as much as of the model itself."""
     draft = case.companion_headers.draft
     if draft is None or draft_of(case.parsed) is None:
         return
     own, other = _read_by_a_token(case.model), _read_by_a_token(draft)
     if other >= own:
         sizes = f"{other / GIB:,.1f} GiB a token, the model itself {own / GIB:,.1f}"
-        yield Found(f"the draft model reads {sizes}: drafting with it is slower than without")
+        yield Found(f"the draft model reads {sizes}: drafting with it is slower than not drafting")
 
 
 def _read_by_a_token(model: Model) -> float:
@@ -77,6 +77,6 @@ def _read_by_a_token(model: Model) -> float:
 
 @rule("speed-without-draft", "info", UNASKED, _DOCS)
 def speeds_without_draft(case: Case) -> Iterator[Found]:
-    """Speculative decoding is in the memory, not in the speeds."""
+    """Speculative decoding is included in the memory, but not in the speeds."""
     if loads_next_tokens(case.flags) or draft_of(case.parsed) is not None:
-        yield Found("the speeds are those without drafting: how many drafted tokens are accepted depends on the text")
+        yield Found("speeds are without drafting: how many drafted tokens are accepted depends on the text")

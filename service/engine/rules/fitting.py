@@ -32,9 +32,10 @@ _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
     fix="the change that fits and is fastest, if one does",
 )
 def does_not_fit(case: Case) -> Iterator[Found]:
-    """Every GPU that runs out of memory; a warning where that is not certain, or it has what nobody stated.
+    """Every GPU that runs out of memory; a warning where that is not certain, or its memory was assumed.
 
-    What no engine prints (CUDA's context, pools) is an interval: within it a command may fit, and published ones did.
+    What no engine prints (CUDA's context, pools) is an interval: within it a command may fit, and published ones
+    did.
     """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
     changes = [cache(lambda tier=tier: tuple(filter(None, (change(case) for change in tier)))) for tier in _CHANGES]
@@ -214,7 +215,7 @@ def ram_too_small(case: Case) -> Iterator[Found]:
 
     guessed = case.assumes_memory(case.cpu)
     there = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
-    needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {there}"
+    needs = f"{row.total_mib / 1024:,.1f} GiB of RAM are needed, and there are {there}"
     if case.run.mmap_off:
         pinned = case.run.pins_host
         why = "it is pinned (mmap is off)" if pinned else "mmap is off"
@@ -223,20 +224,20 @@ def ram_too_small(case: Case) -> Iterator[Found]:
         yield Found(f"{needs}, and {why}", severity=severity, changes=lambda: changes(fix))
     else:
         reads = case.from_drive
-        counted = f": about {reads.a_token / GIB:.1f} GiB a token, which the speeds count" if reads else ""
-        message = f"{needs}: what RAM cannot keep is read from the drive{counted}"
+        counted = f": about {reads.a_token / GIB:.1f} GiB per token, which the speeds include" if reads else ""
+        message = f"{needs}: what does not fit in RAM is read from the drive{counted}"
         yield Found(message, severity="warning", changes=lambda: changes("a smaller quantisation"))
 
 
 _SOURCES = "llama.cpp common/fit.cpp, ik_llama.cpp src/llama.cpp:4281-4610, computed with the devices' free memory"
 
 
-@rule("fit-places-itself", "info", UNASKED, _SOURCES, fix="a placement without it, where one is as fast")
+@rule("fit-places-itself", "info", UNASKED, _SOURCES, fix="an explicit placement, where one is as fast")
 def fit_places_itself(case: Case) -> Iterator[Found]:
-    """With no placement given, `-fit` places the model: what it chooses; and another placement, where it is faster."""
+    """With no placement given, `-fit` places the model: what it chooses, and another placement where one is faster."""
     if case.fit_places and not case.fit_fails:
         option = "-fit is on and" if case.spec.fit_places else "--fit"
-        message = f"{option} gives {_chosen(case)}; the figures are of that placement"
+        message = f"{option} gives {_chosen(case)}; the figures are for that placement"
         whole = case.flags.n_gpu_layers > case.model.n_layer and not case.flags.layers_in_ram
         all_there = whole and not case.flags.overrides
         yield Found(message, "") if all_there else Found(message, changes=lambda: _instead_of_fit(case))
@@ -244,9 +245,9 @@ def fit_places_itself(case: Case) -> Iterator[Found]:
 
 @rule("fit-finds-no-placement", "error", UNASKED, "ik_llama.cpp src/llama.cpp:4281-4610 (Unable to auto-fit model)")
 def fit_finds_no_placement(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp's `--fit` stops where the rest does not fit with all experts in RAM."""
+    """ik_llama.cpp's `--fit` stops where the model does not fit even with all experts in RAM."""
     if case.fit_fails:
-        message = "--fit finds no placement, and the engine stops: the figures are without it"
+        message = "--fit finds no placement, so the engine stops: the figures are without it"
         yield Found(message, changes=lambda: _instead_of_fit(case))
 
 

@@ -38,7 +38,7 @@ def too_many_threads(case: Case) -> Iterator[Found]:
     if n is not None and n > cores and _in_ram(case):
         why = "generation does not gain from SMT"
         if n >= 2 * cores and case.devices:
-            why = "where every hardware thread computes, what drives the GPUs waits for one"
+            why = "with every hardware thread computing, the one that drives the GPUs has to wait"
         assumed = case.rig.cpu_model is None and any(one.field == "hardware.cpu" for one in case.rig.assumed)
         kind = "performance" if case.rig.cpu_generation in _HYBRID else "physical"
         message = f"-t {n} is more than the {cores} {kind} cores{' (assumed)' if assumed else ''}: {why}"
@@ -51,16 +51,16 @@ def too_many_threads(case: Case) -> Iterator[Found]:
     fix="--gpus all, and an image of the GPU's back end",
 )  # fmt: skip
 def no_gpu_in_container(case: Case) -> Iterator[Found]:
-    """A container that gets no GPU, or whose program drives none, on a machine that has one."""
+    """A container that gets no GPU, or whose program cannot use one, on a machine that has one."""
     given = case.parsed.env.get(IN_CONTAINER)
     if given == WITHOUT_BACKEND and case.rig.cards:
         yield Found(
-            "the image is built for the CPU alone: no GPU is used, whatever the container is given",
+            "the image is built for the CPU only: no GPU is used, even if the container has one",
             "an image with the GPU's back end in its name (server-cuda, server-vulkan, server-rocm)",
         )
     elif given == NOT_GIVEN and case.rig.cards:
         yield Found(
-            "the container is given no GPU: all runs on the CPU, unless NVIDIA's runtime is the default one",
+            "the container gets no GPU: everything runs on the CPU, unless NVIDIA's runtime is the default",
             "--gpus all before the image (podman: --device nvidia.com/gpu=all; AMD: --device /dev/kfd and /dev/dri)",
         )
 
@@ -73,7 +73,7 @@ def odd_threads(case: Case) -> Iterator[Found]:
     """An odd number of threads, where the CPU does work for every token."""
     n, cores = case.flags.threads, case.rig.physical_cores
     if n is not None and 1 < n <= cores and n % 2 and _in_ram(case):
-        yield Found(f"-t {n} is odd: such counts were found much slower", f"-t {n - 1}")
+        yield Found(f"-t {n} is odd: odd counts were measured to be much slower", f"-t {n - 1}")
 
 
 @rule(
@@ -83,7 +83,7 @@ def odd_threads(case: Case) -> Iterator[Found]:
     "--numa distribute; /proc/sys/kernel/numa_balancing 0",
 )  # fmt: skip
 def numa_unset(case: Case) -> Iterator[Found]:
-    """Weights in the RAM of two sockets, and nothing that says which socket reads which."""
+    """Weights in the RAM of two sockets, and nothing that sets which socket reads which."""
     bound = any("numactl" in word or "taskset" in word for word in case.parsed.prefix)
     weights, sockets = _in_ram(case), case.rig.sockets
     if sockets < 2 or weights < GIB or case.rig.os != "linux" or bound or case.flags.numa in ("distribute", "numactl"):
@@ -91,10 +91,10 @@ def numa_unset(case: Case) -> Iterator[Found]:
     one = case.rig.ram_bytes // sockets
     size = f"{weights / GIB:,.0f} GiB in RAM"
     if weights < one:
-        message = f"{size}, which one of {sockets} sockets holds ({one / GIB:,.0f} GiB), are read from all of them"
+        message = f"{size} would fit on one of {sockets} sockets ({one / GIB:,.0f} GiB) but are read across all of them"
         fix = "numactl -N 0 -m 0 before the command"
     else:
-        message = f"{size} are more than one of {sockets} sockets holds ({one / GIB:,.0f} GiB), and lie anyhow"
+        message = f"{size} do not fit on one of {sockets} sockets ({one / GIB:,.0f} GiB), and land on them by chance"
         fix = "numactl --interleave=all before the command; --numa distribute"
     yield Found(f"{message} (and /proc/sys/kernel/numa_balancing should be 0)", fix)
 
@@ -106,7 +106,7 @@ def numa_unset(case: Case) -> Iterator[Found]:
 def numa_value_unknown(case: Case) -> Iterator[Found]:
     """`--numa` takes one of three values in both engines."""
     if case.flags.numa is not None and case.flags.numa not in _NUMA:
-        yield Found(f"--numa {case.flags.numa[:40]}: it is one of {', '.join(_NUMA)}", "--numa distribute")
+        yield Found(f"--numa {case.flags.numa[:40]}: choose from {', '.join(_NUMA)}", "--numa distribute")
 
 
 @rule(
@@ -114,13 +114,13 @@ def numa_value_unknown(case: Case) -> Iterator[Found]:
     fix="leave out --mlock, or leave out -lm, or a smaller quantisation",
 )  # fmt: skip
 def locked_memory_too_large(case: Case) -> Iterator[Found]:
-    """`--mlock` (llama.cpp: `-lm mlock`) for more than there is RAM; a warning where nobody stated how much."""
+    """`--mlock` (llama.cpp: `-lm mlock`) for more than the RAM there is; a warning where the amount was assumed."""
     row = case.table[-1]
     if case.flags.mlock and not row.fits:
         guessed = case.assumes_memory(case.cpu)
         needs, has = row.total_mib / 1024, f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
         yield Found(
-            f"{needs:,.1f} GiB are to be locked in RAM, there are {has}; swap does not help",
+            f"{needs:,.1f} GiB would be locked in RAM, but there are {has}; swap does not help",
             severity="warning" if guessed else None,
         )
 
@@ -132,7 +132,7 @@ def locked_memory_too_large(case: Case) -> Iterator[Found]:
     fix="-cram and, where checkpoints are kept, -ctxcp (ik_llama.cpp: -ctx-ckpt) with what is left",
 )  # fmt: skip
 def ram_grows(case: Case) -> Iterator[Found]:
-    """What a server takes in RAM as it runs: prompts that it keeps, and checkpoints of what it cannot take back."""
+    """RAM that a server takes while it runs: prompts that it keeps, and checkpoints of state that it cannot rewind."""
     row = case.table[-1]
     if case.parsed.program != "llama-server" or not row.fits or case.parsed.build.date:
         return
@@ -141,13 +141,13 @@ def ram_grows(case: Case) -> Iterator[Found]:
     words = bounds(case.engine, growth, left)
     if not words and growth.checkpoints < GIB:
         return
-    prompts = "prompts without limit" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
+    prompts = "prompts without a limit" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
     parts = [f"{prompts} (-cram)"] if growth.prompts != 0 else []
     if growth.checkpoints:
         slots = f" for each of {growth.slots} slots" if growth.slots > 1 else ""
         option = case.spec.memory.checkpoint_option
         parts.append(f"{growth.a_slot} checkpoints of {growth.checkpoint / MIB:,.1f} MiB{slots} ({option})")
-    message = f"as it runs the server may take {growth.total / GIB:,.1f} GiB more RAM: {' and '.join(parts)}"
+    message = f"while it runs, the server may take {growth.total / GIB:,.1f} GiB more RAM: {' and '.join(parts)}"
     tight = f"; {left / GIB:,.1f} GiB are left" if words else ""
     yield Found(message + tight, " ".join(words), severity="warning" if words and growth.checkpoints else None)
 
@@ -157,7 +157,7 @@ def ram_grows(case: Case) -> Iterator[Found]:
     fix="paste `nvidia-smi -L` as hardware",
 )  # fmt: skip
 def device_order_unknown(case: Case) -> Iterator[Found]:
-    """Numbers of unlike cards mean nothing while their order is not known."""
+    """The numbers of unlike cards mean nothing as long as their order is not known."""
     if case.order_guessed:
         order = ", ".join(f"{d.name} = {case.rig.cards[d.gpu].name}" for d in case.devices)
-        yield Found(f"CUDA_DEVICE_ORDER=PCI_BUS_ID, but the PCI order of these cards was not given; taken: {order}")
+        yield Found(f"CUDA_DEVICE_ORDER=PCI_BUS_ID, but the PCI order of these cards was not given; assumed: {order}")

@@ -26,7 +26,7 @@ def override_refused(case: Case) -> Iterator[Found]:
             message = f"-ot {_shown(one.written)}: {one.refused}; the figures are without this rule"
             yield Found(message, f"leave out -ot {one.written.pattern}={one.written.device}")
     if len(case.rules) > MAX_RULES:
-        message = f"{len(case.rules)} -ot rules: only the first {MAX_RULES} are read here"
+        message = f"{len(case.rules)} -ot rules: only the first {MAX_RULES} are read"
         yield Found(message, "write layers as (1|2|3) in one rule")
 
 
@@ -35,11 +35,11 @@ def override_refused(case: Case) -> Iterator[Found]:
     "names are compared exactly", fix="a name of this machine's devices",
 )  # fmt: skip
 def device_unknown(case: Case) -> Iterator[Found]:
-    """Names in `-dev` that are no device of this machine."""
+    """Names in `-dev` that are not devices of this machine."""
     for name in (name for name in case.unknown_devices if not (case.has_remote and name.startswith("RPC"))):
         there = ", ".join(device.name for device in case.devices) or "none"
         right = next((device.name for device in case.devices if device.name.lower() == name.lower()), "")
-        yield Found(f"-dev {name[:40]}: there is no such device; used are: {there}", right and f"-dev {right}")
+        yield Found(f"-dev {name[:40]}: there is no such device; in use: {there}", right and f"-dev {right}")
 
 
 @rule(
@@ -51,7 +51,7 @@ def card_not_there(case: Case) -> Iterator[Found]:
     wrong = first_unknown_card(case.parsed.env, case.rig)
     if wrong:
         seen = ", ".join(f"{device.name} ({case.rig.cards[device.gpu].name})" for device in case.devices)
-        yield Found(f"{wrong}: no such card is known here; it and all behind it are hidden, seen: {seen or 'no GPU'}")
+        yield Found(f"{wrong}: no such card is known here; it and all after it are hidden, leaving {seen or 'no GPU'}")
 
 
 @rule("override-matches-nothing", "warning", OVERRIDES, _FIRST_WINS, fix="a pattern that matches, or leave it out")
@@ -65,7 +65,7 @@ def override_matches_nothing(case: Case) -> Iterator[Found]:
     for name in () if case.model.moe_layers else case.parsed.used:
         option = option_named(name, bench=False)
         if option is not None and option.field in ("cpu_moe", "n_cpu_moe"):
-            yield Found(f"{name}: the model has no routed experts, and nothing moves", f"leave out {name}")
+            yield Found(f"{name}: the model has no routed experts, so nothing moves", f"leave out {name}")
 
 
 def _likely(case: Case, pattern: str) -> str:
@@ -77,9 +77,9 @@ def _likely(case: Case, pattern: str) -> str:
 
 @rule("override-never-wins", "warning", OVERRIDES, _FIRST_WINS, fix="put it before the broader rule")
 def override_never_wins(case: Case) -> Iterator[Found]:
-    """A rule of which every match was taken by a rule before it: the first that matches wins.
+    """A rule whose matches were all taken by earlier rules: the first that matches wins.
 
-    Those that would have changed nothing are told together, for information.
+    Those that would have changed nothing are listed together, for information.
     """
     taken: dict[str, Override] = {}
     idle: list[str] = []
@@ -98,7 +98,7 @@ def override_never_wins(case: Case) -> Iterator[Found]:
 
 
 def _beaten(written: Override, before: list[str]) -> Found:
-    return Found(f"-ot {_shown(written)} never wins: {', '.join(before[:_SHOWN])} before it takes all its tensors")
+    return Found(f"-ot {_shown(written)} never wins: {', '.join(before[:_SHOWN])} before it takes all of its tensors")
 
 
 def _shown(written: Override) -> str:

@@ -22,9 +22,9 @@ _COUNT = "what--ngl--cmoe-and--ncmoe-count"
     about="speed",
 )  # fmt: skip
 def layers_in_ram(case: Case) -> Iterator[Found]:
-    """`-ngl` leaves whole layers in RAM, attention and cache too, or only the head, where all would fit.
+    """`-ngl` leaves whole layers in RAM, with attention and cache, or only the head, where all would fit.
 
-    Of a mixture of experts, everything but its experts.
+    For a mixture of experts: where everything but its experts would fit.
     """
     n = case.flags.n_gpu_layers
     if not case.devices or n > case.model.n_layer or n < 0:
@@ -69,7 +69,7 @@ _FASTER = 1.15  # times the bandwidth of another card
     fix="-ot for more layers before the other rules, or a smaller -ncmoe", about="speed",
 )  # fmt: skip
 def room_for_experts(case: Case) -> Iterator[Found]:
-    """Room on a card for some of the experts that are in RAM, as far as tokens become clearly faster."""
+    """Room on a card for some of the experts that are in RAM, where that makes tokens clearly faster."""
     layers = _layers_in_ram(case)
     if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
         return
@@ -83,10 +83,9 @@ def room_for_experts(case: Case) -> Iterator[Found]:
         count, text, (pp, tg) = found
         if tg >= WORTH_SAYING and count < len(layers):
             room = case.table[device].capacity_mib - case.table[device].total_high_mib
-            message = (
-                f"{room:,.0f} MiB are free on {case.devices[device].name}: experts of {count} more layers would fit"
-            )
-            yield Found(f"{message}: TG {tg:.2f} times as fast", text, pp=pp, tg=tg)
+            name = case.devices[device].name
+            message = f"{room:,.0f} MiB are free on {name}: the experts of {count} more layers would fit"
+            yield Found(f"{message}, and TG would be {tg:.2f} times as fast", text, pp=pp, tg=tg)
             return
 
 
@@ -177,7 +176,9 @@ def layers_on_slower_card(case: Case) -> Iterator[Found]:
     if best is not None and best[0] >= WORTH_SAYING:
         tg, pp, text = best
         message = f"{case.devices[speeds.index(max(speeds))].name} is faster and has room for more layers"
-        yield Found(f"{message}: with {text} TG {tg:.2f} times as fast, PP {pp:.2f} times", text, pp=pp, tg=tg)
+        yield Found(
+            f"{message}: with {text}, TG would be {tg:.2f} times as fast, PP {pp:.2f} times", text, pp=pp, tg=tg
+        )
 
 
 def _shares(case: Case, speeds: list[float]) -> Iterator[tuple[float, ...]]:

@@ -42,16 +42,16 @@ _SOURCE = (
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did.
 
-    Words in parentheses are not part of a command, for no shell takes them: they are quoted back as a remark, and as a
-    warning where a value should stand.
+    Words in parentheses are not part of a command, as no shell accepts them: they are quoted back as a comment, and
+    as a warning where a value should be.
     """
     for word in case.parsed.unknown:
         name, _, value = word.partition(" ")
         if word.startswith("("):
-            yield Found(f"{word[:80]} was read as a remark", f"leave out {word[:80]}", severity="info")
+            yield Found(f"{word[:80]} was read as a comment", f"leave out {word[:80]}", severity="info")
             continue
         if value and name in known_options(case.engine, case.parsed.program):
-            message = f"{value[:80]!r} is not a value of {name[:80]}: the figures are those without it"
+            message = f"{value[:80]!r} is not a value of {name[:80]}: the figures are without it"
             severity: Severity | None = "warning" if "(" in value else None
             yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue
@@ -59,7 +59,7 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             continue
         if near := _meant(case, name, value):
             typed, _, joined = name.partition("=")
-            how = f"is {near} meant?" if near != typed else "the value must be a word of its own"
+            how = f"did you mean {near}?" if near != typed else "the value must be a separate word"
             change = f"{near} {value or joined}".rstrip() + ("" if near == typed else f"; leave out {name}")
             yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
             continue
@@ -71,15 +71,15 @@ def unknown_flag(case: Case) -> Iterator[Found]:
         elif name.startswith("-"):
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
         else:
-            message = f"{word[:80]!r} stands where an option was expected"
+            message = f"{word[:80]!r} is where an option was expected"
         yield Found(message, f"leave out {word[:80]}")
 
 
 @rule("not-as-pasted", "warning", _FLAGS, "bash(1), QUOTING and COMMENTS")
 def not_as_pasted(case: Case) -> Iterator[Found]:
-    """What a shell makes another command of than the one that is meant: remarks, printed dashes and quotes."""
+    """What makes a shell read another command than the one that is meant: comments, typographic dashes and quotes."""
     for said in case.parsed.repaired:
-        yield Found(f"{said}; the figures are of the command as it is meant")
+        yield Found(f"{said}; the figures are for the command as meant")
 
 
 @rule("left-out", "info", _FLAGS, "KoboldCpp's koboldcpp.py, its options, 2025 and 2026")
@@ -88,7 +88,7 @@ def left_out(case: Case) -> Iterator[Found]:
     for left in case.parsed.left_out:
         names = ", ".join(left.options)
         if left.loads:
-            message = f"{names} of {left.program}: another model, whose memory and time are not counted"
+            message = f"{names} of {left.program}: loads another model, whose memory and time are not counted"
             yield Found(message, severity="warning")
         else:
             yield Found(f"{names} of {left.program}: not counted")
@@ -99,25 +99,26 @@ def left_out(case: Case) -> Iterator[Found]:
     fix="a build that has it",
 )  # fmt: skip
 def newer_flag(case: Case) -> Iterator[Found]:
-    """Options that came after the newest build known here, or that a build newer than it may have."""
+    """Options that are newer than the newest build known here, or that newer builds may have."""
     newer = newer_options(case.engine, case.parsed.program)
     today, date = resolve_build(case.engine, None).label, case.parsed.build.date
     for name in case.parsed.used:
         if name in newer and not date:
-            effect = " Its cache is counted on the cards, what it gains in speed is not" if "moe-cache" in name else ""
-            yield Found(f"{name} came after {today}, the newest build known here: an older one refuses it.{effect}")
+            effect = " Its cache is counted on the cards, but not its gain in speed" if "moe-cache" in name else ""
+            yield Found(f"{name} is newer than {today}, the newest build known here: older builds refuse it.{effect}")
     for word in case.parsed.unknown if case.parsed.build.newer else ():
         if word.startswith("-"):
-            yield Found(f"{word[:80]} is not known here: a build newer than {today} may have it, and it is not counted")
+            yield Found(f"{word[:80]} is not known here: builds newer than {today} may have it; it is not counted")
 
 
 @rule("retired-flag", "error", _FLAGS, _SOURCE, fix="today's spelling")
 def retired_flag(case: Case) -> Iterator[Found]:
-    """Options that were understood, but that today's program does not have under that name."""
+    """Options that were understood, but that today's program no longer has under that name."""
     engine, program = case.engine, case.parsed.program
     if (now := _PROGRAMS_TODAY.get(program)) and not case.parsed.build.date:
         yield Found(
-            f"{engine} has no program {program}: it is called {now} since June 2024", f"{now} instead of {program}"
+            f"{engine} has no program {program}: it has been called {now} since June 2024",
+            f"{now} instead of {program}",
         )
     for name in case.parsed.old:
         if _known_then(case, name):
@@ -130,11 +131,9 @@ def retired_flag(case: Case) -> Iterator[Found]:
         if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
         elif name == "bare -fa":
-            message = "-fa takes a value today: bare, it swallows the next word"
+            message = "-fa takes a value today: without one it swallows the next word"
         elif name == NO_NUMBER:
-            yield Found(
-                f"{program} takes the word behind -fa for 0: flash attention is off", "-fa 1", severity="warning"
-            )
+            yield Found(f"{program} reads the word after -fa as 0: flash attention is off", "-fa 1", severity="warning")
             continue
         else:
             message = f"today's {program} of {engine} has no {name}"
@@ -175,7 +174,7 @@ def split_mode_unknown(case: Case) -> Iterator[Found]:
     modes = case.spec.memory.split_modes
     mode = case.flags.split_mode
     if mode not in modes:
-        yield Found(f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are those of -sm layer")
+        yield Found(f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are for -sm layer")
 
 
 @rule(
@@ -186,7 +185,7 @@ def context_unset(case: Case) -> Iterator[Found]:
     """Without `-c` the cache is as long as the model was trained for."""
     if case.parsed.flags.n_ctx == 0:
         yield Found(
-            f"without -c, or at 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training"
+            f"without -c, or with -c 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the training"
         )
 
 
@@ -196,12 +195,12 @@ def context_unset(case: Case) -> Iterator[Found]:
     "src/llama-context.cpp:327 (only a warning)", fix="-c with at most the tokens of the training for each slot",
 )  # fmt: skip
 def context_beyond_training(case: Case) -> Iterator[Found]:
-    """A longer context than the model was trained for; llama.cpp's server does not use what is beyond."""
+    """A longer context than the model was trained for; llama.cpp's server does not use the excess."""
     trained = case.model.n_ctx_train
     if 0 < trained * max(case.flags.n_parallel, 1) < case.flags.n_ctx:
         capped = case.spec.commands.server_caps_context and case.parsed.program == "llama-server"
-        effect = "the server uses no more than that of a slot" if capped else "answers beyond it are not what it learnt"
-        yield Found(f"-c {case.flags.n_ctx:,}, and the model was trained for {trained:,} tokens: {effect}")
+        effect = "the server uses no more than that per slot" if capped else "answers beyond that are unreliable"
+        yield Found(f"-c {case.flags.n_ctx:,}, but the model was trained for {trained:,} tokens: {effect}")
 
 
 @rule("several-values", "info", "what-the-engines-do-unasked", "llama-bench --help")
@@ -264,12 +263,12 @@ _COUNTS = (
 def value_not_understood(case: Case) -> Iterator[Found]:
     """A word where a number belongs (`16k` too), or a name that neither engine knows.
 
-    The figures are those of the number or rule that is meant, where it can only be one, else without it.
+    The figures use the number or rule that is meant where that is clear, else they are without it.
     """
     for wrong in case.parsed.refused:
         only = wrong.choices[0] if len(wrong.choices) == 1 else ""
-        choices = f"; it is one of {', '.join(wrong.choices)}" if len(wrong.choices) > 1 else ""
-        figures = f"those of {wrong.option} {only}" if only.isdecimal() or "=" in only else "without it"
+        choices = f"; choose from {', '.join(wrong.choices)}" if len(wrong.choices) > 1 else ""
+        figures = f"for {wrong.option} {only}" if only.isdecimal() or "=" in only else "without it"
         change = f"{wrong.option} {only}" if only else f"leave out {wrong.option}"
         yield Found(f"{wrong.detail[:200]}; the figures are {figures}{choices}", change if wrong.option else None)
 
@@ -279,7 +278,7 @@ def value_not_understood(case: Case) -> Iterator[Found]:
     fix="a value that the engine can use",
 )  # fmt: skip
 def value_out_of_range(case: Case) -> Iterator[Found]:
-    """A count below what there can be."""
+    """A count below the least that is possible."""
     for field, option, least, right in _COUNTS:
         value = getattr(case.parsed.flags, field)
         if value < least:
@@ -307,7 +306,7 @@ def threads_zero(case: Case) -> Iterator[Found]:
     n, cores = case.parsed.flags.threads, case.rig.physical_cores
     if n is not None and n <= 0:
         on_cpu = case.memory.devices[-1].weights > case.model.n_bytes // 20
-        message = f"-t {n} means one thread for each logical processor, where the {cores} physical cores do best"
+        message = f"-t {n} means one thread per logical processor; the {cores} physical cores alone do best"
         yield Found(message, f"-t {cores}, or leave out -t", severity=None if on_cpu else "info")
 
 
@@ -329,17 +328,17 @@ _WORTH_UPDATING = 0.9  # of today's buffer in the older one
 
 @rule("option-of-another-time", "error", _FLAGS, _HISTORY, fix="that build's spelling")
 def option_of_another_time(case: Case) -> Iterator[Found]:
-    """Options that the build does not have yet, or had for a while only; `-fa` with a value before it took one."""
+    """Options that the build does not have yet, or had only for a while; `-fa` with a value before it took one."""
     build = case.parsed.build
     for name in case.parsed.used if build.date else ():
         if build.has(case.parsed.program, name) is False:
             came = build.next_change(case.parsed.program, name)
-            when = f"it came on {came}" if came else "it was gone by then"
-            yield Found(f"a build {build.label} has no {name}: {when}", _BEFORE.get(name, f"leave out {name}"))
+            when = f"it was added on {came}" if came else "it had been removed by then"
+            yield Found(f"build {build.label} has no {name}: {when}", _BEFORE.get(name, f"leave out {name}"))
     bare = "bare -fa" in case.parsed.old or not {"-fa", "--flash-attn"} & set(case.parsed.used)
     if build.rules.flash_attn_value == "none" and not bare and case.parsed.program != "llama-bench":
         fix = "leave out -fa" if case.flags.flash_attn == "off" else "-fa alone"
-        yield Found(f"-fa takes no value in a build {build.label}: the word behind it is refused", fix)
+        yield Found(f"-fa takes no value in build {build.label}: the word after it is refused", fix)
 
 
 @rule("option-gone-since", "info", _FLAGS, _HISTORY)
@@ -349,7 +348,7 @@ def option_gone_since(case: Case) -> Iterator[Found]:
     for name in case.parsed.used if build.date else ():
         gone = build.next_change(case.parsed.program, name)
         if gone and build.has(case.parsed.program, name):
-            yield Found(f"{name} is right for a build {build.label}, and gone since {gone}")
+            yield Found(f"{name} is right for build {build.label}, but was removed on {gone}")
 
 
 @rule(

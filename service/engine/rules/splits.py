@@ -18,7 +18,7 @@ _ALIKE = 0.05  # cards of one kind differ by what the driver keeps
     "ik_llama.cpp src/llama.cpp:4434-4464, llama.cpp src/llama-model.cpp:1589-1625", fix="-ts, one share for each GPU",
 )  # fmt: skip
 def split_left_to_chance(case: Case) -> Iterator[Found]:
-    """Without `-ts` the engine splits by what is free when it starts: unlike cards, an unlike placement each time."""
+    """Without `-ts` the engine splits by the memory free at startup: unlike cards may get another split each time."""
     sizes = [device.total for device in case.devices]
     if len(sizes) < 2 or case.flags.tensor_split or case.flags.split_mode == "none" or case.flags.n_gpu_layers <= 0:
         return
@@ -27,7 +27,7 @@ def split_left_to_chance(case: Case) -> Iterator[Found]:
     by = case.spec.memory.divides_by
     shares = ",".join(f"{device.free / GIB:.0f}" for device in case.devices)
     yield Found(
-        f"the {len(sizes)} GPUs are unlike and -ts is not given: layers go by {by} at start, whatever is there then",
+        f"the {len(sizes)} GPUs differ and -ts is not set: layers are split by {by} at startup, whatever that is then",
         f"-ts {shares}",
     )
 
@@ -39,7 +39,7 @@ def shares_without_gpu(case: Case) -> Iterator[Found]:
     if given > len(case.devices):
         kept = case.parsed.flags.tensor_split[: len(case.devices)]
         fix = f"-ts {','.join(f'{share:g}' for share in kept)}" if any(kept) else "leave out -ts"
-        yield Found(f"-ts has {given} shares for {len(case.devices)} GPUs: the rest is left out", fix)
+        yield Found(f"-ts has {given} shares for {len(case.devices)} GPUs: the rest is ignored", fix)
 
 
 @rule(
@@ -47,7 +47,7 @@ def shares_without_gpu(case: Case) -> Iterator[Found]:
     "missing -ts entries are 0", fix="CUDA_VISIBLE_DEVICES without it, or a share for it",
 )  # fmt: skip
 def card_without_share(case: Case) -> Iterator[Found]:
-    """A visible card that `-ts` gives nothing still takes a context; its experts by `-ot` are another matter."""
+    """A visible card that `-ts` gives nothing still holds a context; not reported where `-ot` sends experts to it."""
     shares = case.flags.tensor_split
     used = set(case.placement.tensors.values())
     idle = [
@@ -56,7 +56,9 @@ def card_without_share(case: Case) -> Iterator[Found]:
         if shares and not (shares[i] if i < len(shares) else 0) and i not in used
     ]
     if idle and any(shares) and case.flags.split_mode == "layer" and case.flags.n_gpu_layers > 0:
-        yield Found(f"-ts gives {', '.join(idle)} nothing, and nothing else is there: it only takes a context")
+        yield Found(
+            f"-ts gives {', '.join(idle)} nothing, and nothing else is placed there: only a context takes memory"
+        )
 
 
 @rule("main-gpu-unknown", "error", CARDS, "llama_model_load of both engines", fix="-mg 0")
@@ -64,7 +66,7 @@ def main_gpu_unknown(case: Case) -> Iterator[Found]:
     """`-mg` names a GPU that is not there."""
     main = case.parsed.flags.main_gpu
     if main is not None and case.devices and not 0 <= main < len(case.devices):
-        yield Found(f"-mg {main}: the GPUs are numbered 0 to {len(case.devices) - 1}; the figures are for -mg 0")
+        yield Found(f"-mg {main}: GPUs are numbered 0 to {len(case.devices) - 1}; the figures are for -mg 0")
 
 
 @rule(
@@ -73,15 +75,15 @@ def main_gpu_unknown(case: Case) -> Iterator[Found]:
     fix="leave out -mg; CUDA_VISIBLE_DEVICES puts a card first",
 )  # fmt: skip
 def main_gpu_without_effect(case: Case) -> Iterator[Found]:
-    """`-mg` chooses the one card of `-sm none`; with layers split over several, the first is first whatever it says."""
+    """`-mg` chooses the one card of `-sm none`; with layers split over several cards it changes nothing."""
     main = case.flags.main_gpu
     if not main or len(case.devices) < 2 or case.flags.split_mode not in ("layer", "graph"):
         return
     first = case.devices[0].name
     cards = ", ".join(f"{i} is {case.rig.cards[device.gpu].name}" for i, device in enumerate(case.devices))
     yield Found(
-        f"-mg {main} does nothing with -sm {case.flags.split_mode}: {first} stays the first card, which gets what is "
-        f"copied from RAM for prompts. CUDA_VISIBLE_DEVICES with another number first makes that card first ({cards})",
+        f"-mg {main} does nothing with -sm {case.flags.split_mode}: {first} stays the first card, to which "
+        f"prompts copy from RAM. CUDA_VISIBLE_DEVICES with another number first makes that card first ({cards})",
         changes=lambda: iter([[*_made_first(case, main), "leave out -mg"]]),
     )
 
@@ -98,7 +100,7 @@ def _made_first(case: Case, main: int) -> Iterator[str]:
 
 @rule("split-mode-approximate", "info", SPLIT_MODES, "docs/check.md")
 def split_mode_approximate(case: Case) -> Iterator[Found]:
-    """Memory of some split modes is a rough figure here, and the speed of more."""
+    """The memory of some split modes is a rough figure here, and so is the speed of several."""
     mode = case.flags.split_mode
     if len(case.devices) < 2 or mode not in ("graph", "attn", "row", "tensor"):
         return

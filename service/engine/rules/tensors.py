@@ -27,14 +27,14 @@ _OF_LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<kind>.+)")
     fix="the other engine, or another quantisation",
 )  # fmt: skip
 def cannot_load(case: Case) -> Iterator[Found]:
-    """An architecture, tensor types or a make of cards that the engine cannot run.
+    """An architecture, tensor types or a vendor's cards that the engine cannot run.
 
-    A warning for cards that its source has a back end for, which nobody keeps up (ik_llama.cpp README.md).
+    A warning for cards that its source has an unmaintained back end for (ik_llama.cpp README.md).
     """
     cards = unsupported_backend(case.engine, case.rig)
     if cards:
         neglected = {card.backend for card in case.rig.cards} <= case.spec.backends | case.spec.neglected_backends
-        also = "; its back end for them is not kept up" if neglected else ""
+        also = "; its back end for them is not maintained" if neglected else ""
         yield Found(f"{cards}{also}", "", severity="warning" if neglected else None)
     reason = unsupported_model(case.engine, case.model)
     if reason:
@@ -56,7 +56,7 @@ def type_without_gpu_kernel(case: Case) -> Iterator[Found]:
     if wrong:
         types = ", ".join(f"{n} of {kind.upper()}" for kind, n in Counter(wrong.values()).most_common())
         yield Found(
-            f"tensors that no GPU can multiply are on GPUs ({types}): they cross to the CPU for every token",
+            f"GPUs hold tensors they have no kernel for ({types}): these cross to the CPU for every token",
             changes=lambda: iter([[rules_to_ram(wrong)]]),
         )
 
@@ -78,7 +78,7 @@ def rules_to_ram(names: Iterable[str]) -> str:
     "more-than-experts-in-ram", "warning", READ,
     "ik_llama.cpp pull request 232 (attention on the GPU: TG 1.58 times as "
     "fast), discussion 258; computed: memory and speed with a rule for the experts only", about="speed",
-    fix="-ot exps=CPU instead: a token reads the rest in every layer, of the experts a few",
+    fix="-ot exps=CPU instead: a token reads only a few of the experts, but all of the rest",
 )  # fmt: skip
 def more_than_experts_in_ram(case: Case) -> Iterator[Found]:
     """Rules that send attention, shared experts, dense layers or routers to RAM along with the experts, or alone."""
@@ -95,8 +95,8 @@ def more_than_experts_in_ram(case: Case) -> Iterator[Found]:
             experts = {layer_of(name) for name in won if "_exps." in name} - {None}
             kinds = Counter(name.split(".")[-2] for name in stray)
             yield Found(
-                f"-ot {one.written.pattern[:60]}={CPU} takes more than experts to RAM: "
-                f"{', '.join(f'{n} {kind}' for kind, n in kinds.most_common(6))}; a token reads all of it",
+                f"-ot {one.written.pattern[:60]}={CPU} sends more than experts to RAM: "
+                f"{', '.join(f'{n} {kind}' for kind, n in kinds.most_common(6))}; every token reads all of that",
                 changes=functools.partial(_experts_only, case, one.written.pattern, sorted(filter(None, experts))),
             )
 
@@ -119,7 +119,7 @@ def _experts_only(case: Case, pattern: str, layers: list[int]) -> Iterator[Seque
     fix="-ot exps=CPU at the end, after rules for the layers that stay on GPUs",
 )  # fmt: skip
 def experts_left_on_gpu(case: Case) -> Iterator[Found]:
-    """A mixture of experts that does not fit its cards, and no rule that leaves experts in RAM."""
+    """A mixture of experts that does not fit on its cards, and no rule that keeps experts in RAM."""
     full = [i for i in range(case.cpu) if case.surely_short(i)]
     small = [case.table[i].device for i in full]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places:
@@ -128,7 +128,7 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     fits = all(row.fits for row in case.table_of(with_it))
     outcome = "everything fits" if fits else "more is still needed: see does-not-fit"
     yield Found(
-        f"all experts are on {', '.join(small)}, which they do not fit, and nothing sends them to RAM: with them "
+        f"all experts are on {', '.join(small)}, where they do not fit, and nothing sends them to RAM: with them "
         f"there, {outcome}",
         "-ot exps=CPU",
         severity="warning" if all(map(case.assumes_memory, full)) or case.pages_to_ram or case.has_remote else None,
@@ -149,8 +149,8 @@ def experts_in_ram_needlessly(case: Case) -> Iterator[Found]:
     pp, tg = case.gain(run=case.run_of(whole))
     if tg >= WORTH_SAYING:
         yield Found(
-            f"the whole model fits on the GPUs with this context: without rules TG would be about {tg:.1f} times as "
-            f"fast, PP {pp:.1f} times",
+            f"the whole model fits on the GPUs with this context: without these rules TG would be about {tg:.1f} times "
+            f"as fast, PP {pp:.1f} times",
             pp=pp,
             tg=tg,
         )

@@ -136,7 +136,7 @@ def _goes_on(texts: Sequence[str], line: Line) -> bool:
     text, so_far = line.text.strip(), texts[-1]
     if _CONTINUES.search(so_far):
         if _CUT.search(so_far) and not _OPTION_FIRST.match(text):
-            raise _wrong(line.number - 1, "is it cut behind the backslash? Put the command on one line")
+            raise _wrong(line.number - 1, "was it cut after the backslash? Put the command on one line")
         return bool(text)
     if not text:
         return False
@@ -148,7 +148,7 @@ def _goes_on(texts: Sequence[str], line: Line) -> bool:
         return False
     if _ENDS_IN_OPTION.search(so_far.rstrip()) and _VALUE.match(text):
         return True
-    raise _wrong(line.number, "does it belong to the command? Put the command on one line, and an empty line behind it")
+    raise _wrong(line.number, "does it belong to the command? Put the command on one line, with an empty line after it")
 
 
 def _open_quote(text: str) -> bool:

@@ -167,7 +167,7 @@ def _decoded(piece: _Piece) -> list[dict[str, Any]]:
     try:
         value = msgspec.json.decode(piece.text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _wrong(piece.line, f"the JSON that begins here is not whole: {error}") from error
+        raise _wrong(piece.line, f"the JSON that begins here is incomplete: {error}") from error
     objects = value if isinstance(value, list) else [value]
     if len(objects) > _MOST_OBJECTS or not all(
         isinstance(one, dict) and ("speed_pp" in one or "avg_ts" in one) for one in objects

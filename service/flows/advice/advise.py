@@ -214,7 +214,7 @@ def _finish(context: Context, row: StoredAdvice, advise: Advise, limit: CpuLimit
     began = time.process_time()
     try:
         if row.attempts > MAX_ATTEMPTS:
-            raise AdviceFailed(f"it was begun {MAX_ATTEMPTS} times and never ended")
+            raise AdviceFailed(f"it was started {MAX_ATTEMPTS} times and never finished")
         with limit(row.budget or context.settings.advice_cpu_seconds):
             body = _compute(context, row, advise)
     except ServiceUnavailable:
@@ -334,6 +334,6 @@ def _computed_again(row: StoredAdvice) -> str | None:
     if first is None or now is None or first == now:
         return None
     return (
-        f"computed again, for nobody had read it for long: engine model {now.engine_model}, calibration "
+        f"computed again, because nobody had read it for a long time: engine model {now.engine_model}, calibration "
         f"{now.calibration}; first it was {first.engine_model} and {first.calibration}, and may have said otherwise"
     )

@@ -56,7 +56,7 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
     file = file_of(parsed)
     holding = _repos_holding(known, file) if file else []
     if len(holding) == 1:
-        why = f"no repo was given: the only one read here that holds {file[:120]}"
+        why = f"no repo was given: the only one read here that contains {file[:120]}"
         return NamedRepo(holding[0], (Assumption("repo", holding[0], why, "everything"),))
     raise InvalidInput(
         "the command does not say which repo its model is from: give `repo` (--model) as OWNER/NAME:VARIANT",
@@ -136,7 +136,7 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
     if not file and listing.variants and option_value(parsed.flags.other, _REPO_OPTIONS):
         return _taken_unasked(listing)
     names = tuple(v.name for v in listing.variants)
-    message = f"no variant holds the command's file {file[:120]!r}" if file else "the command names no file"
+    message = f"no variant contains the command's file {file[:120]!r}" if file else "the command names no file"
     raise UnknownVariant(f"{message}: give `repo` (--model) as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
 
 
@@ -155,7 +155,7 @@ def assumed_variant(
     file = file_of(parsed)
     held = _holding(listing.variants, file)
     if held is not None and held.name != variant.name:
-        why = f"asked for so, and the command opens {file[:120]}, which is {held.name}"
+        why = f"as asked, although the command opens {file[:120]}, which is {held.name}"
     elif file or reference.variant or reference.file or len(listing.variants) == 1:
         return ()
     else:

@@ -57,12 +57,12 @@ def add(context: Context, row: StoredAdvice) -> bool:
     if added is Added.CLIENT_FULL:
         metrics.ADVICE_REFUSED.of("client").inc()
         raise TooManyOpen(
-            f"{most} advices of yours are not computed yet: ask again when one of them is",
+            f"{most} of your advices are not computed yet: ask again when one of them is ready",
             retry_after=_ASK_AGAIN_SECONDS,
         )
     if added is Added.ALL_FULL:
         metrics.ADVICE_REFUSED.of("all").inc()
-        raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are waiting already: ask again in a few minutes")
+        raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are already waiting: ask again in a few minutes")
     if added is Added.QUEUED:
         with suppress(QueueUnavailable):  # it has been logged, and the sweep will call once Redis answers
             enqueue_call(context.redis, row.id)

@@ -111,6 +111,6 @@ def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeade
     if isinstance(header, InvalidHeader):
         raise header
     if (what := what_else(header)) is not None:
-        raise UnsupportedModel(f"{variant.files[0].path} is {what}, no language model")
+        raise UnsupportedModel(f"{variant.files[0].path} is {what}, not a language model")
     files = Files(listing.repo, listing.revision, tuple(file.path for file in variant.files))
     return VariantModel(variant.name, files, build_model(header, match))

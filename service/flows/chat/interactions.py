@@ -39,7 +39,7 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
     """
     require_no_nul(ask)
     if interactions.count_open(context.engine) >= MAX_OPEN:
-        raise ServiceUnavailable(f"{MAX_OPEN} questions wait for an answer already: ask again in a few minutes")
+        raise ServiceUnavailable(f"{MAX_OPEN} questions are already waiting for an answer: ask again in a few minutes")
     now = context.clock()
     row = Interaction(
         id=identity,

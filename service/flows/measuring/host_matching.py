@@ -20,7 +20,7 @@ from service.wire.measuring.agent import RunFile, RunOutline
 from service.wire.measuring.hosts import ModelFile, Probe, are_named
 from service.wire.measuring.runs import HostMatch
 
-_STATES = {"waiting": "it waits for its owner's approval", "paused": "its owner has paused it"}
+_STATES = {"waiting": "it is waiting for its owner's approval", "paused": "its owner has paused it"}
 
 
 class NeededCard(msgspec.Struct, frozen=True):
@@ -65,11 +65,11 @@ def match_of(host: StoredHost, fit: Suited) -> HostMatch:
 def suited(host: StoredHost, wanted: Wanted, machine: Hardware, asker: Asker) -> Suited:
     """Return how a host could run a config that was advised for `machine`, or everything that it lacks."""
     if host.probe is None:
-        return Suited(None, ("it has not said yet what it is",))
+        return Suited(None, ("it has not reported its hardware yet",))
     try:
         rig, advised = resolve(host.probe.hardware), resolve(machine)
     except AdvisorError as error:
-        return Suited(None, (f"its hardware is not understood here: {error.detail}",))
+        return Suited(None, (f"its hardware cannot be read here: {error.detail}",))
     gpus, short = _cards(host.probe.hardware, rig, wanted)
     builds, unknown = _builds(host.probe, wanted)
     missing = (

@@ -58,7 +58,7 @@ def greet(context: Context, code: str, address: str) -> Greeted:
 
 
 def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
-    """Create a host for a machine that presents a code and its public key; it waits for its owner's approval.
+    """Create a host for a machine that presents a code and its public key; it is waiting for its owner's approval.
 
     Raises NotAuthenticated, EnrolmentCodeUnknown, or HostExists.
     """

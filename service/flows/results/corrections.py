@@ -97,7 +97,7 @@ def _own(context: Context, caller: Caller | None, edit_key: str | None, result_i
         require_visible(context, caller, row)
     if caller is None:
         raise WrongKey(
-            "it takes the key that was given when the result was sent, or its account's token", field="X-Edit-Key"
+            "it needs the key that was given when the result was sent, or its account's token", field="X-Edit-Key"
         )
     caller.require("submit")
     if row.account_id != caller.account_id:

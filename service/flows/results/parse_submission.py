@@ -104,7 +104,7 @@ def parse_submission(context: Context, asked: Submission, admit_new_repo: Callab
     told = _Told.of(asked, said)
     rows = tuple(asked.rows or said.rows)
     if rows and not measured_speed(rows):
-        raise InvalidInput("at no depth both a prompt and an output were measured: run both", field="text")
+        raise InvalidInput("no depth has both a prompt and an output measured: run both", field="text")
     command, hardware = _command(asked, said, told.command), _hardware(asked, said)
     lacking = [name for name, value in (("text", rows), ("command", command), ("hardware", hardware)) if not value]
     named = _repo(context, asked, command) if command else NamedRepo("")
@@ -203,7 +203,7 @@ def _build(engine: Engine, asked: Submission, said: Reading) -> tuple[BuildAsked
         parse_build(asked.build)
     if build is None or _known_build(engine, build):
         return build, ()
-    what = "it is not among the builds known here: today's defaults are taken"
+    what = "it is not among the builds known here: today's defaults are used"
     return None, (
         Assumption("build", _build_text(asked) or said.build or "", what, "defaults and the meaning of flags"),
     )
@@ -298,7 +298,7 @@ def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) 
         raise InvalidFlags(what, field="command")
     wrong = disagreement(case.parsed, case.flags, said.tool, said.stated, rows) if said.tool else None
     if wrong:
-        raise InvalidInput(f"{wrong}: they are of two runs", field="text")
+        raise InvalidInput(f"{wrong}: they are from two runs", field="text")
 
 
 def _cell(
@@ -306,12 +306,12 @@ def _cell(
 ) -> tuple[RunFlags | None, str | None, tuple[str, ...]]:
     """Return the flags and cell that make it comparable, or None for both and the reason why it is not."""
     if any(depth.behind for depth in depths_of(rows)):
-        return None, None, ("it is compared with no other result: prompts end where its outputs begin",)
+        return None, None, ("it is not compared with other results: prompts end where its outputs begin",)
     try:
         run = as_run(case.flags, case.parsed)
         files = files_of(listing, variant)
     except InvalidFlags as outside:
-        return None, None, (f"it is compared with no other result: {outside.detail}",)
+        return None, None, (f"it is not compared with other results: {outside.detail}",)
     one = Measurement(
         kind="baseline", config=None, name="", engine=case.engine, variant=variant, flags=run.flags, depths=(),
         n_prompt=0, n_gen=0, devices=case.table, speed=[],
@@ -368,5 +368,5 @@ def _measured_at(context: Context, asked: Submission) -> datetime:
     except ValueError as error:
         raise InvalidInput(f"{asked.measured_on} is not a valid date", field="measured_on") from error
     if not now - _OLDEST <= day <= now + timedelta(days=1):
-        raise InvalidInput("a day of the last three years, none to come", field="measured_on")
+        raise InvalidInput("a day within the last three years, not in the future", field="measured_on")
     return min(day, now)

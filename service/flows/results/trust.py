@@ -66,7 +66,7 @@ def judge_again(context: Records, row: StoredResult) -> None:
 
 def _require_believable(row: StoredResult) -> None:
     if row.origin == "submitted" and not row.hardware.gpus and not (row.hardware.cpu and row.hardware.cpu.model):
-        raise InvalidInput("it names neither a GPU nor a CPU: of no machine", field="hardware")
+        raise InvalidInput("it names neither a GPU nor a CPU, so no machine", field="hardware")
     if row.prediction is not None and row.prediction.most_tg > 0:
         require_possible(row.rows, row.prediction.most_tg, row.prediction.most_pp)
 

@@ -217,7 +217,7 @@ async def delete_advice(
 ) -> None:
     """Needs the key that was given in the answer to the request that created the advice."""
     if not key:
-        raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
+        raise WrongKey("deleting needs the key that was given when the advice was made", field="X-Advice-Key")
     await services.run(advise.delete_advice, advice_id, key[:200])
 
 

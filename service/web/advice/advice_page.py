@@ -74,7 +74,7 @@ async def delete(advice_id: FromPath[str], request: HttpRequest, services: AppSe
     """Delete an advice with the key in the form. Raises AdviceNotFound or WrongKey."""
     key = (await read_form(request)).value("key")
     if not key:
-        raise WrongKey("deleting takes the key that was given when the advice was made", field="key")
+        raise WrongKey("deleting needs the key that was given when the advice was made", field="key")
     await services.run(advise.delete_advice, advice_id, key[:200])
     return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
 

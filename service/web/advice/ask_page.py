@@ -161,7 +161,7 @@ def _ram(form: Form) -> str:
 
 
 def _decoded(asked: dict[str, Any]) -> AdviceRequest:
-    for name, what in (("repo", "name a Hugging Face repo"), ("hardware", "say what GPUs there are, or `no GPU`")):
+    for name, what in (("repo", "name a Hugging Face repo"), ("hardware", "name the GPUs, or write `no GPU`")):
         if not asked[name]:
             raise InvalidInput(what, field=name)
     return converted(asked, AdviceRequest)
@@ -204,7 +204,7 @@ def _hardware(machine: Hardware | str, form: Form) -> Hardware:
             )
         for name, found in (("cpu", host.cpu), ("ram", host.ram)):
             if form.value(name) and found is None:
-                raise InvalidInput(f"{form.value(name)[:80]!r} is not understood here", field=f"hardware.{name}")
+                raise InvalidInput(f"{form.value(name)[:80]!r} is not understood", field=f"hardware.{name}")
         ram = {name: value for name, value in asdict(host.ram or Ram()).items() if value is not None}
         known = replace(known, cpu=host.cpu or known.cpu, ram=replace(known.ram or Ram(), **ram))
     return replace(known, gpus=_with_display(known.gpus)) if form.value("display") else known

@@ -37,7 +37,7 @@ async def answer(request: HttpRequest, services: AppServices) -> Response[bytes]
 
 
 def _request(form: Form) -> CheckRequest:
-    for name, what in (("command", "paste the command that you use"), ("hardware", "say what it runs on")):
+    for name, what in (("command", "paste the command you use"), ("hardware", "say what it runs on")):
         if not form.value(name):
             raise InvalidInput(what, field=name)
     return converted(form.filled(_FIELDS), CheckRequest)

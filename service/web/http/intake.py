@@ -64,7 +64,7 @@ async def _in_time(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     def expire(cancel: Callable[[], bool]) -> None:
         nonlocal refused
         if not has_begun:
-            late = problem("service-unavailable", f"no answer was found in {ANSWER_SECONDS:.0f} seconds; ask again")
+            late = problem("service-unavailable", f"there was no answer in {ANSWER_SECONDS:.0f} seconds; ask again")
             refused = asyncio.create_task(_answer(send, late))
             cancel()
 

@@ -98,11 +98,11 @@ def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
     """Answer the framework's own refusals: unknown paths and methods, large bodies."""
     slug = _SLUGS.get(error.status_code, "internal")
     if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
-        slug, error = "bad-request", HTTPException(detail="the body did not come to its end")
+        slug, error = "bad-request", HTTPException(detail="the body was incomplete")
     most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
     details = {
-        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists what there is",
-        "method-not-allowed": f"{request.url.path[:_SHOWN]} does not take {request.method}",
+        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists all paths",
+        "method-not-allowed": f"{request.url.path[:_SHOWN]} does not accept {request.method}",
         "body-too-large": f"the body is over {(most or MAX_BODY_BYTES) >> 10:,} KiB",
     }
     return problem_response(problem(slug, details.get(slug, error.detail)), headers=dict(error.headers or {}))
@@ -111,7 +111,7 @@ def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
 def on_crash(request: HttpRequest, error: Exception) -> Response[Problem]:
     """Answer and log an unexpected error; the answer reveals nothing internal."""
     log.error("request.failed", error, path=request.scope.get("path_template"))
-    return problem_response(problem("internal", "this should not have happened; it has been logged"))
+    return problem_response(problem("internal", "an unexpected error; it has been logged"))
 
 
 HANDLERS: dict[type[Exception] | int, Any] = {

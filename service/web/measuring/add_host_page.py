@@ -41,7 +41,7 @@ async def add(request: HttpRequest, services: AppServices) -> Response[bytes]:
 async def _enrolment(request: HttpRequest, services: Services, typed: Form) -> Enrolment:
     token = typed.value("token")
     if not token:
-        raise NotAuthenticated("this takes a token with the scope `host`", field="token")
+        raise NotAuthenticated("this needs a token with the scope `host`", field="token")
     caller = await services.identified(token)
     asked = converted({"visibility": typed.value("visibility") or "private"}, EnrolmentRequest)
     address = services.address(request, "")

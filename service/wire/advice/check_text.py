@@ -35,7 +35,7 @@ def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
         more = len(checked.findings) - len(shown)
         yield f"and {more} more finding{'s' if more > 1 else ''} (--detail full)"
     if checked.fixed:
-        yield "fixed, in one piece:"
+        yield "corrected command:"
         yield from fold(checked.fixed).split("\n")
     assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED)

@@ -44,9 +44,10 @@ def _variant(variant: VariantView) -> str:
 def _cost(repo: RepoView, cost: CostView) -> str:
     headers = [variant.header for variant in repo.variants if variant.header]
     n_bytes, n_jumps = sum(header.n_bytes for header in headers), sum(header.by_jump for header in headers)
-    jumps = f", {n_jumps} of them without the tokenizer that they share" if n_jumps else ""
+    jumps = f", {n_jumps} of them without the tokenizer they share" if n_jumps else ""
+    requests = f"{cost.requests} request{'s' * (cost.requests != 1)}"
     return (
-        f"read: {len(headers)} headers of {n_bytes / 1e6:.1f} MB{jumps}, by {cost.requests} requests, "
+        f"read {len(headers)} headers of {n_bytes / 1e6:.1f} MB{jumps}, with {requests}, "
         f"{cost.n_bytes / 1e6:.1f} MB, in {cost.seconds:.1f} s"
     )
 
@@ -56,12 +57,12 @@ def _model(model: ModelView) -> Iterator[str]:
     nextn = f" ({model.n_layer_nextn} for next-token prediction)" if model.n_layer_nextn else ""
     yield f"{model.n_layer} layers{nextn}, embedding {model.n_embd:,}, vocabulary {model.n_vocab:,}"
     if model.n_expert:
-        yield f"{model.n_expert} experts, {model.n_expert_used} used a token"
+        yield f"{model.n_expert} experts, {model.n_expert_used} used per token"
     yield f"trained for {model.n_ctx_train:,} tokens; {'tied' if model.tied else 'separate'} output head"
     yield f"{model.n_bytes / GIB:.2f} GiB, {model.bpw:.3f} bits per weight"
     yield f"by role: {_shares(model.bytes_by_role)}"
     yield f"by type: {_shares(model.bytes_by_type)}"
-    yield f"cache a token: {', '.join(f'{n:,} bytes as {kind}' for kind, n in model.cache_bytes_per_token.items())}"
+    yield f"cache per token: {', '.join(f'{n:,} bytes as {kind}' for kind, n in model.cache_bytes_per_token.items())}"
     yield ""
     yield from _layers(model.layers)
 

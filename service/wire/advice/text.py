@@ -105,7 +105,7 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     asked = form.all_lines(what_if_lines(advice.what_if, form.full))
     rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *rejected, *_assumed(advice, form)]
     if rest:
-        parts.append(block(rest))
+        parts.append(block(rest[not rest[0] :]))
     if advice.url:
         parts.append(advice.url)
     return "\n\n".join(parts) + "\n"
@@ -375,7 +375,7 @@ def _refused_variant(group: list[Refusal]) -> str:
 
 def _rejected(advice: Advice) -> Iterator[str]:
     for one in advice.losers:
-        gpus = f" on {len(one.gpus)} GPU{'s' if len(one.gpus) > 1 else ''}" if one.gpus else ""
+        gpus = f" on {len(one.gpus)} GPUs" if len(one.gpus) > 1 else ""
         alike = f" [{one.alike} alike]" if one.alike > 1 else ""
         what = f"{one.variant} with {one.engine}, {one.strategy}{gpus}, {one.differs}"
         yield from wrapped(f"not chosen: {what}: {one.why}{alike}")

@@ -87,7 +87,7 @@ def _now(validation: Validation) -> str:
     if busy:
         return "; ".join(f"{run.variant} with {run.engine}: {run.progress or run.state}" for run in busy[:2])
     if any(host.match for host in validation.hosts):
-        return "waiting for a host that is free"
+        return "waiting for a free host"
     return "no host can measure it"
 
 
@@ -104,7 +104,7 @@ def _run(run: Run, full: bool) -> Iterator[str]:
     earlier = ", measured earlier" if run.previous else ""
     yield from wrapped(f"{run.variant} with {run.engine}{what}: {_state(run)}{where}{earlier}")
     if run.dropped:
-        yield from wrapped(f"  left out, for a host may not be asked to run it: {' '.join(run.dropped)}")
+        yield from wrapped(f"  left out, because a host may not be asked to run it: {' '.join(run.dropped)}")
     if run.failure:
         yield from wrapped(f"  {failure_text(run.failure)}")
     compared = run.outcome.compared if run.outcome else []
@@ -165,7 +165,7 @@ def _hosts(validation: Validation, full: bool) -> Iterator[str]:
     if able and not full:
         return
     if not validation.hosts and validation.state in ("queued", "running"):
-        yield "no host is registered that may measure this"
+        yield "no registered host may measure this"
     for host in validation.hosts:
         if not host.match:
             yield from wrapped(f"{host.pseudonym} cannot: {'; '.join(host.missing)}")

@@ -16,7 +16,7 @@ def preview_lines(preview: Preview) -> Iterator[str]:
     """Yield what was understood, beside what was expected, and what is missing; all of it, since all of it is sent."""
     if preview.model is not None:
         model = preview.model
-        bits = f", {model.bpw:.2f} bits a weight" if model.bpw is not None else ""
+        bits = f", {model.bpw:.2f} bits per weight" if model.bpw is not None else ""
         yield from wrapped(f"model: {model.name} {model.variant} ({model.repo}){bits}")
     engine = " ".join(filter(None, (preview.engine, preview.tool and f"({preview.tool})")))
     if engine:
@@ -57,6 +57,6 @@ def _outcome(preview: Preview) -> Iterator[str]:
     if preview.duplicate_of:
         yield f"these rows are already there: result {preview.duplicate_of}"
     if preview.state == "quarantined":
-        yield from wrapped(f"it would be kept apart, and count for nothing: {preview.state_reason}")
+        yield from wrapped(f"it would be kept apart and not counted: {preview.state_reason}")
     for missing in preview.missing:
         yield from wrapped(f"missing: {missing.field}: {missing.text}")

@@ -148,6 +148,8 @@ def test_a_whole_machine_in_any_order(text: str) -> None:
         ("3090, swap 100GB", "swap 100GB"),
         ("3090, 2TB NVMe, 850W PSU", "2TB NVMe; 850W PSU"),
         ("3090 2x 2TB NVMe raid 0", "2x 2TB NVMe raid 0"),
+        ("3090, 2TB Samsung 980 Pro NVMe SSD", "2TB Samsung 980 Pro NVMe SSD"),
+        ("3090, WD Black SN850X 4TB", "WD Black SN850X 4TB"),
         ("MSI Suprim RTX 3090", "MSI; Suprim"),
         ("3090, my old toaster", "toaster"),
     ],

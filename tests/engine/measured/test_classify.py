@@ -37,7 +37,7 @@ SENTENCES = {
     "ik-cuda-pool": "does not fit: memory on CUDA1 ran out",
     "llama-ram-kv": "does not fit: needed 43,764 MiB more RAM for the cache",
     "ik-unknown-flag": "this build of ik_llama.cpp does not know -fmoe",
-    "llama-bad-override": "this build of llama.cpp does not take -ot as it was given",
+    "llama-bad-override": "this build of llama.cpp does not accept -ot as it was given",
     "llama-unknown-type": "llama.cpp does not know type 144 of tensor token_embd.weight: a quantisation of "
     "another engine or build",
     "ik-unknown-architecture": "this build of ik_llama.cpp does not know models of architecture qwenX",
@@ -45,13 +45,13 @@ SENTENCES = {
     '"llama_batch size exceeded") failed',
     "ik-graph-one-device": "ik_llama.cpp refused: It is not possible to use split mode 'graph' with less than 2 "
     "devices",
-    "ik-cut-data": "the model's file is damaged, cut or not of this kind: tensor 'token_embd.weight' data is not "
+    "ik-cut-data": "the model's file is damaged, cut off or of another kind: tensor 'token_embd.weight' data is not "
     "within the file bounds",
     "ik-unknown-type": "ik_llama.cpp crashed in the model's header, as it does on a tensor type that it does not know",
-    "llama-tensor-not-there": "the model's file is damaged, cut or not of this kind: tensor "
+    "llama-tensor-not-there": "the model's file is damaged, cut off or of another kind: tensor "
     "'blk.3.attn_k.weight' not found",
     "llama-quiet": "llama-bench could not create context and does not say why without -v",
-    "illegal": "it used an instruction that this CPU lacks: a build for another CPU",
+    "illegal": "it used an instruction that this CPU lacks: it is a build for another CPU",
 }
 
 
@@ -76,7 +76,7 @@ def test_a_crash_after_rows_is_a_failure_all_the_same() -> None:
 def test_what_did_not_end_in_its_time_hung() -> None:
     found = classify(None, 9, True, "", "llama.cpp")
     assert found is not None
-    assert (found.kind, found.text) == ("hung", "it printed no row in its time")
+    assert (found.kind, found.text) == ("hung", "it printed no row within its time")
 
 
 def test_ram_that_ran_out_is_told_by_the_kernel_and_a_kill_alone_may_be_tried_again() -> None:

@@ -92,7 +92,7 @@ def test_quality_that_is_worth_its_time_comes_first_and_the_rest_by_time() -> No
 
 def test_when_nothing_is_fast_enough_the_answer_says_so() -> None:
     body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(min_tg=500))
-    assert "nothing here reaches 500 t/s" in body.headline
+    assert "nothing here reaches the goal's 500 t/s" in body.headline
 
 
 def test_at_most_two_configs_a_variant_and_engine_and_eight_in_all() -> None:

@@ -83,7 +83,7 @@ def test_the_check_of_a_config_from_a_drive_gives_its_speed_and_says_that_it_run
     report = check(config.commands.server, "llama.cpp", build(R1, LARGER), resolve(R1_DESKTOP))
     assert report.verdict.startswith("Runs from the drive: ")
     assert not [one.rule for one in report.findings if one.severity == "error"]
-    assert any("GiB a token, which the speeds count" in one.message for one in report.findings)
+    assert any("GiB per token, which the speeds include" in one.message for one in report.findings)
     at = next(point for point in report.speed if point.n_kv == 4096)
     assert at.tg_tps == pytest.approx(config.speed[-1].tg_tps, rel=0.02)
 

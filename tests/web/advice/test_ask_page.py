@@ -70,7 +70,7 @@ def test_without_scripts_the_key_is_shown_and_the_advice_has_no_fragment(client:
     ("wrong", "field", "says"),
     [
         ({"repo": ""}, "repo", "name a Hugging Face repo"),
-        ({"gpus": "", "cpu": "", "ram": ""}, "gpus", "say what GPUs there are"),
+        ({"gpus": "", "cpu": "", "ram": ""}, "gpus", "name the GPUs"),
         ({"context": "16,384"}, "context", "whole number"),
         ({"min_tg": "fast"}, "min_tg", "must be a number"),
         ({"min_bpw": "99"}, "min_bpw", "must be <= 32"),

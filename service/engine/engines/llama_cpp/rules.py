@@ -38,7 +38,7 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
             "the engine goes on without them, as computed here"
         )
     elif len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
-        yield Found("with several GPUs every input is kept four times on each of them, and memory is short here")
+        yield Found("with several GPUs every input is kept four times on each, and memory is short here")
 
 
 @rule(
@@ -47,10 +47,10 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
     "between tests", fix="';' between the rules: all in one -ot",
 )  # fmt: skip
 def bench_rules_by_semicolon(case: Case) -> Iterator[Found]:
-    """llama-bench takes ',' in `-ot`, and a second `-ot`, for further tests, each with one of the rules."""
+    """llama-bench reads ',' in `-ot`, and a second `-ot`, as further tests, each with one of the rules."""
     split = [option for option in case.parsed.varied if option.startswith(("-ot ", "--override-tensor"))]
     if split:
-        yield Found(f"{split[0][:80]}: llama-bench runs a test for each of the rules; the figures are for the first")
+        yield Found(f"{split[0][:80]}: llama-bench runs one test per rule; the figures are for the first")
 
 
 @rule(
@@ -59,11 +59,11 @@ def bench_rules_by_semicolon(case: Case) -> Iterator[Found]:
     fix="-sm layer",
 )  # fmt: skip
 def split_mode_refused(case: Case) -> Iterator[Found]:
-    """llama.cpp's CUDA back end has no `-sm row` any more, and `-sm tensor` and `none` not with everything."""
+    """llama.cpp's CUDA back end no longer has `-sm row`, and `-sm tensor` and `none` do not work with everything."""
     if not case.devices:
         return
     if case.flags.split_mode == "row" and case.parsed.build.date is None:
-        message = "-sm row: the CUDA back end of this build has no split buffers, the model is not loaded"
+        message = "-sm row: the CUDA back end of this build has no split buffers, so the model does not load"
         yield Found(message, "-sm layer, or -sm tensor")
     refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
     if refused is not None:
@@ -78,7 +78,7 @@ def latent_cache_types_differ(case: Case) -> Iterator[Found]:
     """llama.cpp keeps K and V of a latent cache in one tensor, and refuses two types."""
     kinds = (case.flags.cache_type_k, case.flags.cache_type_v)
     if case.latent_cache and kinds[0] != kinds[1]:
-        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type, the engine refuses to start"
+        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type, so the engine does not start"
         yield Found(message, f"-ctk {kinds[0]} -ctv {kinds[0]}")
 
 
@@ -87,7 +87,7 @@ def latent_cache_types_differ(case: Case) -> Iterator[Found]:
     source="llama.cpp pull request 14990 (host buffers instead of repacked ones: prompts 36 to 56 % faster)",
 )  # fmt: skip
 def host_buffers_off(case: Case) -> Iterator[Found]:
-    """`--no-host` lets the CPU repack experts in RAM, which then are not copied to the GPU for prompts."""
+    """`--no-host` lets the CPU repack experts in RAM, which are then not copied to the GPU for prompts."""
     if "--no-host" in case.flags.other and case.experts_in_ram and case.devices and case.flags.op_offload:
         yield Found("--no-host repacks experts in RAM for the CPU: they are not copied to the GPU for prompts")
 
@@ -100,7 +100,7 @@ _FIT = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts
     "qwen4exp.cpp:192",
 )  # fmt: skip
 def lazy_embeddings(case: Case) -> Iterator[Found]:
-    """`-lzm`, auto by default: which embeddings are read from disk row by row, or that it changes nothing."""
+    """`-lzm`, auto by default: says which embeddings are read from disk row by row, or that it changes nothing."""
     mode = option_value(case.flags.other, ("-lzm", "--lazy-mode")) or ""
     found = case.model.by_name.get("per_layer_token_embd.weight")
     size = found.nbytes if found and case.model.architecture in _READ_LAZILY else 0
@@ -119,12 +119,12 @@ def lazy_embeddings(case: Case) -> Iterator[Found]:
 
 @rule("fit-left-on", "warning", UNASKED, _FIT, fix="-fit off, or -c with the tokens you need")
 def fit_left_on(case: Case) -> Iterator[Found]:
-    """llama.cpp's `-fit` is on by default: with a placement given it only shortens a context that was not asked for."""
+    """llama.cpp's `-fit` is on by default: with a placement given it only shortens the context, if that was not set."""
     now, trained = case.flags.n_ctx, case.model.n_ctx_train
     if case.parsed.fit and case.devices and not case.fit_places and not case.parsed.flags.n_ctx and now < trained:
         yield Found(
-            "-fit is on by default: with a placement given it moves nothing, but shortens a context without -c: here "
-            f"from {trained:,} to {now:,} tokens"
+            "-fit is on by default: with -ngl, -ts or -ot it moves nothing, but without -c it shortens the context, "
+            f"here from {trained:,} to {now:,} tokens"
         )
 
 
@@ -133,7 +133,7 @@ def fit_left_on(case: Case) -> Iterator[Found]:
     fix="-np 1",
 )  # fmt: skip
 def slots_by_default(case: Case) -> Iterator[Found]:
-    """llama.cpp's server has four slots: told where one would need clearly less memory."""
+    """llama.cpp's server has four slots: reported where one slot would need clearly less memory."""
     if case.parsed.program != "llama-server" or {"-np", "--parallel"} & set(case.parsed.used):
         return
     if case.flags.n_parallel <= 1 or case.parsed.build.date or not case.devices:

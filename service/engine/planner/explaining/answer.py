@@ -27,7 +27,7 @@ def headline(
     word = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
     return (
         f"{word}: {first.variant} with {first.engine}, about {speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to "
-        f"{speed.tg_high:.1f}) after {speed.n_kv:,} tokens, {_quality(first)}with {_memory(first, rig)}"
+        f"{speed.tg_high:.1f}) {speed.after}, {_quality(first)}with {_memory(first, rig)}"
         f"{', RAM assumed' if ram_assumed else ''}."
     )
 
@@ -37,7 +37,7 @@ def drive_headline(config: AdvisedConfig, nothing_fits: str) -> str:
     speed = config.speed[-1]
     return (
         f"Only slowly, from a drive: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
-        f"({speed.tg_low:.1f} to {speed.tg_high:.1f}) after {speed.n_kv:,} tokens, {_quality(config)}with experts "
+        f"({speed.tg_low:.1f} to {speed.tg_high:.1f}) {speed.after}, {_quality(config)}with experts "
         f"that do not fit in RAM read from an NVMe drive. Without the drive, {nothing_fits.removeprefix('No: ')}"
     )
 
@@ -58,8 +58,8 @@ def _below_the_minimum(configs: Sequence[AdvisedConfig], ranked: Sequence[Conten
     """The headline's beginning where the first config misses the goal's minimum: which config reaches it, if any."""
     faster = next((c for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)), None)
     if faster is None:
-        return f"It fits, but nothing here reaches {_minimum(goal)}"
-    return f"It fits, but is slower than {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
+        return f"It fits, but nothing here reaches the goal's {_minimum(goal)}"
+    return f"It fits, but is slower than the goal's {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
 
 
 def _minimum(goal: Goal) -> str:

@@ -248,4 +248,4 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
 def _about(config: AdvisedConfig) -> str:
     """The words of a headline about a config's speed."""
     point = config.speed[-1]
-    return f"about {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}) after {point.n_kv:,} tokens"
+    return f"about {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}) {point.after}"

@@ -15,7 +15,7 @@ _COMMON = "ik_llama.cpp common/common.cpp:1922-2300"
 
 @rule("mla-without-effect", "info", _LATENT, _COMMON, fix="leave it out")
 def mla_without_effect(case: Case) -> Iterator[Found]:
-    """`-mla` does something for models with latent attention only."""
+    """`-mla` only has an effect for models with latent attention."""
     if case.flags.mla is not None and case.model.mla is None:
         yield Found(
             f"-mla {case.flags.mla} does nothing: {case.model.architecture} has no latent attention", "leave out -mla"
@@ -41,7 +41,7 @@ def amb_too_small(case: Case) -> Iterator[Found]:
     amb, least = case.flags.attn_max_batch, case.parsed.build.rules.memory.least_batch
     does = case.model.mla is not None or case.flags.flash_attn == "off"
     if amb is not None and does and 0 < amb < least and case.parsed.program != "llama-bench":
-        yield Found(f"-amb {amb} is raised to {least}", f"-amb {least}")
+        yield Found(f"-amb {amb} is raised to {least} by the engine", f"-amb {least}")
 
 
 @rule("mla-off", "warning", _LATENT, "ik_llama.cpp pull request 188", fix="-mla 3")
@@ -57,9 +57,9 @@ def mla_off(case: Case) -> Iterator[Found]:
     "-mla 1); computed: memory and speed with -mla 3", fix="-mla 3", about="speed",
 )  # fmt: skip
 def mla_slower(case: Case) -> Iterator[Found]:
-    """`-mla 1` reads prompts by the latent cache, `-mla 2` makes tokens without flash attention."""
+    """`-mla 1` computes prompts through the latent cache, `-mla 2` generates tokens without flash attention."""
     if case.model.mla is not None and case.flags.mla in (1, 2) and case.latent_cache:
-        yield Found(f"-mla {case.flags.mla} is slower than -mla 3 with this model, the more the deeper the cache")
+        yield Found(f"-mla {case.flags.mla} is slower than -mla 3 with this model, more so the deeper the cache")
 
 
 _ABORT_ON_CPU = ("q5_0", "q5_1")
@@ -78,7 +78,7 @@ def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:
     """q8_KV caches exist for the CPU only."""
     on_gpu = any(device is not None and device < case.cpu for device in case.placement.caches)
     if "q8_KV" in (case.flags.cache_type_k, case.flags.cache_type_v) and on_gpu:
-        yield Found("q8_KV is a cache type of the CPU only")
+        yield Found("q8_KV is a cache type for the CPU only")
 
 
 @rule(
@@ -86,12 +86,12 @@ def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:
     fix="q8_0, q6_0 or q4_0; or no layer's cache in RAM",
 )  # fmt: skip
 def cache_type_aborts_on_cpu(case: Case) -> Iterator[Found]:
-    """Flash attention on the CPU has no q5_0 and no q5_1: ik_llama.cpp aborts at the first prompt."""
+    """Flash attention on the CPU has no q5_0 or q5_1: ik_llama.cpp aborts at the first prompt."""
     kinds = [case.flags.cache_type_k] + ([] if case.latent_cache else [case.flags.cache_type_v])
     wrong = [kind for kind in kinds if kind in _ABORT_ON_CPU]
     in_ram = [i for i, device in enumerate(case.placement.caches) if device == case.cpu and _attends(case, i)]
     if wrong and in_ram and case.flags.flash_attn != "off":
-        message = f"a cache of {wrong[0]} is in RAM for {len(in_ram)} layers: attention on the CPU aborts at it"
+        message = f"a cache of {wrong[0]} is in RAM for {len(in_ram)} layers: attention on the CPU aborts with it"
         yield Found(message, "-ctk q8_0 -ctv q8_0")
 
 
@@ -103,7 +103,7 @@ def v_type_without_effect(case: Case) -> Iterator[Found]:
     """A latent cache holds no V: `-ctv` is ignored, `-ctk` decides."""
     if case.latent_cache and case.flags.cache_type_v != "f16" and case.flags.mla != 0:
         yield Found(
-            f"-ctv {case.flags.cache_type_v} does nothing: a latent cache has no V, -ctk decides its type",
+            f"-ctv {case.flags.cache_type_v} does nothing: a latent cache has no V; -ctk sets its type",
             "leave out -ctv",
         )
 
@@ -113,7 +113,7 @@ def v_type_without_effect(case: Case) -> Iterator[Found]:
     fix="leave it out",
 )  # fmt: skip
 def hadamard_without_effect(case: Case) -> Iterator[Found]:
-    """`-khad` and `-vhad` rotate quantised caches only; DeepSeek V4 refuses `-khad`."""
+    """`-khad` and `-vhad` rotate only quantised caches; DeepSeek V4 refuses `-khad`."""
     for option, field in _HADAMARD.items():
         kind = getattr(case.flags, field)
         if option in case.flags.other and kind in UNQUANTISED:
@@ -128,7 +128,7 @@ def hadamard_without_effect(case: Case) -> Iterator[Found]:
     fix="-ctk q8_0 -ctv q8_0, or a shorter -c, or llama.cpp, which keeps the window only",
 )  # fmt: skip
 def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp caches the whole context for layers that look back a window only."""
+    """ik_llama.cpp caches the whole context for layers that look back only one window."""
     windowed = [layer for layer in case.model.layers if layer.n_swa and layer.n_swa < case.flags.n_ctx]
     cached = sum(device is not None for device in case.placement.caches)
     if not windowed or not cached or "--swa-compress" in case.flags.other:
@@ -136,8 +136,8 @@ def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
     total = sum(device.kv for device in case.memory.devices)
     unread = sum(1 - layer.n_swa / case.flags.n_ctx for layer in windowed) / cached * total
     if unread >= _LEAST_SAVED and not all(row.fits for row in case.table):
-        message = f"{len(windowed)} of {case.model.n_layer} layers look back {windowed[0].n_swa:,} tokens only"
-        yield Found(f"{message}, but ik_llama.cpp caches all: about {unread / MIB:,.0f} MiB that are never read")
+        message = f"{len(windowed)} of {case.model.n_layer} layers look back only {windowed[0].n_swa:,} tokens"
+        yield Found(f"{message}, but ik_llama.cpp caches everything: about {unread / MIB:,.0f} MiB that are never read")
 
 
 @rule(
@@ -145,13 +145,13 @@ def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
     fix="-np 1 and -sm layer with --swa-compress",
 )  # fmt: skip
 def window_cache_refused(case: Case) -> Iterator[Found]:
-    """`--swa-compress` wants one slot and no `-sm graph`."""
+    """`--swa-compress` needs one slot and no `-sm graph`."""
     if "--swa-compress" not in case.flags.other:
         return
     if case.flags.n_parallel > 1:
-        yield Found(f"--swa-compress with -np {case.flags.n_parallel}: it is done for one slot only", "-np 1")
+        yield Found(f"--swa-compress with -np {case.flags.n_parallel}: it works with one slot only", "-np 1")
     if case.flags.split_mode in ("graph", "attn") and len(case.devices) > 1:
-        yield Found(f"--swa-compress is not done with -sm {case.flags.split_mode}: the engine stops", "-sm layer")
+        yield Found(f"--swa-compress does not work with -sm {case.flags.split_mode}: the engine stops", "-sm layer")
 
 
 def _attends(case: Case, index: int) -> bool:

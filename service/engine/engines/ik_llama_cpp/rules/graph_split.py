@@ -31,17 +31,17 @@ def _together(case: Case) -> bool:
     fix="-sm layer",
 )  # fmt: skip
 def graph_split_impossible(case: Case) -> Iterator[Found]:
-    """`-sm graph` needs two GPUs, and an architecture that it knows (else a warning: placed by layer)."""
+    """`-sm graph` needs two GPUs and an architecture that it supports (else a warning: placed by layer)."""
     mode = case.flags.split_mode
     if mode not in _MODES:
         return
     if len(case.devices) < 2:
         yield Found(f"-sm {mode} needs at least two GPUs: the engine stops")
     elif not splits_graph(case.model):
-        message = f"-sm {mode}: {case.model.architecture} is not among its architectures: placed as -sm layer"
+        message = f"-sm {mode}: {case.model.architecture} is not supported by it: placed as with -sm layer"
         yield Found(message, severity="warning")
     elif "--dsa" in case.flags.other or "-dsa" in case.flags.other:
-        yield Found(f"--dsa is not done with -sm {mode}: the engine ignores it", severity="warning")
+        yield Found(f"--dsa does not work with -sm {mode}: the engine ignores it", severity="warning")
     elif case.model.mla is not None and (case.flags.flash_attn == "off" or case.flags.mla == 0):
         message = f"-sm {mode} with latent attention needs flash attention and -mla 1 or more: the engine aborts"
         yield Found(message, "-fa on -mla 3")
@@ -55,13 +55,13 @@ def graph_split_impossible(case: Case) -> Iterator[Found]:
     fix="all of up, gate and down of a block, or none",
 )  # fmt: skip
 def graph_split_partial_experts(case: Case) -> Iterator[Found]:
-    """With `-sm graph`, a layer's experts are shared out all together or not at all."""
+    """With `-sm graph`, a layer's experts are divided among the cards all together or not at all."""
     if case.flags.split_mode not in _MODES or len(case.devices) < 2:
         return
     moved = {name for one in case.flags.overrides for name in matching_names(case.model, one.pattern)}
     layer = partly_moved(case.model, moved)
     if layer is not None:
-        yield Found(f"-ot moves a part of block {layer}'s experts: with -sm graph the rest gets no memory anywhere")
+        yield Found(f"-ot moves only part of block {layer}'s experts: with -sm graph the rest gets no memory anywhere")
 
 
 @rule(
@@ -82,7 +82,7 @@ def graph_split_one_card(case: Case) -> Iterator[Found]:
     fix="-ngl 999, and experts to RAM with -ot or -ncmoe",
 )  # fmt: skip
 def graph_split_partial_layers(case: Case) -> Iterator[Found]:
-    """`-sm graph` with a part of the layers is broken for models with shared experts."""
+    """`-sm graph` with only some of the layers is broken for models with shared experts."""
     shared = any("_shexp." in tensor.name for tensor in case.model.tensors)
     n = case.flags.n_gpu_layers
     if _together(case) and shared and 0 < n < case.model.n_layer:
@@ -96,11 +96,11 @@ def graph_split_partial_layers(case: Case) -> Iterator[Found]:
     fix="-smgs, or -ncmoe instead of -ot",
 )  # fmt: skip
 def graph_scheduling_off(case: Case) -> Iterator[Found]:
-    """`-ot` turns the scheduling of `-sm graph` off, by which cards work together, unless `-smgs` is given."""
+    """`-ot` turns off the scheduling by which cards work together in `-sm graph`, unless `-smgs` is given."""
     forced = {"-smgs", "--split-mode-graph-scheduling"} & set(case.flags.other)
     if _together(case) and case.flags.split_mode == "graph" and case.flags.overrides and not forced:
         option = "--fit" if case.parsed.fit else "-ot"
-        yield Found(f"{option} turns the graph scheduling of -sm graph off: the cards wait for each other")
+        yield Found(f"{option} turns off the graph scheduling of -sm graph: the cards wait for each other")
 
 
 @rule(
@@ -109,12 +109,12 @@ def graph_scheduling_off(case: Case) -> Iterator[Found]:
     fix="leave it out, or -sm graph",
 )  # fmt: skip
 def graph_option_without_effect(case: Case) -> Iterator[Found]:
-    """Options of `-sm graph` without it, and `--max-gpu` that limits nothing."""
+    """Options of `-sm graph` without `-sm graph`, and a `--max-gpu` that limits nothing."""
     given = dict.fromkeys(_BELONGING[o.split()[0]] for o in case.flags.other if o.split()[0] in _BELONGING)
     if given and not _together(case):
         names = [option.split()[0] for option in case.flags.other if option.split()[0] in _BELONGING]
         fix = f"leave out {', '.join(names)}"
-        yield Found(f"{', '.join(given)}: nothing without -sm graph on two cards or more", fix)
+        yield Found(f"{', '.join(given)}: no effect without -sm graph on two or more cards", fix)
     most = option_value(case.flags.other, ("--max-gpu",))
     if most and most.isdigit() and _together(case) and int(most) >= len(case.devices):
         yield Found(f"--max-gpu {most} limits nothing: there are {len(case.devices)} cards", "leave out --max-gpu")
@@ -125,10 +125,10 @@ def graph_option_without_effect(case: Case) -> Iterator[Found]:
     fix="-grt f16, bf16, f32 or q8_0",
 )  # fmt: skip
 def reduce_type_unknown(case: Case) -> Iterator[Found]:
-    """`-grt` takes four types; another aborts the program."""
+    """`-grt` takes four types; any other aborts the program."""
     kind = option_value(case.flags.other, ("-grt", "--graph-reduce-type"))
     if kind is not None and kind not in _REDUCE_TYPES:
-        yield Found(f"-grt {kind[:40]}: it is one of {', '.join(_REDUCE_TYPES)}", "-grt f16")
+        yield Found(f"-grt {kind[:40]}: choose from {', '.join(_REDUCE_TYPES)}", "-grt f16")
 
 
 @rule(
@@ -146,7 +146,7 @@ def none_with_several_gpus(case: Case) -> Iterator[Found]:
     "ik_llama.cpp src/llama-load-tensors.cpp:269-354", fix="-ot rules say which layers",
 )  # fmt: skip
 def cpu_moe_by_share(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp's `-ncmoe` takes the last layers, on several GPUs a share of each one's last layers."""
+    """ik_llama.cpp's `-ncmoe` takes the last layers; on several GPUs, a share of the last layers of each."""
     n = case.flags.n_cpu_moe
     if not n or case.flags.cpu_moe or len(case.devices) < 2 or n >= case.model.n_layer:
         return
@@ -154,5 +154,5 @@ def cpu_moe_by_share(case: Case) -> Iterator[Found]:
         message = f"-ncmoe {n} with -ngl {case.flags.n_gpu_layers}: layers in RAM use up the last GPU's share"
         yield Found(message, "-ngl 999, or -ot rules")
     else:
-        message = f"-ncmoe {n} does not mean the first {n} layers: every GPU gives up the last ones of its share"
+        message = f"-ncmoe {n} does not mean the first {n} layers: each GPU gives up the last layers of its share"
         yield Found(message, severity="info")

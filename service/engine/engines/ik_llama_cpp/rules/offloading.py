@@ -35,14 +35,14 @@ def override_ignored(case: Case) -> Iterator[Found]:
     "made in its layer's context", fix="leave out -mqkv",
 )  # fmt: skip
 def merged_qkv_ignores_overrides(case: Case) -> Iterator[Found]:
-    """`-mqkv` puts attn_q, attn_k and attn_v of a layer where the layer is, whatever `-ot` says."""
+    """`-mqkv` keeps attn_q, attn_k and attn_v of a layer where the layer is, even if `-ot` moves them."""
     if not {"-mqkv", "--merge-qkv"} & set(case.flags.other):
         return
     moved = [
         name for one in case.rules for name in one.names or () if name.endswith(_QKV) and _elsewhere(case, one, name)
     ]
     if moved:
-        yield Found(f"-mqkv ignores -ot for {moved[0]} and {len(moved) - 1} more: they stay with their layers")
+        yield Found(f"-mqkv ignores -ot for {moved[0]} and {len(moved) - 1} more: these stay with their layers")
 
 
 @rule(
@@ -50,11 +50,11 @@ def merged_qkv_ignores_overrides(case: Case) -> Iterator[Found]:
     fix="leave out -mqkv, or leave out --merge-qkv",
 )  # fmt: skip
 def merged_qkv_in_part(case: Case) -> Iterator[Found]:
-    """`-mqkv` merges matrices of one type only, and none with `-sm graph`; it turns mmap off all the same."""
+    """`-mqkv` merges only matrices of one type, and none with `-sm graph`; it turns mmap off even then."""
     if not {"-mqkv", "--merge-qkv"} & set(case.flags.other):
         return
     if case.flags.split_mode in ("graph", "attn") and len(case.devices) > 1:
-        yield Found(f"-mqkv merges nothing with -sm {case.flags.split_mode}, and turns mmap off")
+        yield Found(f"-mqkv merges nothing with -sm {case.flags.split_mode}, but turns mmap off")
         return
     kinds = [attention_types(case.model, layer) for layer in range(case.model.n_layer)]
     unlike = [types for types in kinds if len(types) == 3 and len(set(types)) > 1]
@@ -82,13 +82,13 @@ _ROWS_IK = frozenset({"f16", "f32", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_
     fix="match both in one rule: ffn_(up|gate)_exps",
 )  # fmt: skip
 def up_gate_apart(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp runs up and gate of a layer as one operation: apart, one crosses to the other for every token."""
+    """ik_llama.cpp runs up and gate of a layer as one operation: apart, one is copied across for every token."""
     apart = {w.row.name: w.computed for w in case.run.weights if w.fused and w.row.up and w.stored != w.computed}
     layers = [name.split(".")[1] for name in apart]
     if apart:
         yield Found(
             f"up and gate are on different devices in {len(apart)} layers ({', '.join(layers[:12])}): ik_llama.cpp "
-            "fuses them, so one crosses for every token",
+            "fuses them, so one is copied across for every token",
             changes=lambda: iter([list(_together(case, apart))]),
         )
 
@@ -112,7 +112,7 @@ def _together(case: Case, apart: dict[str, int]) -> Iterator[str]:
     fix="-ot token_embd=CPU before the other rules",
 )  # fmt: skip
 def embeddings_on_gpu(case: Case) -> Iterator[Found]:
-    """A rule puts `token_embd` on a GPU that cannot read rows of its type: all of it crosses for every token."""
+    """A rule puts `token_embd` on a GPU that cannot read rows of its type: all of it is copied for every token."""
     tensor = case.model.by_name.get("token_embd.weight")
     winner = next((one.written.device for one in case.rules if "token_embd.weight" in (one.names or ())), CPU)
     if tensor is not None and winner != CPU and tensor.type.lower() not in _ROWS_IK:
@@ -126,13 +126,13 @@ def embeddings_on_gpu(case: Case) -> Iterator[Found]:
 def micro_batch_below_threshold(case: Case) -> Iterator[Found]:
     """ik_llama.cpp computes experts in RAM on the CPU for batches below 32 * n_expert / n_expert_used tokens.
 
-    Said where a larger micro-batch fits with what is placed now, and is faster.
+    Reported where a larger micro-batch fits with the current placement and is faster.
     """
     copied = case.flags.op_offload and not case.flags.runtime_repack
     if case.experts_in_ram and case.devices and copied and case.n_ubatch < case.threshold:
         yield Found(
             f"-ub {case.n_ubatch} is below {case.threshold} tokens: the CPU computes the experts in RAM for prompts; "
-            "larger micro-batches send them to the GPU",
+            "with larger micro-batches the GPU does",
             changes=lambda: iter([larger_micro_batches(case, case.threshold)]),
         )
 
@@ -148,7 +148,7 @@ _OBSOLETE = {26, 29}
     source="ik_llama.cpp discussion 491 (287 to 169 t/s at -ub 4096, 54 to 228 at -ub 512)", about="speed",
 )  # fmt: skip
 def repacked_with_large_micro_batch(case: Case) -> Iterator[Found]:
-    """`-rtr` keeps experts in RAM on the CPU for prompts, unless their new type has GPU kernels."""
+    """`-rtr` makes the CPU compute experts in RAM for prompts, unless their new type has GPU kernels."""
     if not (case.flags.runtime_repack and case.experts_in_ram and case.devices):
         return
     in_ram = (w for w in case.run.weights if w.row.use == "expert" and w.stored == case.cpu)
@@ -171,12 +171,12 @@ def repacked_with_large_micro_batch(case: Case) -> Iterator[Found]:
     fix="leave out -op, or -op 28,0,31,0",
 )  # fmt: skip
 def obsolete_op_numbers(case: Case) -> Iterator[Found]:
-    """`-op` with the numbers that guides of 2025 give: today they mean other operations."""
+    """`-op` with the numbers from guides of 2025: today they mean other operations."""
     option = next((o for o in case.flags.other if o.startswith("-op ")), "")
     numbers = {int(n) for n in option.removeprefix("-op ").split(",")[::2] if n.strip().isdigit()}
     named = ", ".join(f"{number} is {name}" for number, name in _OPERATIONS.items())
     if case.parsed.build.date is None and (numbers & _OBSOLETE or numbers == {_EXPERTS_OF_2025}):
-        yield Found(f"{option}: the numbers of operations changed; today {named}")
+        yield Found(f"{option}: operation numbers have changed; today {named}")
 
 
 @rule(
@@ -184,12 +184,14 @@ def obsolete_op_numbers(case: Case) -> Iterator[Found]:
     fix="leave out -op, or -op 28,0,31,0",
 )  # fmt: skip
 def op_numbers_without_experts(case: Case) -> Iterator[Found]:
-    """`-op` that turns copying off for one of the two operations of experts only."""
+    """An `-op` that turns copying off for only one of the two operations of experts."""
     option = next((o for o in case.flags.other if o.startswith("-op ")), "")
     numbers = option.removeprefix("-op ").split(",")
     off = {n for n, value in zip(numbers[::2], numbers[1::2], strict=False) if value.strip() == "0"}
     if case.experts_in_ram and case.parsed.build.date is None and len(off & {"28", "31"}) == 1:
-        yield Found(f"{option}: experts are two operations, 28 (down) and 31 (up and gate); one is still copied")
+        yield Found(
+            f"{option}: experts use two operations, 28 (down) and 31 (up and gate), and one of them is still copied"
+        )
 
 
 @rule(
@@ -197,12 +199,12 @@ def op_numbers_without_experts(case: Case) -> Iterator[Found]:
     "llama-load-tensors.cpp:5309", fix="GGML_CUDA_NO_PINNED=1 before the command, or leave out",
 )  # fmt: skip
 def mmap_needed(case: Case) -> Iterator[Found]:
-    """`-thp`, `--defer-experts` and `--prefetch-experts` work on a mapped file, and something turned mapping off."""
+    """`-thp`, `--defer-experts` and `--prefetch-experts` need a mapped file, but something turned mapping off."""
     wanted = {"-thp", "--transparent-huge-pages", "--defer-experts", "--prefetch-experts"} & set(case.flags.other)
     off = case.run.mmap_off or min(_MERGING & set(case.flags.other), default=None)
     if wanted and off:
         yield Found(
-            f"{min(wanted)} does nothing: it wants a mapped file, and {off} turns mmap off",
+            f"{min(wanted)} does nothing: it needs a memory-mapped file, but {off} turns mmap off",
             f"GGML_CUDA_NO_PINNED=1 before the command, or leave out {min(wanted)}",
         )
 
@@ -212,7 +214,7 @@ def mmap_needed(case: Case) -> Iterator[Found]:
     fix="leave it out",
 )  # fmt: skip
 def defer_experts_elsewhere(case: Case) -> Iterator[Found]:
-    """`--defer-experts` works on Linux, and on experts."""
+    """`--defer-experts` works only on Linux, and only on experts."""
     if "--defer-experts" in case.flags.other and (case.rig.os != "linux" or not case.model.moe_layers):
         why = f"on {case.rig.os}" if case.rig.os != "linux" else "with a model without experts"
         yield Found(f"--defer-experts does nothing {why}", "leave out --defer-experts")

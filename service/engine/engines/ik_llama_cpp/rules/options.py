@@ -46,8 +46,8 @@ def copies_of_ram(case: Case) -> Iterator[Found]:
     overridden = any(rule.device == CPU for rule in flags.overrides)
     if copies > 1 and case.cpu > 1 and overridden and flags.n_gpu_layers > case.model.n_layer:
         yield Found(
-            f"builds of that time make {copies} pipeline copies with several GPUs: of the weights in RAM too, which "
-            "may not be allocated; the figures are those of a build with -DGGML_SCHED_MAX_COPIES=1"
+            f"builds of that time make {copies} pipeline copies with several GPUs, also of weights in RAM, which may "
+            "fail to allocate; the figures are for a build with -DGGML_SCHED_MAX_COPIES=1"
         )
 
 
@@ -93,10 +93,10 @@ _LEAST = 256 * MIB
     fix="leave out --fit, or leave out -ot, -cmoe and -ncmoe",
 )  # fmt: skip
 def fit_with_overrides(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp's `--fit` throws when anything else places tensors."""
+    """ik_llama.cpp's `--fit` throws an error when anything else places tensors."""
     flags = case.parsed.flags
     if case.parsed.fit and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
-        yield Found("--fit with -ot, -cmoe or -ncmoe: the engine throws, the model is not loaded")
+        yield Found("--fit with -ot, -cmoe or -ncmoe: the engine throws an error and does not load the model")
 
 
 @rule(
@@ -104,7 +104,7 @@ def fit_with_overrides(case: Case) -> Iterator[Found]:
     fix="-wgt 1",
 )  # fmt: skip
 def logits_of_every_token(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp keeps room for the logits of a whole micro-batch: told where memory is short without it."""
+    """ik_llama.cpp reserves room for the logits of a whole micro-batch: reported where memory is short."""
     if case.parsed.program != "llama-server" or case.flags.n_logits is not None or case.parsed.build.date:
         return
     if all(row.fits for row in case.table[:-1]):
@@ -123,7 +123,7 @@ def logits_of_every_token(case: Case) -> Iterator[Found]:
     fix="leave out -ser, or leave out --smart-expert-reduction", costs=True,
 )  # fmt: skip
 def fewer_experts(case: Case) -> Iterator[Found]:
-    """`-ser` leaves out experts: faster, and other answers than the model's."""
+    """`-ser` leaves out experts: faster, but the answers are no longer the model's own."""
     value = option_value(case.flags.other, ("-ser", "--smart-expert-reduction"))
     least = (value or "").split(",")[0]
     if not least.lstrip("-").isdigit():
@@ -134,7 +134,7 @@ def fewer_experts(case: Case) -> Iterator[Found]:
     elif int(least) >= 0:
         used = case.model.n_expert_used
         yield Found(
-            f"-ser {value[:20] if value else ''} uses as few as {least} of {used} experts: faster, other answers"
+            f"-ser {value[:20] if value else ''} uses as few as {least} of {used} experts: faster, but other answers"
         )
 
 
@@ -143,10 +143,10 @@ def fewer_experts(case: Case) -> Iterator[Found]:
     fix="leave it out",
 )  # fmt: skip
 def grouped_routing_without_effect(case: Case) -> Iterator[Found]:
-    """`-ger` is done for Ling and Ring (bailingmoe2, bailingmoe3) only."""
+    """`-ger` works only for Ling and Ring (bailingmoe2, bailingmoe3)."""
     asked = {"-ger", "--grouped-expert-routing"} & {option.split()[0] for option in case.flags.other}
     if asked and case.model.architecture not in case.spec.architectures.having("grouped_routing"):
         yield Found(
-            f"{min(asked)} does nothing: {case.model.architecture} is not routed by groups here",
+            f"{min(asked)} does nothing: {case.model.architecture} does not route by groups here",
             f"leave out {min(asked)}",
         )
