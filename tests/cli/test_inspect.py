@@ -62,7 +62,7 @@ def test_every_variant_of_a_repo_is_read_and_the_cost_said(hub: LocalHub, capsys
     assert "Q4_K_M" in shown
     assert "bits per weight: q4_K, q6_K" in shown
     assert f"with {len(hub.requests)} requests" in shown
-    assert "3 headers of 15.6 MB, 2of them without the tokenizer they share" in shown
+    assert "3 headers of 15.6 MB, 2 of them without the tokenizer they share" in shown
 
 
 def test_the_second_time_costs_one_request(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
