@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,10 +19,10 @@ from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, no_report
+from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
-from service.hub.local import read_local_header
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 
@@ -67,22 +67,6 @@ class Models(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             body, configs=configs if self.gated else body.configs, refused=[*body.refused, *refused]
         )
-
-
-def headers_of(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-) -> Iterator[Header | InvalidHeader]:
-    """Return the header of each of `variants`, or what is wrong with it, in order. Raises the Hub's errors."""
-    if listing.repo is None and listing.address is None:
-        return (_local(variant) for variant in variants)
-    return hub.read_headers(listing, variants, in_full)
-
-
-def _local(variant: Variant) -> Header | InvalidHeader:
-    try:
-        return read_local_header(variant)
-    except InvalidHeader as error:
-        return error
 
 
 def read_models(

@@ -10,8 +10,8 @@ import msgspec
 from service.engine.errors import InvalidHeader
 from service.engine.gguf.header import Header
 from service.engine.model import Model, build_model
+from service.flows.advice.headers import headers_of
 from service.flows.advice.opening import opened
-from service.flows.advice.reading import headers_of
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference
