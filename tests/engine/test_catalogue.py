@@ -408,7 +408,7 @@ def test_cards_of_two_makers_are_each_makers_alone_and_all_of_them_with_vulkan()
 
 
 def test_two_gpus_that_share_a_machines_memory_are_two_machines() -> None:
-    with pytest.raises(InvalidHardware, match="machine of its own"):
+    with pytest.raises(InvalidHardware, match="whole machine"):
         resolve(Hardware(gpus=[Gpu(name="DGX Spark", count=2)]))
 
 
@@ -418,3 +418,4 @@ def test_a_jetson_has_the_cores_and_tensor_rates_of_its_module() -> None:
     assert nano.cards[0].bandwidth_gbs == pytest.approx(102.4)
     assert (agx.cards[0].fp16_tflops, agx.cards[0].int8_tops) == (42.5, 85.0)
     assert agx.cards[0].total < 60 * GIB
+    assert (nano.usable_ram / GIB, agx.usable_ram / GIB) == (pytest.approx(5.13, abs=0.01), pytest.approx(54.4))

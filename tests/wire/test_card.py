@@ -8,8 +8,11 @@ from msgspec.structs import replace
 from service.bots.advising import advice_answer
 from service.bots.answer import Code
 from service.engine.advice import Package, Weighed
+from service.engine.catalogue import resolve
 from service.engine.engines import engine_spec
-from service.wire.advice.card import card_of, step_lines, step_words
+from service.engine.hardware import Assumption, Gpu
+from service.engine.hardware_text import parse_hardware
+from service.wire.advice.card import card_of, fact_of, step_lines, step_words
 from service.wire.advice.text import render_markdown, render_text
 from service.wire.plain_text import as_text, quoted
 from tests.wire.test_text import advice
@@ -143,3 +146,13 @@ def test_an_answer_without_a_config_has_no_card() -> None:
 def test_no_lines_are_no_text() -> None:
     assert as_text([]) == ""
     assert as_text(["It fits.", "a  row"]) == "It fits.\na  row\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "say"), [("Apple M4 Max", ""), ("Radeon 8060S", "8060S [116.0 GiB]"), ("RTX 3060", "RTX 3060 12GB")]
+)
+def test_the_example_for_a_shared_memory_states_the_gpus_part_where_that_can_be_said(name: str, say: str) -> None:
+    fact = fact_of(Assumption("hardware.gpus[0].vram_gib", "116.0", "why", "what fits"), [Gpu(name=name)])
+    assert fact.say.endswith(say) if say else fact.say == ""
+    if "[" in say:
+        assert resolve(parse_hardware(f"{fact.say}, 128GB")).cards[0].total == 116 << 30

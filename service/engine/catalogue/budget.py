@@ -12,6 +12,10 @@ from service.engine.units import GIB, MIB
 _SHOWN = 0.975  # of the installed RAM: a Linux machine with 64 GiB shows 62.7 in `free`
 _SERVER_CPU = re.compile(r"epyc|xeon|threadripper|altra|grace", re.I)
 _BOARD_CPU = re.compile(r"raspberry", re.I)  # its system without a desktop takes less than 1 GiB
+# Of a Jetson's RAM a third, and no more than a desktop's: of an Orin Nano of 8 GB 5.2 GiB are left for models
+# (ericxliu.me/posts/benchmarking-llms-on-jetson-orin-nano), of an AGX Orin of 64 GB 51.6 with a desktop (ollama issue
+# 3406).
+_JETSON_CPU, _JETSON_KEEPS = re.compile(r"tegra", re.I), 1 / 3
 WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
 _WSL_KEEPS = 2  # GiB: nothing but the engine runs there
 _DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS, _BOARD_KEEPS = 8, 10, 4, 2
@@ -43,8 +47,8 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
 
     The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
-    a server, 2 on a Raspberry Pi, 8 on a desktop or where nothing is said, 10 with Windows, 3 to 8 on a Mac of up
-    to 200 GiB, and two fifths at most. WSL and macOS show `ram_bytes` whole.
+    a server, 2 on a Raspberry Pi, a third and at most 8 on a Jetson, 8 on a desktop or where nothing is said, 10 with
+    Windows, 3 to 8 on a Mac of up to 200 GiB, and two fifths at most. WSL and macOS show `ram_bytes` whole.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), float(_DESKTOP_KEEPS)
     if os_family(os) == "wsl":
@@ -58,6 +62,8 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
         keeps = _SERVER_KEEPS
     elif _BOARD_CPU.search(cpu or ""):
         keeps = _BOARD_KEEPS
+    elif _JETSON_CPU.search(cpu or ""):
+        keeps = min(_JETSON_KEEPS * ram_bytes / GIB, keeps)
     return max(int(whole - keeps * GIB), int(ram_bytes * _SMALL_GIVES))
 
 

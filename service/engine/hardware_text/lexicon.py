@@ -21,6 +21,15 @@ SIGNS = {
 DECIMAL_COMMA = re.compile(
     r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I
 )  # `15,9 GB`, of a Windows that is not English
+# `eight cores` is how many there are; `dual core` a kind, which is left as a note.
+WORDS_OF_CORES = {"two": 2, "four": 4, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "sixteen": 16}
+CORES_IN_WORDS = re.compile(rf"\b({'|'.join(WORDS_OF_CORES)})(?=[\s-](?:(?:physical|cpu)\s)?cores?\b)", _I)
+# `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
+KIND_OF_MODULES = re.compile(
+    r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
+    r"(?:\s(4|8|16|24|32|48|64|96|128)\s?gi?b?\b)?",
+    _I,
+)
 # Numbers before a measure word, which says that something is counted: `两张`, `四块`.
 COUNTED = re.compile(r"([一两二三四五六七八十])(?=[张块条颗路卡])")
 NUMERALS = {"一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}

@@ -202,6 +202,10 @@ class Memory:
         sizes = [size.gb for size in self.sizes if size.role in ("gpu", "before") and size.gpu == number]
         return any(fits(gpu, gb) and not fits(not_of, gb) for gb in sizes)
 
+    def has_size(self, number: int) -> bool:
+        """Whether memory stands at a card, or behind it as VRAM."""
+        return any(size.role in ("gpu", "before", "vram") and size.gpu == number for size in self.sizes)
+
     def _check_modules(self, total: float, n: int, text: str) -> None:
         shown = [s for s in self.sizes if _SHOWN * total <= s.gb < total]  # `free` shows 251 GiB of 256
         others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total and s not in shown]

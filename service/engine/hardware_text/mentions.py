@@ -96,6 +96,8 @@ def plain(text: str) -> str:
 def _plain(text: str) -> str:
     text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
     text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
+    text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.WORDS_OF_CORES[m[1].lower()]), text)
+    text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
     text = lex.COUNTED.sub(lambda m: f" {lex.NUMERALS[m[1]]} ", text)
     for sign, meaning in lex.SIGNS.items():
@@ -237,6 +239,8 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
         if m := lex.LINK_AT_END.search(name):
             end -= len(m[0]) if lex.GENERATION.match(text, end) else 0
         name = text[at:end]
+        if plural and re.search(r"\dS$", name) and gpu_rows(f"{name[:-1]} SUPER"):  # `1660S`, where `1660s` are several
+            name, plural = f"{name[:-1]} SUPER", False
         if not plural:
             name = _mobile(name)
     return Mention(kind=kind, text=text[at:end], name=_singular(name) if plural else name, plural=plural), end

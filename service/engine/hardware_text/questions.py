@@ -14,6 +14,7 @@ from service.engine.hardware_text.mentions import Mention
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
 MACHINE = "describe only the one machine that will run the model"
 
+_MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names that only laptops' GPUs have
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
 
 
@@ -47,8 +48,27 @@ def ask_about_mac(gpus: Sequence[Gpu]) -> None:
         raise unreadable(names, f"no Mac with an Apple chip has another GPU. Several machines? {MACHINE.capitalize()}")
 
 
+def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:
+    """Raise InvalidHardware for a laptop's GPU of which the catalogue has the desktop's card only.
+
+    A laptop's has less memory as a rule. `is_known`: its memory is stated.
+    """
+    rows = gpu_rows(gpu.name)
+    if rows and not is_known and gpu.vram_gib is None and not rows[0].unified and not _MOBILE.search(rows[0].name):
+        said = f"only {rows[0].name} for desktops is known"
+        raise unreadable(f"{gpu.name} laptop", f"{said}: write the laptop's memory behind it, as `{gpu.name} [8 GiB]`")
+
+
 def ask_about_plural(m: Mention) -> None:
-    """Raise InvalidHardware for `2 L40s` and `4x V100s`, which may be the card without an S or the one with it."""
+    """Raise InvalidHardware for a plural without a number, and for one that may be another card's name.
+
+    `2 L40s` and `4x V100s` may be the card without an S or the one with it, `4070s` several or a SUPER.
+    """
+    if m.plural and m.count is None:
+        one = f"`{m.name} SUPER`" if gpu_rows(f"{m.name} SUPER") else ""
+        raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")
+    if m.plural and re.search(r"\ds$", m.text, re.I) and gpu_rows(f"{m.name} SUPER") and m.name.isdigit():
+        raise unreadable(m.text, f"write how many of them in front: `{m.count}x {m.name}`, or `{m.name} SUPER`")
     if (m.count or 1) == 1 or not re.search(r"[a-z]\d+s$", m.name, re.I) or not m.name.endswith("s"):
         return
     without, rows = gpu_rows(m.name[:-1]), gpu_rows(m.name)

@@ -18,6 +18,7 @@ from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
 from service.engine.hardware_text.details import SWITCHES, details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, unreadable
+from service.engine.hardware_text.instances import with_instances
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
@@ -34,6 +35,7 @@ from service.engine.hardware_text.parts import (
 from service.engine.hardware_text.questions import (
     KINDS,
     MACHINE,
+    ask_about_laptop,
     ask_about_mac,
     ask_about_plans,
     ask_about_plural,
@@ -60,6 +62,8 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
         raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
     ask_about_negative(text)
     mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
+    if all(m.kind in ("word", "aside", "os") for m in mentions) and (rented := with_instances(text)) != text:
+        text, mentions = rented, list(mentions_of(rented, _MOST_MENTIONS + 1))
     if len(mentions) > _MOST_MENTIONS or sum(m.kind in ("gpu", "cpu", "size", "quoted") for m in mentions) > MAX_PARTS:
         raise InvalidHardware(f"{len(mentions)} pieces are too many, at most {MAX_PARTS}", field="hardware")
     found = _Reading(text, mentions).found()
@@ -165,11 +169,6 @@ class _Reading:
             return
         if m.count == 0:
             raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
-        if m.plural and m.count is None:
-            one = f"`{m.name} SUPER`" if gpu_rows(f"{m.name} SUPER") else ""
-            raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")
-        if m.plural and re.search(r"\ds$", m.text, re.I) and gpu_rows(f"{m.name} SUPER") and m.name.isdigit():
-            raise unreadable(m.text, f"write how many of them in front: `{m.count}x {m.name}`, or `{m.name} SUPER`")
         ask_about_plural(m)
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
@@ -492,6 +491,8 @@ class _Reading:
             of_laptop = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
             by_cpu = mobile is not None and alone and not self.memory.is_of(i, gpu, not_of=of_laptop)
             said = i in self.laptops or self.is_laptop or not gpu_rows(gpu.name)  # no other RTX 4050 is sold
+            if i in self.laptops and not outside and not gpu_rows(of_laptop.name):
+                ask_about_laptop(gpu, is_known=self.memory.has_size(i))
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:

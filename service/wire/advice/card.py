@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from service.engine.advice import AdviceBody, AdvisedConfig, Commands, Shell, SpeedPoint
+from service.engine.catalogue.names import gpu_rows
 from service.engine.commands.shell import fold
 from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
@@ -232,6 +233,9 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
     card = short_name(gpus[index].name) if index < len(gpus) else f"GPU {index + 1}" if index else "GPU"
     if "{card}" in say and index >= len(gpus):
         say = ""  # an example has a real name
+    shared = next((row for row in gpu_rows(card) if row.unified), None) if last == "vram_gib" else None
+    if shared is not None:  # where a size behind the name is the machine's; of a Mac it cannot be said
+        say = "" if shared.backend == "metal" else "{card} [{value} GiB]"
     number_alone = re.fullmatch(r"[\d.,]+", one.value) is not None
     value = f"{one.value}{unit}" if number_alone else one.value
     if "{value}" in say and not number_alone:

@@ -139,6 +139,15 @@ def test_a_mac_has_one_pool_of_memory_and_llama_cpp_only() -> None:
     assert any("NVIDIA" in r.reason for r in body.refused)
 
 
+def test_a_jetson_runs_8b_on_its_gpu_with_an_engine_that_is_built_on_it() -> None:
+    nano = parse_hardware("Jetson Orin Nano Super 8GB")
+    config = first(ask("Qwen3-8B", "q3_K_M", hardware=nano, goal=GoalRequest(context=4096)))
+    assert config.devices[0].total_mib > 4_000
+    assert (config.commands.packages, config.commands.docker) == ((), "")
+    assert config.commands.build is not None
+    assert 'CMAKE_CUDA_ARCHITECTURES="87"' in config.commands.build.line
+
+
 def test_a_radeon_gets_llama_cpp_and_its_own_device_names() -> None:
     body = ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.RADEON)
     assert {c.engine for c in body.configs} == {"llama.cpp"}

@@ -24,6 +24,9 @@ from service.engine.run.binding import prefix_of
 from service.engine.units import MIB
 
 MODELS_DIR = "models"
+# Compute capabilities of Xavier and Orin: what CUDA 12 compiles for ARM servers, packages and images, is none of theirs
+# (conda-forge.org/docs/how-to/advanced/cuda/tegra).
+_TEGRA = (7.2, 8.7)
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 
 
@@ -72,14 +75,17 @@ def commands(
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     mac = backend == "metal"  # which has no systemd, and gives a container no GPU
+    tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
         bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),
-        docker="" if mac else docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
+        docker=""
+        if mac or tegra
+        else docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
-        packages=() if stated else engine_spec(engine).commands.packages(backend),
+        packages=() if stated or tegra else engine_spec(engine).commands.packages(backend),
         build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
         oldest_build=oldest,
         older=None if stated else _older(engine, flags, oldest, path, env, prefix),
