@@ -1,4 +1,4 @@
-"""The `advisor` command, one module a verb. A verb's module is imported only when it is used."""
+"""The `advisor` command, with one module per verb, imported only when it is used."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from service.engine.errors import AdvisorError, InvalidInput
 
 
 class Command(NamedTuple):
-    """A verb, what `--help` says of it, and the extra of the package that it needs ("": the base is enough).
+    """A verb, its help text, and the package extra that it needs ("": none).
 
-    The module `service.cli.<verb>` has `add_arguments(parser)` and `run(arguments) -> int`, and imports nothing of
+    The module `service.cli.<verb>` has `add_arguments(parser)` and `run(arguments) -> int`, and imports nothing from
     an extra at its top.
     """
 
@@ -55,14 +55,14 @@ _OWN_EXTRA = {
     "pynvml": "agent",
     "cpuinfo": "agent",
     "nacl": "agent",
-}  # modules of an extra that no verb needs by itself
+}  # modules of extras that no verb needs as a whole
 
 
-_UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules of Python that Windows does not have
+_UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules that Python lacks on Windows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong, 130 broken off."""
+    """Run one command and return its exit code: 0 success, 1 failure, 2 invalid input, 130 interrupted."""
     try:
         return _run(command_line().parse_args(argv))  # which imports the verb's module
     except KeyboardInterrupt:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    logging.getLogger("advisor").addHandler(logging.NullHandler())  # events are for services, which write them
+    logging.getLogger("advisor").addHandler(logging.NullHandler())  # events are for services, which log them
     try:
         code: int = arguments.run(arguments)
         return code
@@ -83,14 +83,14 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return FAILURE
-    except OSError as error:  # a disk that is full, a folder that another user owns
+    except OSError as error:  # such as a full disk, or another user's folder
         what = f"{error.filename}: " if error.filename else ""
         print(f"advisor: {what}{error.strerror or error}", file=sys.stderr)
         return FAILURE
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Return what reads the words of the command line, with every command."""
+    """Return the parser of the command line, with every command."""
     parser = Parser(
         prog="advisor", description="Where to put a GGUF model on your hardware: ranked, explained, ready to paste."
     )
@@ -104,7 +104,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _what_to_install(error: ModuleNotFoundError, command: Command) -> str:
-    """Return which extra has the module that is missing. Raises the error again where none has."""
+    """Return which extra has the missing module. Raises the error again if none has."""
     module = (error.name or "").partition(".")[0]
     if module in _UNIX:
         return f"`advisor {command.verb}` needs {module}, which this system lacks: on Windows, run it in WSL"

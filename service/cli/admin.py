@@ -1,4 +1,4 @@
-"""`advisor admin`: what an operator does, on the machine that has the service's database."""
+"""`advisor admin`: an operator's commands, on the machine that has the service's database."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _HOSTS = "{:<22}  {:<24}  {:<20}  {:<8}  {:<8}  {:<16}  {:>5}  {}"
 _JOBS = "{:<10}  {:<17}  {:<17}  {:<17}  {}"
 _SHOWN = 20  # refused results of an import
-Answer: TypeAlias = "tuple[object, Iterable[str]]"  # what --json prints, and the lines that are printed without it
+Answer: TypeAlias = "tuple[object, Iterable[str]]"  # the value for --json, and the lines printed without it
 
 
 class Verb(NamedTuple):
-    """One verb: what it is for, what adds its arguments, and what does it. Its imports wait until it is used."""
+    """One verb: its help, the function that adds its arguments, and the one that runs it, which import on use."""
 
     help: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -35,7 +35,7 @@ class Verb(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
     for name, verb in VERBS.items():
         one = verbs.add_parser(name, help=verb.help, description=verb.help.capitalize() + ".")
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _nothing(parser: argparse.ArgumentParser) -> None:
-    """The settings say all."""
+    """Add no arguments."""
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _add_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def _restore(arguments: argparse.Namespace) -> Answer:
-    """Raises StateInUse while `advisor serve` runs on this folder."""
+    """Restore a backup. Raises StateInUse while `advisor serve` uses this folder."""
     from service.serve import sole_user
     from service.store.operations.backups import keep_what_is_there, restore
 
@@ -162,7 +162,7 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def _jobs(arguments: argparse.Namespace) -> Answer:
-    """Raises InvalidInput for a job that is not scheduled."""
+    """List jobs, or hasten one. Raises InvalidInput for an unknown job."""
     from service.flows.operations.schedule import schedule
     from service.store.operations import jobs
 

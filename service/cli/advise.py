@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "repo", nargs="+",
         help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files; several: models to serve together",
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: there is a config for each repo; 1: none fits."""
-    gc.disable()  # one question a process: collecting cycles would cost a third of the time
+    gc.disable()  # the process answers one question: collecting cycles would take a third of the time
     from service.wire.advice.text import render_markdown, render_text
 
     advices = _advices(arguments)
@@ -126,7 +126,7 @@ def _advices(arguments: argparse.Namespace) -> list[Advice]:
 
 
 def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int:
-    """Print the first config of each advice: as one file, or in words with which of them fit side by side."""
+    """Print the first config of each advice, as one file, or as text with which of them fit side by side."""
     from service.wire.advice.files import advised_file, named_configs, together
 
     for advice in advices:
@@ -187,12 +187,12 @@ _STYLES = (
 
 
 def allows_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return whether colours may be written: to a terminal that knows them, unless NO_COLOR is set."""
+    """Return whether to print colours: on a terminal that supports them, unless NO_COLOR is set."""
     return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 def print_text(text: str) -> None:
-    """Print an answer, in colours where they are allowed: without them every character is the same."""
+    """Print an answer, coloured if allowed; colours change no characters."""
     print(coloured(text) if allows_colour(sys.stdout, os.environ) else text, end="")
 
 

@@ -1,4 +1,4 @@
-"""`advisor bots`: telling Discord the commands, and the manifest that a Slack app is made of."""
+"""`advisor bots`: registers the commands with Discord, and prints the manifest for a Slack app."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     platforms = parser.add_subparsers(title="platforms", required=True, metavar="PLATFORM", dest="platform")
     discord = platforms.add_parser("discord", help="the Discord application").add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="action"

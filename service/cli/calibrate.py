@@ -1,4 +1,4 @@
-"""`advisor calibrate`: the speed model fitted again to the results of this service, on its own machine."""
+"""`advisor calibrate`: refits the speed model to this service's results, on its own machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("--dry", action="store_true", help="print the errors before and after, and keep nothing")
     parser.add_argument("--json", action="store_true", help="the version, the counts and the errors as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0; 1 where there is too little, or it would be worse."""
+    """Run the command and return its exit code: 0, or 1 if there are too few results or the fit would be worse."""
     from service.flows.context import DatabaseAndHub
     from service.flows.hub import make_hub
     from service.flows.results.calibration import calibrate

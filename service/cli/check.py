@@ -24,7 +24,7 @@ _MAX_LOG = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "command",
         nargs="?",
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     render = as_markdown if arguments.markdown else as_text
     answers: list[tuple[str | None, Checked, BatchCase]] = []
     for one in commands:
-        own = one.command if one.name else text  # else what is left out of it would not be known
+        own = one.command if one.name else text  # the original text also tells what was left out
         named = {**stated, "command": own, "engine": arguments.engine or one.engine}
         case = converted(named, BatchCase, "check")
         checked = check_directly(settings, case)
@@ -111,7 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
-    """Yield what the engine in `folder` says of a case, each device next to what is worked out for that program."""
+    """Yield the memory that the engine in `folder` reports for a case, each device beside our figures for that
+    program."""
     from service.cli.engine_asked import ask_engine
     from service.engine.commands.parse import parse
     from service.flows.advice.check_direct import DirectChecks
@@ -133,7 +134,7 @@ def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
 
 
 def _check_batch(path: str, settings: Settings) -> int:
-    """Check a file's lines; 1 if one of them could not be checked."""
+    """Check a file's lines; return 1 if one of them could not be checked."""
     from service.flows.advice.check_direct import check_batch
 
     failed = False

@@ -1,4 +1,4 @@
-"""`advisor completion`: what a shell needs to complete commands and options."""
+"""`advisor completion`: prints a shell's script for completing commands and options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ to use it:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
     parser.epilog, parser.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """Return what `shell` is to evaluate."""
+    """Return the script for `shell` to evaluate."""
     known = words_of_verbs()
     if shell == "fish":
         lines = [f"complete -c advisor -n __fish_use_subcommand -a '{' '.join(known)}'"]
@@ -74,7 +74,7 @@ def _fish(word: str) -> str:
 
 
 def words_of_verbs() -> Mapping[str, list[str]]:
-    """Return the long options, and the verbs below it, of each command."""
+    """Return each command's long options and sub-commands."""
     from service.cli import COMMANDS, command_line
     from service.cli.lazy import LazyParser
 

@@ -1,4 +1,4 @@
-"""`advisor doctor`: what is wrong with this installation, and how to fix it."""
+"""`advisor doctor`: finds what is wrong with this installation, and how to fix it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARKS = {"good": "ok  ", "warning": "warn", "bad": "BAD "}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="a list of part, state, text and fix")
 
 
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.flows.operations.doctor import diagnose
 
     before = logging.root.manager.disable
-    logging.disable(before if arguments.json else logging.WARNING)  # the report says the same in words
+    logging.disable(before if arguments.json else logging.WARNING)  # the report tells the same in words
     found, settings = [], load_settings()
     try:
         for one in chain(diagnose(settings, utc_now()), diagnose_bots(settings)):

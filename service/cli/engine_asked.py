@@ -1,7 +1,7 @@
-"""What the engine itself says of a model before any weights are downloaded: `advisor check --engine-dir`.
+"""Asks the engine itself for a model's memory before any download: `advisor check --engine-dir`.
 
-llama-fit-params of llama.cpp works out its buffers without reading weights. It is given a file with the model's true
-metadata and tensors, made-up tokens and a hole for data, and runs under the limits of a host's engines.
+llama.cpp's llama-fit-params computes its buffers without reading weights. It gets a file with the model's true metadata
+and tensor table, made-up tokens and a sparse hole for data, and runs under the same limits as a host's engines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROW = re.compile(r"^(\S+) (\d+) (\d+) (\d+)\s*$", re.M)
 
 
 class Figures(NamedTuple):
-    """What the engine says of one device, in whole MiB rounded down: weights, cache and compute buffer."""
+    """The engine's figures for one device, in MiB rounded down: weights, cache and compute buffer."""
 
     device: str
     weights_mib: int
@@ -41,7 +41,7 @@ class Figures(NamedTuple):
 
 
 def write_without_weights(model: Model, path: Path) -> None:
-    """Write a GGUF with the model's metadata and tensors; the tokens are made up, the data are a hole."""
+    """Write a GGUF with the model's metadata and tensor table, made-up tokens, and a sparse hole for data."""
     kept: dict[str, Value] = {
         key: value
         for key, value in model.metadata.items()
@@ -57,7 +57,7 @@ def write_without_weights(model: Model, path: Path) -> None:
 
 
 def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figures]:
-    """Return what llama-fit-params in `folder` says of a command. Raises InvalidInput where it says nothing."""
+    """Return the figures of llama-fit-params in `folder` for a command. Raises InvalidInput if it prints none."""
     program = folder / PROGRAM
     if parsed.engine != "llama.cpp" or not program.is_file():
         what = f"{folder} has no {PROGRAM}" if parsed.engine == "llama.cpp" else f"{parsed.engine} has no {PROGRAM}"
@@ -70,7 +70,7 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
         file = Path(models) / "model.gguf"
         write_without_weights(model, file)
         made = launch("llama.cpp", "server", flags, model_path=str(file))
-        # -nr: else no row has what is repacked
+        # -nr: otherwise repacked weights are in no row
         words = [str(program), *_only_known(made.arguments, known), "-nr", "-fit", "off", "-fitp", "on"]
         limits = ProcessLimits(folder=Path(run_in), seconds=_SECONDS, readable=(file, folder), confined=False)
         ended = run_engine(words, {"HOME": run_in, "PATH": os.defpath}, limits, lambda _: None, lambda: None)
@@ -83,13 +83,13 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
 
 
 def _known(program: Path) -> frozenset[str]:
-    """Return the options that a program's --help names."""
+    """Return the options in a program's --help."""
     done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, errors="replace")
     return frozenset(options_of(f"{done.stdout}\n{done.stderr}"))
 
 
 def _only_known(words: Sequence[str], known: frozenset[str]) -> list[str]:
-    """Return a server's words without the options, and their values, that the program lacks; -fit comes later."""
+    """Return a server's words without options (and their values) that the program lacks, and without -fit."""
     kept, skipping = list[str](), False
     for word in words:
         if re.match(r"--?[A-Za-z]", word):

@@ -1,4 +1,4 @@
-"""Files of a config fetched from the Hub with the agent's own code, which resumes and compares hashes."""
+"""Downloads a config's files from the Hub with the agent's own code, which resumes and verifies hashes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _LOOKED_SECONDS = 1.0
 
 
 def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable[[str], None]) -> Path:
-    """Return the first file of a config's variant, fetched into the folder where it is not there.
+    """Return the first file of a config's variant, downloading into the folder what is missing.
 
-    Raises InvalidInput where the repo does not give the files, or the disk has no room for them.
+    Raises InvalidInput if the repo does not provide the files, or the disk lacks room for them.
     """
     if advice.goal is None or advice.revision is None:
         raise InvalidInput(f"{asked.repo} names no files on the Hub", field="WHAT")
@@ -63,13 +63,13 @@ def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable
 
 
 class _Shown:
-    """Shows how much of a download is there. Asked between blocks; never ends it."""
+    """Shows a download's progress, when called between blocks; never ends it."""
 
     def __init__(self, progress: Progress, folder: Path, n_bytes: int) -> None:
         self._progress, self._folder, self._bytes, self._next = progress, folder, n_bytes, 0.0
 
     def look(self) -> str | None:
-        """Return None: Ctrl-C ends it, and what is there stays."""
+        """Return None, as only Ctrl-C ends a download; what has arrived stays."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LOOKED_SECONDS
             here = sum(path.stat().st_size for path in self._folder.rglob(f"*.gguf{PART}"))

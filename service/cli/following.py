@@ -1,4 +1,4 @@
-"""A validation on other machines: asked for, followed until it is done, and what came of it."""
+"""Follows a validation on other machines until it is done, and shows the outcome."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ATTEMPTS = 5
 
 
 def follow(service: Service, validation: Validation, progress: Progress) -> Validation:
-    """Show a validation as it goes on, and return it when it is final. Raises ServiceRefused, Unreachable.
+    """Show a validation's progress, and return it when it is final. Raises ServiceRefused, Unreachable.
 
-    A connection that breaks is made again; the state is then read from the service, so nothing is missed.
+    A broken connection is reopened and the state read again, so nothing is missed.
     """
     shown = _Shown(progress)
     shown.all_of(validation)
@@ -40,7 +40,7 @@ def follow(service: Service, validation: Validation, progress: Progress) -> Vali
 
 
 def ask_to_cancel(service: Service, validation: Validation) -> str:
-    """Ask at a terminal whether the validation is to be cancelled; return what was done. By default it goes on."""
+    """Ask at a terminal whether to cancel the validation; return what was done. By default it goes on."""
     if sys.stdin.isatty() and sys.stderr.isatty():
         print(
             "\ncancel the validation? Otherwise it continues without you. [y/N] ", end="", file=sys.stderr, flush=True
@@ -55,7 +55,7 @@ def ask_to_cancel(service: Service, validation: Validation) -> str:
 
 
 def ranking(before: Advice, after: Advice) -> Iterator[str]:
-    """Yield the configs as they are ranked now, with what was measured of each, and where each was before."""
+    """Yield the configs in their new order, with their measured speed and their former rank."""
     ranks = {config.id: config.rank for config in before.configs}
     for config in after.configs:
         is_measured = bool(config.measured) and config.measured_match == "exact"
@@ -69,7 +69,7 @@ def ranking(before: Advice, after: Advice) -> Iterator[str]:
 
 
 class _Shown:
-    """What was said already: each row once, each end of a run once."""
+    """Prints each row, and each end of a run, once."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -117,7 +117,7 @@ def _now(validation: Validation) -> str:
 
 
 def _events(service: Service, validation: Validation) -> Iterator[ValidationEvent | None]:
-    """Events until the validation is final; a stream that breaks is opened again, a few times in a row."""
+    """Yield events until the validation is final; a broken stream is reopened, a few times in a row."""
     path, failed = f"/v1/validations/{validation.id}", 0
     while validation.state not in FINAL:
         try:

@@ -1,4 +1,4 @@
-"""`advisor hardware`: this machine's hardware, or what a text says of another."""
+"""`advisor hardware`: prints this machine's hardware, or how a text about another is understood."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.engine.hardware import Hardware
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "text",
         nargs="?",

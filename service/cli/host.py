@@ -1,4 +1,4 @@
-"""`advisor host`: this machine as one that measures. Needs the extra `agent` and nothing of the server's."""
+"""`advisor host`: makes this machine a measuring host. Needs the extra `agent`, and nothing of the server's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from service.cli.output import FAILURE, print_json
 if TYPE_CHECKING:
     from workers.agent.state import State
 
-Done: TypeAlias = tuple[object, int]  # what --json prints, None for nothing, and the exit code
+Done: TypeAlias = tuple[object, int]  # the value for --json, None for nothing, and the exit code
 DONE, DECLINED = 0, FAILURE
-CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: starting it again would not help
+CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: restarting would not help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     enrol = verbs.add_parser("enrol", help="register this machine with a service, by its owner's code")
     enrol.add_argument("url", help="the service's address: https://…")

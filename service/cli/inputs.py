@@ -1,4 +1,4 @@
-"""What options hold: texts that may be read from files, and values checked against the engine's own types."""
+"""Values of options: texts, which may come from files, and values checked against the engine's types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.engine.errors import InvalidInput
 if TYPE_CHECKING:
     from service.settings import Settings
 
-OPTIONS = {  # fields whose option has another name
+OPTIONS = {  # options whose names differ from their fields'
     "engines": "engine",
     "variants": "variant",
     "kv_types": "kv_type",
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def text_argument(value: str, field: str = "hardware") -> str:
-    """Return the text itself, or what `@FILE` or `-` (standard input) hold. Raises InvalidInput."""
+    """Return the text itself, or the contents of `@FILE` or of standard input (`-`). Raises InvalidInput."""
     if value == "-":
         return sys.stdin.read(_MAX_PASTE + 1)
     if os.path.isfile(value):
@@ -40,7 +40,7 @@ def text_argument(value: str, field: str = "hardware") -> str:
 
 
 def file_text(path: str, field: str, at_most: int) -> str:
-    """Return up to `at_most` + 1 characters of a file. Raises InvalidInput where it cannot be read."""
+    """Return up to `at_most` + 1 characters of a file. Raises InvalidInput if it cannot be read."""
     try:
         with Path(path).open(errors="replace") as file:
             return file.read(at_most + 1)
@@ -50,14 +50,14 @@ def file_text(path: str, field: str, at_most: int) -> str:
 
 
 def token(arguments: argparse.Namespace) -> str | None:
-    """Return the API token of `--token-file`, else of ADVISOR_TOKEN; None where there is neither."""
+    """Return the API token of `--token-file`, else of ADVISOR_TOKEN, else None."""
     if arguments.token_file:
         return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
     return os.environ.get("ADVISOR_TOKEN", "").strip() or None
 
 
 def machine(arguments: argparse.Namespace) -> str:
-    """Return the text of `--hardware`. Raises InvalidInput where it is missing."""
+    """Return the text of `--hardware`. Raises InvalidInput if it is missing."""
     if not arguments.hardware:
         example = "-H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'"
         this = 'advisor hardware says what this machine has: -H "$(advisor hardware --json)"'
@@ -75,7 +75,7 @@ def machine_or_this(arguments: argparse.Namespace) -> str:
 
 
 def converted(value: object, kind: type[T], field: str) -> T:
-    """Return `value` as a `kind`. Raises InvalidInput, which names the option that is wrong."""
+    """Return `value` as a `kind`. Raises InvalidInput, naming the wrong option."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -95,14 +95,14 @@ def tokens(text: str) -> int:
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
-    """Add `--no-cache`, which `reading_settings` follows."""
+    """Add `--no-cache`, for `reading_settings`."""
     parser.add_argument("--no-cache", action="store_true", help="read headers again, and store none on this disk")
 
 
 def reading_settings(arguments: argparse.Namespace) -> Settings:
-    """Return the settings of the environment, without the cache of headers where `--no-cache` says so.
+    """Return the settings of the environment, without the cache of headers if `--no-cache` is given.
 
-    Where no folder is set, the cache is the user's own.
+    Unless a folder is set, the cache is in the user's own cache folder.
     """
     own = not (os.environ.get("ADVISOR_CACHE_DIR") or os.environ.get("ADVISOR_STATE_DIR"))
     stated = {"ADVISOR_CACHE_DIR": str(cache_folder(os.environ))} if own else {}
@@ -110,7 +110,7 @@ def reading_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def load_settings(stated: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of the environment, with what the command line states in their place."""
+    """Return the settings of the environment, overridden by `stated`, from the command line."""
     from service import settings
 
     return settings.load_settings({**os.environ, **(stated or {})})
@@ -120,7 +120,7 @@ _NAME = "offload-advisor"
 
 
 def cache_folder(environment: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """Return the user's cache folder: XDG_CACHE_HOME, or what the system has in its place."""
+    """Return the user's cache folder: XDG_CACHE_HOME, or the platform's equivalent."""
     if stated := environment.get("XDG_CACHE_HOME"):
         return Path(stated) / _NAME
     if platform == "win32" and (local := environment.get("LOCALAPPDATA")):

@@ -1,4 +1,4 @@
-"""`advisor inspect`: the variants of a repo, what their headers say, and what it took to read them."""
+"""`advisor inspect`: prints a repo's variants, the contents of their headers, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     add_no_cache(parser)

@@ -1,4 +1,4 @@
-"""Parsers of verbs whose modules are imported only when the verb is used."""
+"""Parsers of verbs, whose modules are imported only on use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line: the list of all options is what `--help` is for."""
+    """A parser that reports errors in one line; the list of all options is for `--help`."""
 
     def error(self, message: str) -> NoReturn:
-        """End with what is wrong, and the option or command that may be meant."""
+        """Exit with the error, and the option or command that may be meant."""
         meant = self._meant(message)
         said = message.removeprefix("argument ")
         self.exit(2, f"{self.prog}: {said}{meant}; see {self.prog} --help\n")
@@ -25,25 +25,25 @@ class Parser(argparse.ArgumentParser):
         return f": did you mean {near[0]}?" if near else ""
 
     def _names(self) -> list[str]:
-        """The options of the verb that was read, and the verbs."""
+        """Return the verbs, and the options of the verb in use."""
         verbs = next((a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction)), {})
         read = (verb for verb in verbs.values() if isinstance(verb, LazyParser) and verb.add is None)
         return [*verbs, *(option for verb in read for option in verb._option_string_actions)]
 
 
 class LazyParser(Parser):
-    """A parser whose arguments `add` adds, when they are asked for."""
+    """A parser whose arguments are added by `add`, on first use."""
 
     add: Callable[[argparse.ArgumentParser], None] | None = None
 
     def load(self) -> None:
-        """Have the arguments added, once."""
+        """Add the arguments, once."""
         add, self.add = self.add, None
         if add is not None:
             add(self)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
-        """As argparse's own, with the verb's arguments."""
+        """Parse like argparse, after adding the verb's arguments."""
         self.load()
         return super().parse_known_args(args, namespace)
 
@@ -98,5 +98,5 @@ EXAMPLES = {
 
 
 def epilog(verb: str) -> str:
-    """Return the examples of a command as the end of its help."""
+    """Return a command's examples, for the end of its help."""
     return "\n".join(("examples:", *(f"  {line}" for line in EXAMPLES[verb])))

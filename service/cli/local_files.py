@@ -1,4 +1,4 @@
-"""Which files a config means on this machine: as the repo lists them, or as they lie here."""
+"""Finds the files of a config: as the repo lists them, or on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FilesOf: TypeAlias = Callable[[Measurement], ConfigFiles]
 
 
 def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
-    """Return what finds a config's files in what the repo lists, with the content hashes that it states."""
+    """Return a function that finds a config's files in the repo's listing, with the hashes stated there."""
 
     def files(one: Measurement) -> ConfigFiles:
         variant = next((v for v in repo.variants if v.name == one.variant), None)
@@ -48,7 +48,7 @@ def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
 
 
 def local_files(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
-    """Return what finds a config's files by the name in its command, among models whose content was hashed."""
+    """Return a function that finds a config's files by the name in its command, among models already hashed."""
 
     def files(one: Measurement) -> ConfigFiles:
         found = shards(advice, one, models)
@@ -60,7 +60,7 @@ def local_files(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
 
 
 def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str], None]) -> None:
-    """Find out the content hash of files that have none yet, and keep it. Raises Declined."""
+    """Compute and store the content hash of files that have none. Raises Declined."""
     for model in models:
         known = hashes.get(model.path, model.path.stat())
         if known is not None and known.content is not None:
@@ -74,7 +74,7 @@ def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str]
 
 
 def model_path(advice: Advice, one: Measurement) -> Path:
-    """Return the path of the first file in a config's command. Raises Declined where it names none."""
+    """Return the path of the first file in a config's command. Raises Declined if it names none."""
     config = next((config for config in advice.configs if config.id == one.config), None)
     words = shlex.split(config.commands.bench) if config else []
     if "-m" not in words[:-1]:
@@ -83,7 +83,7 @@ def model_path(advice: Advice, one: Measurement) -> Path:
 
 
 def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> list[LocalModel]:
-    """Return a config's files in order, all of one folder. Raises Declined where one is missing."""
+    """Return a config's files in order, all from one folder. Raises Declined if one is missing."""
     first = model_path(advice, one).name
     names = _names(first)
     folders = dict.fromkeys(model.path.parent for model in models if model.file.name == first)

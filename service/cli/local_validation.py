@@ -1,6 +1,6 @@
-"""Configs of an advice measured on this machine, with the agent's own code: the same words, limits and parsing.
+"""Measures configs of an advice on this machine with the agent's own code: same commands, limits and parsing.
 
-No enrolment, no account: what was measured is shown next to what was predicted, and kept in a file.
+No enrolment and no account: the measurements are shown beside the predictions, and saved in a file.
 """
 
 from __future__ import annotations
@@ -47,17 +47,16 @@ from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
 from workers.agent.preflight import Declined, Prepared, are_confirmed, prepare
 from workers.agent.probe import describe
 
-_LOADING_MINUTES = 60  # more than any model takes from a disk that is worth measuring
+_LOADING_MINUTES = 60  # more than loading any model takes that is worth measuring
 
 
 def measure_locally(
     advice: Advice, repo: RepoView | None, configs: Sequence[str] | None, arguments: argparse.Namespace
 ) -> tuple[Validation, SavedResults]:
-    """Measure configs of an advice, by default those that a service would, and keep what came of it in a file.
+    """Measure configs of an advice, by default those that a service would, and save the results in a file.
 
-    Returns what came of it, as of a validation, and what was kept.
-
-    `repo`: what the advice's repo holds, None where only the files here can tell. Raises AdvisorError.
+    Return the outcome, in the form of a validation, and what was saved. `repo`: the listing of the advice's repo, None
+    if only local files are known. Raises AdvisorError.
     """
     if advice.goal is None:
         raise InvalidInput("it has no goal: at which depths to measure is not known", field="ADVICE")
@@ -87,7 +86,7 @@ def _on_path() -> list[Path]:
 
 
 def _folders(advice: Advice, measurements: Sequence[Measurement]) -> list[Path]:
-    """Return the folders that the advice's commands read from: relative ones lie where this program was started."""
+    """Return the folders that the advice's commands read from; relative ones start at the current folder."""
     folders = (model_path(advice, one).parent for one in measurements)
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
@@ -106,7 +105,7 @@ def _hashed(
     hashes: Hashes,
     progress: Progress,
 ) -> Machine:
-    """Return the machine with the content hashes of the files that are measured; one that is missing is said later."""
+    """Return the machine with the hashes of the files to measure; missing files are reported later."""
     for one in measurements:
         with suppress(Declined):
             hash_files(shards(advice, one, machine.models), hashes, progress.line)
@@ -114,10 +113,10 @@ def _hashed(
 
 
 def local_policy(engines: Sequence[Path], models: Sequence[Path], minutes: int) -> Policy:
-    """Return what the command line lets a run do: this machine's owner is at the keyboard, and knows its screen.
+    """Return the policy for runs from the command line, whose user owns the machine and knows its screen.
 
-    Another program that computes on a GPU still keeps a run from starting; what a desktop holds of a card does not.
-    Engines are kept from network and files where the system can do that: who typed this could start them as well.
+    Another program that computes on a GPU still prevents a run; a desktop's memory on a card does not. Engines are
+    confined from network and files where the system can do so, but need not be, since the user could start them anyway.
     """
     return Policy(
         engines=EnginePolicy(folders=tuple(str(folder.resolve()) for folder in engines)),
@@ -131,7 +130,7 @@ def local_policy(engines: Sequence[Path], models: Sequence[Path], minutes: int) 
 
 @contextmanager
 def signals_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """Give the name of the first SIGTERM or Ctrl-C within a block to `tell`; a second one ends the block at once."""
+    """Pass the name of the first SIGTERM or Ctrl-C within the block to `tell`; a second one ends the block at once."""
     told = False
 
     def end(number: int, _: FrameType | None) -> None:
@@ -150,7 +149,7 @@ def signals_told(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 class LocalValidation:
-    """Measures one config after the other, and keeps what came of each."""
+    """Measures one config after the other, and collects the results."""
 
     def __init__(self, advice: Advice, machine: Machine, policy: Policy, files: FilesOf, minutes: int) -> None:
         self.advice, self.machine, self.policy, self.files, self.minutes = advice, machine, policy, files, minutes
@@ -160,7 +159,7 @@ class LocalValidation:
         self._asked_to_end: str | None = None
 
     def ends_early(self) -> AbstractContextManager[None]:
-        """Let SIGTERM, or Ctrl-C, end the measuring for a block: what was measured until then is kept."""
+        """Let SIGTERM or Ctrl-C end the measuring during the block; results so far are kept."""
 
         def end(name: str) -> None:
             self._asked_to_end = f"ended early by {name}"
@@ -168,7 +167,7 @@ class LocalValidation:
         return signals_told(end)
 
     def measure(self, measurements: Sequence[Measurement], progress: Progress) -> None:
-        """Measure each; one that cannot be measured is a run that failed, with the reason."""
+        """Measure each config; one that cannot be measured becomes a failed run with the reason."""
         for number, one in enumerate(measurements):
             if self._asked_to_end is not None:
                 n = len(measurements) - number
@@ -187,7 +186,7 @@ class LocalValidation:
                 self._note(one, prepared, measured, confirmed=are_confirmed(document, prepared.models))
 
     def validation(self, refused: Sequence[str]) -> Validation:
-        """Return all of it in the shape of a validation on other machines."""
+        """Return the outcome in the form of a validation on other machines."""
         timed = [(seconds, run) for run in self.runs if (seconds := self._seconds(run)) is not None]
         best = min(timed, key=lambda pair: pair[0], default=(0.0, None))[1]
         return Validation(
@@ -203,7 +202,7 @@ class LocalValidation:
         )
 
     def results(self) -> SavedResults:
-        """Return what is kept."""
+        """Return the results to save."""
         probe = self.machine.probe
         hardware = msgspec.structs.replace(probe.hardware, notes=None)
         return SavedResults(
@@ -211,7 +210,7 @@ class LocalValidation:
         )
 
     def _document(self, one: Measurement) -> RunDocument:
-        """Raises Declined for GPUs, a build or files that this machine lacks."""
+        """Return the run's document. Raises Declined if this machine lacks GPUs, a build or files for it."""
         gpus, builds = _gpus(one, self.machine.probe.hardware), _builds(one, self.machine)
         found = self.files(one)
         return made_from(
@@ -251,13 +250,13 @@ class LocalValidation:
         self.runs.append(run)
 
     def _seconds(self, run: Run) -> float | None:
-        """Seconds of the goal's request as measured; None where nothing was."""
+        """Return the measured seconds of the goal's request; None if nothing was measured."""
         goal = self.advice.goal
         return measured_seconds(run.outcome.speed, goal) if run.outcome and goal else None
 
 
 class _Doing:
-    """Shows one run as it goes on."""
+    """Shows one run's progress."""
 
     def __init__(
         self, one: Measurement, number: int, n_all: int, progress: Progress, asked_to_end: Callable[[], str | None]
@@ -272,7 +271,8 @@ class _Doing:
         self._progress.line(f"{self._name} {row_text(row)}")
 
     def look(self) -> str | None:
-        """Asked four times a second while an engine runs: a signal or the keyboard ends it."""
+        """Show the progress, four times a second while an engine runs; return why to end the run, if it was
+        interrupted."""
         step = "measuring" if self._rows else "loading"
         share = (self._number + min(self._rows / self._expected, 1.0)) / self._all
         self._progress.show(share, f"{self._name}: {step} ({self._number + 1} of {self._all})")
@@ -280,7 +280,7 @@ class _Doing:
 
 
 def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
-    """Return this machine's cards in the order that CUDA0, CUDA1 … of the config mean. Raises Declined."""
+    """Return this machine's cards in the order of the config's CUDA0, CUDA1 … Raises Declined."""
     wanted = [device.gpu or "" for device in one.devices if device.device != CPU]
     order, rig = card_order(hardware), resolve(hardware)
     cards = [card for card in cards_named(rig, wanted) if card is not None]
@@ -292,7 +292,7 @@ def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
 
 
 def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
-    """Return the builds here that know the config's options, the newest first. Raises Declined."""
+    """Return the local builds that know the config's options, newest first. Raises Declined."""
     builds = [program.build for program in machine.engines if program.build.engine == one.engine]
     words = launch(one.engine, "bench", to_flags(one.flags), model_path="model.gguf").arguments
     needed = {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
@@ -317,7 +317,7 @@ def _outcome(one: Measurement, prepared: Prepared, measured: Measured, confirmed
 
 
 def keep(results: SavedResults, path: Path) -> None:
-    """Write the file that is kept; one that is there already is never replaced."""
+    """Save the results to a new file, never replacing an existing one."""
     with path.open("xb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(results), indent=2))
     print(f"the result is kept in {path}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`advisor mcp`: the tools of the Model Context Protocol on standard input and output, for clients on this machine."""
+"""`advisor mcp`: serves the tools of the Model Context Protocol on standard input and output, for local clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run: TypeAlias = Callable[[Any, "Settings"], Answer]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--service", metavar="ADDRESS", help="https://HOST of a service whose leaderboard is offered as a tool too"
     )
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer a message a line until standard input ends; returns the exit code 0."""
+    """Answer one message per line until standard input ends; return the exit code 0."""
     settings, runs = reading_settings(arguments), dict(_RUN)
     if arguments.service:
         address = arguments.service.strip().rstrip("/")

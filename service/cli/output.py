@@ -1,4 +1,4 @@
-"""The forms an answer is printed in, and the exit codes."""
+"""Options for the format of output, and the exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ USAGE_ERROR, FAILURE = 2, 1
 
 
 def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Add --json, --markdown and --detail. Returns the group of the first two, of which one may be given."""
+    """Add --json, --markdown and --detail. Return the group of the first two, which exclude each other."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the API's JSON")
     form.add_argument("--markdown", action="store_true", help="print Markdown, for a chat message")
@@ -20,6 +20,6 @@ def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusi
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON."""
-    import msgspec  # here: it takes longer to import than all that `advisor --version` does
+    import msgspec  # imported here: it takes longer than everything `advisor --version` does
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

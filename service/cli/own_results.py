@@ -1,4 +1,4 @@
-"""`advise --measured FILE`: what you measured on this machine corrects the estimates of all configs."""
+"""`advise --measured FILE`: corrects the estimates of all configs by measurements on this machine."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from service.wire.results.submissions import ON_DISK, SavedResult, SavedResults
 
 _MAX_FILE = 16 << 20
 _MOST_SPEEDS = 200
-_OWNER = "yours"  # one source, however many runs: all are of one machine
+_OWNER = "yours"  # all runs count as one source, being from one machine
 
 
 class _OwnRun(NamedTuple):
-    """One measurement: the command that it was of, the model's repo or path, and the speeds."""
+    """One measurement: its command, its model's repo or path, and its rows."""
 
     engine: Engine
     command: str
@@ -48,11 +48,11 @@ class _OwnRun(NamedTuple):
 
 
 def with_own(settings: Settings, advice: Advice, files: Sequence[str]) -> Advice:
-    """Return an advice whose estimates are corrected by the runs in `files`, ranked again by them.
+    """Return an advice corrected by the runs in `files`, and ranked again.
 
-    A file is what `validate --here` kept, or a command with what a benchmark or server printed. What was kept of files
-    on this disk is of those that lie next to it (headers are enough), or of the advice's own. Raises InvalidInput for a
-    file that holds no measurement, or one of another machine; AdvisorError where its model cannot be read.
+    A file is one saved by `validate --here`, or a command with a benchmark's or server's output. For models on this
+    disk, the saved names are looked for beside the file (headers suffice), else the advice's own model is used. Raises
+    InvalidInput for a file without measurements or from another machine, AdvisorError if its model cannot be read.
     """
     if advice.goal is None or not advice.configs:
         return advice
@@ -119,7 +119,7 @@ def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_OwnRun
 
 
 def _model_of(file: str, one: SavedResult, advice: Advice) -> str:
-    """What the model of a kept result is called: its repo and variant; of files on this disk, where they are."""
+    """Return the name of a saved result's model: its repo and variant, or its path on this disk."""
     if one.model.repo != ON_DISK:
         return f"{one.model.repo}:{one.model.variant}"
     local = Path(file).parent / one.document.files[0].name
@@ -127,7 +127,7 @@ def _model_of(file: str, one: SavedResult, advice: Advice) -> str:
 
 
 def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, float]:
-    """Return the median logarithm of measured over expected speed, by phase."""
+    """Return the median of log(measured / expected speed), by phase."""
     case = BatchCase(command=run.command, model=run.model, hardware=hardware, engine=run.engine)
     speeds = list(speeds_of(run.rows))[:_MOST_SPEEDS]
     compared = check_directly(settings, msgspec.structs.replace(case, measured=speeds)).compared
@@ -141,7 +141,7 @@ def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, 
 
 
 def speeds_of(rows: Sequence[MeasuredRow]) -> Iterator[MeasuredSpeed]:
-    """Yield the median of each row's repeats, as a check takes what was measured."""
+    """Yield the median of each row's repeats, in the form that a check takes."""
     for row in rows:
         pp = statistics.median(row.pp_tps) if row.pp_tps else None
         tg = statistics.median(row.tg_tps) if row.tg_tps else None

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal; lines, each once, where there is none."""
+"""A progress bar on a terminal; otherwise lines, each printed once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPINNER = "|/-\\"
 
 
 class Progress:
-    """What is being done, and how much of it is. Lines that stay are printed above the bar."""
+    """Shows what is being done and how far it is; permanent lines are printed above the bar."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -32,12 +32,12 @@ class Progress:
         self._clear()
 
     def line(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self._clear()
         print(text, file=self._stream, flush=True)
 
     def show(self, share: float, text: str) -> None:
-        """Say what is being done; `share` of all of it, 0 to 1, has been. Without a terminal: only what is new."""
+        """Show what is being done, and the share of it that is done, 0 to 1. Without a terminal: only new texts."""
         if self._is_terminal:
             self._draw(min(max(share, 0.0), 1.0), text)
         elif text != self._said:

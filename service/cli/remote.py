@@ -1,4 +1,4 @@
-"""A service as the command line speaks to it: https (http on this machine), a token, and answers that are bounded."""
+"""The command line's client of a service: https (http on this machine), a token, and bounded answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ServiceRefused(AdvisorError):
-    """The service does not do what it was asked; `slug` names the heading in docs/problems.md."""
+    """The service refuses a request; `slug` names the heading in docs/problems.md."""
 
     def __init__(self, problem: Problem) -> None:
         field = problem.field and clean(problem.field)
@@ -38,11 +38,11 @@ class ServiceRefused(AdvisorError):
 
 
 class Unreachable(AdvisorError):
-    """The service does not answer, or what answers is none."""
+    """The service does not answer, or something else answers."""
 
 
 def split_address(address: str, kind: str) -> tuple[str, str]:
-    """Return (the service's address, id) of an advice's or a validation's address. Raises InvalidInput."""
+    """Return (the service's address, id) from the address of an advice or a validation. Raises InvalidInput."""
     try:
         parts = urlsplit(address.strip())
         host, path = parts.hostname, _ADDRESS.fullmatch(parts.path)
@@ -55,10 +55,10 @@ def split_address(address: str, kind: str) -> tuple[str, str]:
 
 
 class Service:
-    """One service. Redirects are not followed: a token goes where it was meant to, and nowhere else."""
+    """A client of one service. Redirects are not followed, so that the token goes nowhere else."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
-        """Raises InvalidInput where a token would travel unencrypted over a network."""
+        """Raises InvalidInput if a token would travel unencrypted over a network."""
         self.address = address
         parts = urlsplit(address)
         local = is_loopback(parts.hostname or "")
@@ -75,7 +75,7 @@ class Service:
         self._http.close()
 
     def get(self, path: str, kind: type[T]) -> T:
-        """Return what is at a path. Raises ServiceRefused, Unreachable."""
+        """Return the object at a path. Raises ServiceRefused, Unreachable."""
         return _decoded(self._send("GET", path), kind)
 
     def post(self, path: str, body: object, kind: type[T], headers: Mapping[str, str] | None = None) -> T:
@@ -86,7 +86,7 @@ class Service:
         )
 
     def post_once(self, path: str, body: object, kind: type[T]) -> T:
-        """The same with a key by which a request that may have been lost is sent again, and does its work only once."""
+        """Post with an idempotency key, repeating a request that may have been lost without doing its work twice."""
         key = {"Idempotency-Key": secrets.token_urlsafe(16)}
         for _ in range(2):
             with suppress(Unreachable):
@@ -95,13 +95,13 @@ class Service:
         return self.post(path, body, kind, key)
 
     def delete(self, path: str) -> None:
-        """Delete what is at a path. Raises ServiceRefused, Unreachable."""
+        """Delete the object at a path. Raises ServiceRefused, Unreachable."""
         self._send("DELETE", path)
 
     def events(self, path: str, kind: type[T]) -> Iterator[T | None]:
-        """Yield the events of a stream until it ends, None for what only says that it lives.
+        """Yield a stream's events until it ends, and None for each keep-alive comment.
 
-        Raises ServiceRefused, Unreachable; the latter too when the connection breaks.
+        Raises ServiceRefused, or Unreachable, also when the connection breaks.
         """
         headers = {"Accept": "text/event-stream"}
         try:
@@ -124,7 +124,7 @@ class Service:
 
 
 def _events(response: httpx.Response, kind: type[T]) -> Iterator[T | None]:
-    """Each event is one line of data here; a comment begins with a colon."""
+    """Yield the events, each of which has one line of data; a comment begins with a colon."""
     left, is_problem = b"", False
     for piece in response.iter_bytes():
         *lines, left = (left + piece).split(b"\n")

@@ -1,4 +1,4 @@
-"""What `advisor up` starts: a config of an advice or a command; and what to start instead where memory was short."""
+"""Plans what `advisor up` starts: a config or a command, and what to start instead if memory was short."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_RESERVE = 512
 
 
 class UpRequest(NamedTuple):
-    """What does not change from one start to the next. `repo`: on the Hub, or GGUF files here."""
+    """The part of the request that is the same for every start. `repo`: on the Hub, or local GGUF files."""
 
     settings: Settings
     repo: str
@@ -37,7 +37,7 @@ class UpRequest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One start. `config`: None where a command was given; `model`: the first file, where it lies here."""
+    """One start. `config`: None if a command was given; `model`: the first file, if it is on this machine."""
 
     asked: UpRequest
     what: str
@@ -48,19 +48,19 @@ class Plan(NamedTuple):
 
     @property
     def repo(self) -> str | None:
-        """The repo and variant that are started, OWNER/NAME:VARIANT; None where it is not known."""
+        """The repo and variant to start, OWNER/NAME:VARIANT; None if unknown."""
         if self.advice is None or self.config is None or self.advice.repo.count("/") != 1:
             return None
         return f"{self.advice.repo}:{self.config.variant}"
 
     def steps(self) -> Iterator[str]:
-        """Yield what would be done before the start, a line each."""
+        """Yield what would be done before the start, one line per step."""
         yield f"plan: {self.what}"
         if self.model is None:
             yield f"fetch: {self.asked.repo} into {self.asked.folder}; what is there already goes on where it was"
 
     def launch(self, program: Path) -> Launch:
-        """Return what starts it."""
+        """Return the command that starts it."""
         from service.engine.commands.render import launch
 
         made = self.given
@@ -74,7 +74,7 @@ class Plan(NamedTuple):
         return msgspec.structs.replace(made, program=str(program), arguments=words)
 
     def fetched(self, say: Callable[[str], None]) -> Plan:
-        """Return it with its files here; what was begun is gone on with. Raises AdvisorError."""
+        """Return the plan with its files downloaded, resuming where possible. Raises AdvisorError."""
         if self.model is not None:
             return self
         from service.cli.fetching import fetch
@@ -82,7 +82,7 @@ class Plan(NamedTuple):
         return self._replace(model=fetch(self.asked, *_advised(self), say))
 
     def without(self, failure: Failure, log: str) -> Plan | None:
-        """Return what fits between what was allocated and what was refused, None where nothing does."""
+        """Return a plan for less memory: between what was allocated and what was refused. None if nothing fits."""
         from service.engine.logs.read import taken_mib
 
         device = failure.device or CPU
@@ -102,7 +102,7 @@ class Plan(NamedTuple):
 def first_plan(
     settings: Settings, arguments: argparse.Namespace, hardware: str, engine: Engine, advice: bytes | None
 ) -> Plan:
-    """Return what `advisor up` was asked for. Raises AdvisorError where nothing fits, or nothing could be started."""
+    """Return the plan that `advisor up` asks for. Raises AdvisorError if nothing fits, or nothing can be started."""
     folder = (arguments.models or Path("~/models")).expanduser()
     asked = UpRequest(
         settings=settings, repo=arguments.what, hardware=hardware, engine=engine, folder=folder,
@@ -155,7 +155,7 @@ def _of_command(asked: UpRequest, command: str) -> Plan:
 
 
 def _planned(asked: UpRequest, constraints: Constraints, told: str) -> Plan | None:
-    """Return the best config under some constraints, with less context where nothing fits."""
+    """Return the best config under some constraints, with less context if nothing fits."""
     from service.flows.advice.direct import advise_directly
 
     wanted = msgspec.structs.replace(constraints, engines=[EngineChoice(name=asked.engine)])

@@ -1,4 +1,4 @@
-"""Results on their way to a service's database: shown first, sent when a person says so, and sent once."""
+"""Sends results to a service's database: shown first, sent once the user agrees, and only once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from service.wire.results.submissions import ON_DISK, Preview, SavedResult, Save
 
 
 def previewed(service: Service, sent: Submission) -> Preview:
-    """Return what the service understands of a submission. Raises ServiceRefused, Unreachable."""
+    """Return how the service understands a submission. Raises ServiceRefused, Unreachable."""
     return service.post("/v1/results/preview", sent, Preview)
 
 
 def offer(
     service: Service, several: Sequence[Submission], previews: Sequence[Preview], agreed: Callable[[str], bool]
 ) -> list[Submitted]:
-    """Show all that would be sent, and send it if `agreed` says so of the question; return what was kept.
+    """Show everything that would be sent, and send it if `agreed` accepts the question; return what was stored.
 
-    Raises InvalidInput, naming the first thing that is missing, ServiceRefused, Unreachable.
+    Raises InvalidInput, naming the first missing thing, ServiceRefused, Unreachable.
     """
     for preview in previews:
         print(as_text(preview_lines(preview)), end="")
@@ -53,7 +53,7 @@ def _told(kept: Submitted) -> str:
 
 
 def confirmed(question: str) -> bool:
-    """Return whether the person at the terminal says yes; without a terminal nobody does."""
+    """Return whether the user at the terminal agrees; without a terminal, False."""
     if not sys.stdin.isatty():
         return False
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -61,9 +61,9 @@ def confirmed(question: str) -> bool:
 
 
 def submissions_of(kept: SavedResults, repo: str | None = None) -> list[Submission]:
-    """Return what was measured on this machine as submissions; of what failed there is none.
+    """Return this machine's measurements as submissions, without failures.
 
-    `repo`: of files that were found on this disk, where no service said it. Raises InvalidInput where it is needed.
+    `repo`: of files on this disk whose origin is unknown. Raises InvalidInput if it is needed.
     """
     measured = [one for one in kept.results if one.report.rows]
     if repo is None and any(one.model.repo == ON_DISK for one in measured):
@@ -96,7 +96,7 @@ def _submission(one: SavedResult, kept: SavedResults, repo: str | None) -> Submi
 
 
 def saved_results(text: str) -> SavedResults | None:
-    """Return what `advisor validate --here` kept, None for any other text."""
+    """Return what `advisor validate --here` saved, None for any other text. Raises InvalidInput if it is damaged."""
     if '"offload-advisor-results-1"' not in text[:200]:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`advisor serve`: API, workers and an embedded Valkey."""
+"""`advisor serve`: runs the API, workers and an embedded Valkey."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from service.cli.inputs import load_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("--host", help="address to listen on (default: ADVISOR_HOST or 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default: ADVISOR_PORT or 8000)")
     parser.add_argument("--workers", type=int, help="worker processes (default: ADVISOR_WORKERS)")

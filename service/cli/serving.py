@@ -1,6 +1,6 @@
-"""A server in use compared with its prediction: its buffers when it has loaded, each request when it is answered.
+"""Compares a running server with its prediction: its buffers once it has loaded, and each answered request.
 
-Of what a server prints, only lines with figures are looked at and kept: no prompt, no answer, no address.
+Of a server's output, only lines with figures are read and kept: no prompt, no answer, no address.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from service.wire.advice.check import BatchCase, Checked
 
 _LOADED = re.compile(r"model loaded|all slots are idle|server is listening|listening on http")
-_ANSWERED = re.compile(r"stop processing|all slots are idle")  # what of a request was to be printed is there
+_ANSWERED = re.compile(r"stop processing|all slots are idle")  # all of a request's lines have been printed
 _IDLE = "all slots are idle"
 _MOST_LINES = 4_000  # kept for a file
-_MOST_BUSY_LINES = 400  # read together, of a server that is never idle
+_MOST_BUSY_LINES = 400  # read together, for a server that is never idle
 
 
 class Watch:
-    """Compares what one server prints with the prediction for its command, and says it by `say`."""
+    """Compares one server's output with its command's prediction, and reports through `say`."""
 
     def __init__(self, settings: Settings, case: BatchCase, say: Callable[[str], None]) -> None:
         self._settings, self._case, self._say = settings, case, say
@@ -38,7 +38,7 @@ class Watch:
         self.is_loaded = False
 
     def take(self, data: bytes) -> None:
-        """Read what was printed, in whole lines or not."""
+        """Read output, in whole lines or not."""
         *lines, self._part = (self._part + data).split(b"\n")
         for line in lines:
             self._take_line(line.decode(errors="replace"))
@@ -55,7 +55,7 @@ class Watch:
             self.finish(is_idle=_IDLE in text or len(self._busy) > _MOST_BUSY_LINES)
 
     def finish(self, *, is_idle: bool = True) -> None:
-        """Say what was read of requests that are answered; `is_idle`: none is under way any more."""
+        """Report on answered requests; `is_idle`: none is still running."""
         found = read_requests(self._busy).found
         self.requests(found[self._told :])
         self._told = len(found)
@@ -63,7 +63,7 @@ class Watch:
             self._busy, self._told = [], 0
 
     def requests(self, found: Sequence[Request]) -> None:
-        """Say of each request how fast it was, and how fast it should have been."""
+        """Report each request's speed, and its expected speed."""
         for one in found:
             speeds = tuple(speeds_of(one))
             if one.flaw is not None or not speeds:
@@ -73,7 +73,7 @@ class Watch:
             self._tell(self.compared(speeds))
 
     def compared(self, measured: tuple[MeasuredSpeed, ...] = (), log: str | None = None) -> Checked:
-        """Return the check of the server's command with what was measured."""
+        """Return the check of the server's command against what was measured."""
         from service.flows.advice.check_direct import check_directly
 
         return check_directly(self._settings, msgspec.structs.replace(self._case, measured=list(measured), log=log))
@@ -90,7 +90,7 @@ class Watch:
 
 
 def compared_lines(compared: Iterable[Compared]) -> Iterator[str]:
-    """Yield a line for each figure: measured, expected, and which way it is off."""
+    """Yield a line per figure: measured, expected, and in which direction it is off."""
     for one in compared:
         off = "" if one.verdict == "within" else f": {one.verdict} what was expected"
         yield f"  {one.text}{off}"

@@ -1,4 +1,4 @@
-"""`advisor submit`: a benchmark that you ran, sent to a service's database after you have seen what was understood."""
+"""`advisor submit`: sends your benchmark to a service's database, after showing how it was understood."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPTIONS = {"text": "FILE", "command": "--command", "hardware": "--hardware", "r
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0: it was sent; 1: it was not."""
+    """Run the command and return its exit code: 0 if it was sent, else 1."""
     from service.cli.remote import Service
 
     with closing(Service(_address(arguments), token(arguments))) as service:
@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _run(arguments, service, text)
 
 
-def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> int:
-    """Send what a server's command and log say to the service of ADVISOR_SERVICE; return the exit code as `run` does.
+def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> None:
+    """Send a server's command and log to the service of ADVISOR_SERVICE.
 
-    `agreed`: it is not asked again, only shown. Raises AdvisorError where something is missing, or the service is.
+    `agreed`: only show it, without asking. Raises AdvisorError if something is missing or the service fails.
     """
     from service.cli.remote import Service
 
@@ -70,7 +70,7 @@ def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> int
     told = parser.parse_args(["log", f"--hardware={hardware}", *(["--yes"] if agreed else [])])
     told.model = repo
     with closing(Service(_address(told), token(told))) as service:
-        return _run(told, service, text)
+        _run(told, service, text)
 
 
 def _run(arguments: argparse.Namespace, service: Service, text: str) -> int:
@@ -120,8 +120,8 @@ def _listed(figures: Reading | None) -> object:
 
 
 def _figures(text: str) -> Reading | None:
-    """Return what a server's or chat's log says; None for a benchmark's. Nothing that anybody wrote to a model leaves
-    this machine, so one that cannot be read is refused here (InvalidInput)."""
+    """Return the reading of a server's or chat's log; None for a benchmark's. Text that people wrote to a model never
+    leaves this machine, so a log that cannot be read is refused (InvalidInput)."""
     from service.engine.logs.requests import read_requests
     from service.engine.submission.reading import read_paste
 
@@ -135,7 +135,7 @@ def _figures(text: str) -> Reading | None:
 
 
 def _completed(service: Service, sent: Submission, *, interactive: bool) -> tuple[Submission, Preview]:
-    """Ask on the terminal for what is missing, until nothing is, or nothing is answered."""
+    """Ask on the terminal for what is missing, until nothing is, or an answer is empty."""
     import msgspec
 
     from service.cli.sending import previewed

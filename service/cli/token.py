@@ -1,4 +1,4 @@
-"""`advisor token`: who may do more than ask; typed on the machine that has the service's database."""
+"""`advisor token`: manages API tokens, on the machine that has the service's database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = "{:<16}  {:<24}  {:<28}  {:<10}  {:<10}  {}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="action")
     create = verbs.add_parser("create", help="make a token and print it, once")
     create.add_argument(

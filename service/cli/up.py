@@ -1,4 +1,4 @@
-"""`advisor up`: a model's best config fetched, started as your own process, and watched against what was predicted."""
+"""`advisor up`: downloads a model's best config, starts it as a child process, and compares it with its prediction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_ADVICE = 16 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "what", metavar="WHAT",
         help="OWNER/NAME[:VARIANT], GGUF files, @FILE with an advice, or a llama-server command, quoted",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0: the server ran until it was ended; 1: it did not start."""
+    """Run the command and return its exit code: 0 if the server ran until it was ended, 1 if it did not start."""
     from service.cli.replanning import first_plan
 
     settings, engine = reading_settings(arguments), _server(arguments.engine_dir)
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start(ready: Plan, engine: EngineProgram, log: Path | None) -> tuple[Ended, Failure | None]:
-    """Run the server until it ends, and return how it did, and why where it never served. `log`: where to keep it.
+    """Run the server until it ends; return how it ended, and the failure if it never served. `log`: where to save it.
 
     Its processes end with this one, however this one ends.
     """
@@ -128,7 +128,7 @@ def _expected(watch: Watch) -> list[str]:
 
 
 def _server(folder: Path | None) -> EngineProgram:
-    """Return the llama-server of a folder or of PATH. Raises InvalidInput where there is none that runs."""
+    """Return the llama-server of a folder or of PATH. Raises InvalidInput if none runs."""
     from service.cli.local_validation import local_policy
     from workers.agent.engines import SERVER, described
 
@@ -156,13 +156,13 @@ def _agreed(arguments: argparse.Namespace, what: str) -> bool:
 
 
 def _told(launch: Launch, kept: list[str]) -> str:
-    """What `advisor submit` takes, without the folders of this machine."""
+    """Return the log in the form that `advisor submit` takes, without this machine's folders."""
     plain = tuple(Path(word).name if "/" in word else word for word in launch.arguments)
     return "\n".join((bash(Launch(launch.env, (), Path(launch.program).name, plain)), "", *kept, ""))
 
 
 def _offer(text: str, hardware: str, repo: str | None) -> None:
-    """Show what was measured and send it, where ADVISOR_SEND says `ask` or `always`; nothing else sends anything."""
+    """Show the measurements and send them if ADVISOR_SEND is `ask` or `always`; nothing else sends anything."""
     from service.cli.submit import send_log
 
     choice = os.environ.get("ADVISOR_SEND", "").strip().lower()

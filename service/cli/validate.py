@@ -1,4 +1,4 @@
-"""`advisor validate`: configs of an advice measured, on hosts of the service or on this machine."""
+"""`advisor validate`: has configs of an advice measured, on hosts of the service or on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_ADVICE = 16 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "advice",
         nargs="?",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0: something was measured; 1: nothing was."""
+    """Run the command and return its exit code: 0 if something was measured, else 1."""
     if arguments.follow:
         return _follow(arguments)
     if not arguments.advice:
@@ -158,7 +158,7 @@ def _measure_locally(arguments: argparse.Namespace) -> int:
 
 
 def _offer(arguments: argparse.Namespace, kept: SavedResults) -> None:
-    """Ask on the terminal whether what was measured may be sent to the advice's service, after it was shown."""
+    """Show the measurements, and ask on the terminal whether to send them to the advice's service."""
     from service.cli.remote import Service, split_address
     from service.cli.sending import confirmed, offer, previewed, submissions_of
 
@@ -170,7 +170,7 @@ def _offer(arguments: argparse.Namespace, kept: SavedResults) -> None:
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    """Raise InvalidInput for an option that would do nothing."""
+    """Raise InvalidInput for an option that would have no effect."""
     for name in names:
         if getattr(arguments, name) not in (None, "validate"):
             option = f"--{name.replace('_', '-')}"
@@ -178,7 +178,7 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> 
 
 
 def _read(source: str) -> tuple[Advice, RepoView | None]:
-    """Return an advice from an address or from `@FILE`, and what its repo holds where a service can be asked."""
+    """Return an advice from an address or `@FILE`, and its repo's listing if a service can be asked."""
     import msgspec
 
     from service.cli.remote import Service, split_address
@@ -204,7 +204,7 @@ def _with_configs(advice: Advice) -> Advice:
 
 
 def _configs(arguments: argparse.Namespace, advice: Advice) -> list[str] | None:
-    """Return the ids of the ranks that were named, None where none was."""
+    """Return the ids of the configs named by rank, None if none was."""
     ranked = {config.rank: config.id for config in advice.configs}
     unknown = [rank for rank in arguments.config or () if rank not in ranked]
     if unknown:
@@ -236,9 +236,9 @@ def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
 
 
 def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:
-    """Yield, for each config (None: the first), its benchmark command, the check of what it prints, and how to send it.
+    """Yield, for each config (None: the first), its benchmark command, how to check its output, and how to send it.
 
-    `source`: the advice's address, whose service is sent to.
+    `source`: the advice's address, to whose service it is sent.
     """
     wanted = configs or [advice.configs[0].id]
     for config in advice.configs:

@@ -1,4 +1,4 @@
-"""`advisor watch`: a llama-server that runs, or ran, compared with what is predicted for its command."""
+"""`advisor watch`: compares a llama-server that runs, or ran, with the prediction for its command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "what", metavar="WHAT",
         help="the file that llama-server writes to, its process number, or its address (needs --metrics)",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0: it was watched until its end, or until Ctrl-C."""
+    """Run the command until its input ends, or until Ctrl-C; return the exit code 0."""
     from service.cli.serving import Watch
     from service.wire.advice.check import BatchCase
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _source(arguments: argparse.Namespace) -> tuple[Path | None, str, int | None]:
-    """Return (the log, None: its metrics; the command; the process). Raises InvalidInput for what is missing."""
+    """Return (log, or None to use metrics; command; process id). Raises InvalidInput for missing ones."""
     what, log, pid, command = arguments.what, None, None, arguments.command
     if what.isdecimal():
         pid = int(what)
@@ -79,7 +79,7 @@ def _source(arguments: argparse.Namespace) -> tuple[Path | None, str, int | None
 
 
 def _of_process(pid: int) -> tuple[Path, str]:
-    """Return where a process's output goes, and its command with the paths made whole."""
+    """Return the file that a process prints to, and its command with full paths."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
         folder = Path(os.readlink(f"/proc/{pid}/cwd"))
@@ -95,7 +95,7 @@ def _of_process(pid: int) -> tuple[Path, str]:
 
 
 def _followed(log: Path, pid: int | None, *, once: bool) -> Iterator[bytes]:
-    """Yield what a file holds, and what is added to it; with a process, until that has ended."""
+    """Yield a file's contents and what is appended to it; with a process, until that has ended."""
     with log.open("rb") as file:
         while True:
             ended = once or (pid is not None and not Path(f"/proc/{pid}").exists())
@@ -107,7 +107,8 @@ def _followed(log: Path, pid: int | None, *, once: bool) -> Iterator[bytes]:
 
 
 def _poll(address: str, watch: Watch) -> None:
-    """Look at a server's totals: what they grew by between two idle moments was a request, if one ran at a time."""
+    """Poll a server's totals: their growth between two idle moments is a request, if one ran at a time."""
+
     import httpx
 
     from service.engine.logs.requests import TOGETHER, Totals, read_totals
