@@ -1,1 +1,1 @@
-"""Discord and Slack: one set of verbs, which call flows; each platform only translates."""
+"""The Discord and Slack bots: one set of verbs, which call flows; each platform only translates."""

@@ -1,4 +1,4 @@
-"""`advise`, the commands of an advice, and `validate`."""
+"""The verbs `advise` and `validate`, and the button that shows an advice's commands."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from service.wire.measuring.validation_text import headline, validation_lines
 from service.wire.plain_text import as_text
 
 LOOK_SECONDS = 1.0  # between looks at an advice that is being computed
-_MEASURING_SECONDS = 5.0  # the same for a validation, which takes minutes
+_MEASURING_SECONDS = 5.0  # between looks at a validation, which takes minutes
 _SHOWN_CONFIGS, _SHOWN_REFUSALS = 4, 3
 _MOST_CONTEXT = 1 << 24
 
 
 def advise(bot: BotContext, asked: Question) -> Outcome:
-    """Return the advice, or how far it is. Raises InvalidInput and its kinds, RateLimited, ServiceUnavailable."""
+    """Return the advice, or its progress. Raises InvalidInput or a subclass, RateLimited, ServiceUnavailable."""
     if asked.subject:
         advice = flow.read_advice(bot.context, asked.subject, chat_accounts.known_in_chat(bot.context, asked.account))
     else:
@@ -75,7 +75,7 @@ def _request(bot: BotContext, asked: Question) -> AdviceRequest:
 
 
 def rig_in(bot: BotContext, asked: Question) -> str:
-    """Return the hardware that was typed, or that is remembered. Raises InvalidInput where there is neither."""
+    """Return the hardware the asker typed, else the rig they saved. Raises InvalidInput if there is neither."""
     stated = asked.words.get("hardware") or asked.words.get("rig")
     found = stated or chat_accounts.remembered_rig(bot.context, asked.account)
     if not found:
@@ -108,7 +108,8 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
 
 
 def advice_answer(bot: BotContext, advice: Advice) -> Answer:
-    """Return a finished advice: the first config to paste, its memory and speed, the others in a line each."""
+    """Return a finished advice: the first config ready to paste with its memory and speed, the others in a line
+    each."""
     link, off = bot.address(f"/advice/{advice.id}"), bot.context.settings.bot_verbs_off
     parts: list[str | Code] = []
     card = card_of(advice)
@@ -194,7 +195,7 @@ def commands(bot: BotContext, asked: Question) -> Outcome:
 
 
 def measure(bot: BotContext, asked: Question) -> Outcome:
-    """Return a validation of an advice as it is, which is asked for at the first look.
+    """Return the state of a validation; the first look requests it.
 
     Raises InvalidInput, AdviceNotFound, NoHost, TooManyValidations, NotAllowed.
     """
@@ -234,7 +235,7 @@ def _number(text: str) -> int:
 
 
 def validation_answer(bot: BotContext, found: Validation) -> Answer:
-    """Return a validation as it is: what was measured next to what was predicted."""
+    """Return what a validation has measured so far, next to what was predicted."""
     body = as_text(validation_lines(found)).partition("\n\n")[2].rstrip()
     return Answer(
         title=headline(found),

@@ -1,4 +1,4 @@
-"""What a verb answers, before a platform gives it its form. Texts are raw: the renderer escapes them."""
+"""A verb's answer before a platform gives it its form. Texts are raw: the platform's renderer escapes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.wire.bots import Ask
 
 
 class Code(msgspec.Struct, frozen=True):
-    """Lines that are shown as they are, to be copied or in columns. Never cut: shown whole, or left out."""
+    """Lines to show verbatim, for copying or in columns. Never cut: shown whole or left out."""
 
     text: str
     language: str = ""
@@ -23,7 +23,7 @@ Part: TypeAlias = str | Code
 
 
 class Button(msgspec.Struct, frozen=True):
-    """A button that asks something, or opens an address."""
+    """A button that asks a question or opens a URL."""
 
     label: str
     ask: Ask | None = None
@@ -31,11 +31,11 @@ class Button(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A title, paragraphs and code, and what one may ask next.
+    """A title, paragraphs and code, and buttons for what one may ask next.
 
-    `link`: where all of it stands; `full`: all of it as plain text, for a file, where a platform takes one. `attach`:
-    the file is worth having although nothing had to be left out. `private`: only the asker is to see it. `once`: it
-    cannot be made a second time.
+    `link`: the page that shows all of it; `full`: all of it as plain text, for an attached file on platforms that take
+    one; `attach`: attach the file even if nothing had to be left out. `private`: only the asker may see it. `once`: it
+    cannot be produced a second time.
     """
 
     title: str
@@ -49,9 +49,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of looking at a question: an answer, and in how many seconds to look again (None: it is final).
+    """The result of looking at a question: an answer, and the seconds until the next look (None: the answer is final).
 
-    `subject`: the advice or validation that is waited for. `link`: where it can be followed elsewhere.
+    `subject`: the id of the advice or validation that is being waited for.
     """
 
     answer: Answer
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mark_of(answer: Answer) -> str:
-    """Return a text that is the same for the same answer only."""
+    """Return a fingerprint of what an answer shows, to tell whether it has changed."""
     return hashlib.sha256(msgspec.json.encode((answer.title, answer.parts))).hexdigest()[:16]
 
 
@@ -68,9 +68,9 @@ MAX_BUTTON_ID = 100  # Discord: custom_id of a component
 
 
 def button_id(ask: Ask) -> str:
-    """Return what a button is called: its verb and words, such as `advise?of=abc&engine=llama.cpp`.
+    """Return the id of a button: its verb and words, such as `advise?of=abc&engine=llama.cpp`.
 
-    Raises ValueError where that is longer than Discord allows: our own words never are.
+    Raises ValueError if it is longer than Discord allows or cannot be parsed back; our own questions always can.
     """
     words = "&".join(f"{name}={value}" for name, value in ask.words.items())
     text = f"{ask.verb}?{words}"
@@ -80,17 +80,18 @@ def button_id(ask: Ask) -> str:
 
 
 def asked_by_button(text: str) -> Ask:
-    """Return the question of a button. The verb and its words are checked by the part that answers, as any others."""
+    """Return the question in a button's id. Like any other, it is checked only by the verb that answers it."""
     verb, _, rest = text[:MAX_BUTTON_ID].partition("?")
     pairs = (pair.partition("=") for pair in rest.split("&") if pair)
     return Ask(verb=verb, words={name: value for name, _, value in pairs}, private=True)
 
 
 class BotContext(NamedTuple):
-    """The flows' context, the service's address, and what is called before a repo is read that is new here.
+    """What verbs need from outside: the flows' context and two callbacks.
 
-    `admit(account)` may raise RateLimited. `read_file(address)` returns the text of a file that is attached to a
-    message; it raises InvalidInput for one that is none, or lies elsewhere than the platform's files.
+    `admit(account)` is called before a repo is read for the first time, and may raise RateLimited. `read_file(address)`
+    returns the text of a file attached to a message; it raises InvalidInput if there is none, or if the address is not
+    on the platform's file servers.
     """
 
     context: Context
@@ -98,14 +99,15 @@ class BotContext(NamedTuple):
     read_file: Callable[[str], str]
 
     def address(self, path: str) -> str:
-        """Return the URL of a path of this service."""
+        """Return the full URL of a path on this service."""
         return (self.context.settings.public_url or "").rstrip("/") + path
 
 
 class Question(NamedTuple):
-    """A question as a verb sees it: its words, who asks, its id, and the advice or validation it waits for already.
+    """A question as a verb sees it.
 
-    `text`, `file_url`: of the message that it is about; `of_another`: somebody else wrote that.
+    `subject`: the advice or validation it already waits for. `text` and `file_url` are those of the message it is
+    about; `of_another`: someone else wrote that message.
     """
 
     words: dict[str, str]
@@ -119,7 +121,7 @@ class Question(NamedTuple):
     place: str = ""
 
     def asking(self, ask: Ask) -> Question:
-        """Return the same with the words of `ask`, and what it says of a message."""
+        """Return this question with the words of `ask` and its message, if it has one."""
         found = self._replace(words=ask.words)
         if ask.message is None:
             return found

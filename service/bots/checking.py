@@ -1,4 +1,4 @@
-"""`check`: a command that was typed, or that stands in somebody's message, in at most ten lines."""
+"""The verb `check`: a verdict of at most ten lines on a command, typed or found in somebody's message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = 300  # characters of a finding's line
 
 
 def check(bot: BotContext, asked: Question) -> Outcome:
-    """Return the verdict on a command, what costs most, and the fixed command. Raises InvalidInput and the Hub's."""
+    """Return the verdict on a command, its worst findings and the fixed command. Raises InvalidInput and Hub errors."""
     request = _request(bot, asked)
     checked = check_command(bot.context, request, lambda: bot.admit(asked.account))
     parts: list[str | Code] = list(_lines(checked))

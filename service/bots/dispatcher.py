@@ -1,6 +1,6 @@
-"""Answers the questions that were taken: looks at each when it is due, and brings what there is to say to its platform.
+"""Answers the accepted questions: looks at each when it is due, and delivers what there is to say on its platform.
 
-Everything that is known of a question stands in its row. A dispatcher that dies loses nothing: its questions are due
+The whole state of a question is in its database row, so a dispatcher that dies loses nothing: its questions are due
 again half a minute later, here or in another process.
 """
 
@@ -29,16 +29,16 @@ from service.wire.bots import Interaction, Reply
 
 log = Log("bots")
 
-KEPT = timedelta(days=7)  # a validation waits that long for a host
+KEPT = timedelta(days=7)  # how long a validation may wait for a host
 MAX_FAILURES = 12
 _UNAVAILABLE_SECONDS = 5.0
 _HOLDS, _HELD_SECONDS = 3, 10.0
-_PATIENCE = 20  # looks, after which the next ones come less often
+_PATIENCE = 20  # looks after which the intervals grow
 _SLOWEST_SECONDS = 30.0
 
 
 class Dispatcher:
-    """Looks at questions. `admit(account)`, which may raise RateLimited, is called before a new repo is read."""
+    """Looks at questions. `admit(account)` is called before a new repo is read and may raise RateLimited."""
 
     def __init__(self, context: Context, client: httpx.Client, admit: Callable[[str], None]) -> None:
         self._context = context
@@ -50,7 +50,7 @@ class Dispatcher:
         }
 
     def look(self, asked: Interaction) -> None:
-        """Look at a claimed question: answer it, show how far the answer is, or leave it for later. Raises nothing."""
+        """Look at a claimed question: answer it, show its progress, or postpone it. Raises nothing."""
         if asked.reply is not None:
             with logs.bound(request_id=asked.visit.request_id, question_id=asked.id):
                 self._look(asked, asked.reply)
@@ -58,7 +58,7 @@ class Dispatcher:
     def _look(self, asked: Interaction, reply: Reply) -> None:
         if _is_once(asked):
             sent = self._ways[reply.platform].reaches(reply, self._age(asked))
-            if sent.kind != "sent":  # nothing is made that nobody would see
+            if sent.kind != "sent":  # do not make what nobody would see
                 self._settle(asked, reply, sent, Answer(title=""))
                 return
         try:
@@ -91,7 +91,7 @@ class Dispatcher:
             self._lose(asked, reply, "expired", "")
 
     def _given(self, asked: Interaction, reply: Reply, answer: Answer) -> Sent:
-        """Give an answer; one that cannot be made again is held here until the platform takes it."""
+        """Deliver an answer. One that cannot be made again is retried right here until the platform takes it."""
         for _ in range(_HOLDS if answer.once else 0):
             sent = self._ways[reply.platform].final(asked, reply, answer, self._age(asked))
             if sent.kind != "later":
@@ -127,7 +127,7 @@ class Dispatcher:
         self._lose(asked, reply, "abandoned", "")
 
     def _lose(self, asked: Interaction, reply: Reply, why: str, code: str) -> None:
-        """Give a question up whose answer reached nobody."""
+        """Give up a question whose answer reached nobody."""
         metrics.BOT_ANSWERS_LOST.of(reply.platform, why).inc()
         log.warning("question.lost", platform=reply.platform, detail=why, code=code)
         interactions.end(self._context, asked.id)
@@ -142,5 +142,5 @@ def _is_once(asked: Interaction) -> bool:
 
 
 def _until_next(seconds: float, looks: int) -> float:
-    """Return when to look next: the longer something takes, the less often."""
+    """Return the seconds until the next look: the longer something takes, the less often we look."""
     return max(seconds, min(seconds * looks / _PATIENCE, _SLOWEST_SECONDS))

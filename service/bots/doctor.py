@@ -1,4 +1,4 @@
-"""What `advisor doctor` says of the bots: whether platforms take their tokens, and which answers reached nobody."""
+"""What `advisor doctor` checks of the bots: whether the platforms accept their tokens, and which answers got lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REMEDIES = {
 
 
 def diagnose_bots(settings: Settings) -> Iterator[Diagnosis]:
-    """Yield what was found of each bot that is set up. Changes nothing; raises nothing."""
+    """Yield a diagnosis of each configured bot. Changes nothing, raises nothing."""
     with new_client(settings) as client:
         if settings.discord_public_key:
             yield _discord(client, settings)

@@ -1,4 +1,4 @@
-"""What both platforms' questions have in common: how they are kept, and how old a signed one may be."""
+"""What incoming questions of both platforms share: what is kept of them, and how old a signed request may be."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from service.bots.vocabulary import is_private
 from service.bots.words import reduced_words
 from service.wire.bots import Ask, Asker, Reply
 
-WINDOW_SECONDS = 300  # without it a recorded request would be good for ever
+WINDOW_SECONDS = 300  # limits replays: without it a recorded request would stay valid for ever
 
 
 class IncomingQuestion(NamedTuple):
-    """A question to be answered later."""
+    """A question to answer later."""
 
     id: str
     asker: Asker
@@ -21,7 +21,7 @@ class IncomingQuestion(NamedTuple):
 
 
 def kept_ask(verb: str, words: dict[str, str]) -> Ask:
-    """Return what is kept of a verb and its words."""
+    """Return the question as it may be kept: its words without names, places and secrets."""
     return Ask(verb=verb, words=reduced_words(verb, words), private=is_private(verb, words))
 
 

@@ -1,8 +1,8 @@
-"""What a platform's reply to a message of ours means: sent, later, gone or refused, and why.
+"""Classifies a platform's reply to a message of ours: sent, try later, gone or refused, and why.
 
 Discord: discord-api-docs, topics/opcodes-and-status-codes (JSON error codes); that an edit may come before the
 acknowledgement has arrived: discord-api-docs issue 7220. Slack: docs.slack.dev, errors of chat.postMessage,
-chat.postEphemeral and auth.test; its Web API answers failures with status 200. tests/recorded holds what they publish.
+chat.postEphemeral and auth.test; its Web API reports failures with status 200. tests/recorded holds both lists.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import httpx
 
 Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
-# Why no message gets through: its address has ended; the bot may not write there; the person cannot be written to; the
-# bot's own token is not taken, or lacks a right.
+# Why no message gets through: its address has expired; the bot may not write there; the person cannot be messaged; the
+# bot's own token is rejected or lacks a permission.
 Why: TypeAlias = Literal["", "expired", "not-invited", "unreachable", "token"]
 
-MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
-SOON = 15.0  # seconds after a question within which Discord may not know its acknowledgement yet
+MAX_WAIT = 600.0  # seconds; longer waits are cut to this
+SOON = 15.0  # seconds after a question within which Discord may not yet know its acknowledgement
 _SOON_WAIT, _USUAL_WAIT = 2.0, 5.0
 _NOT_THERE_YET = frozenset({10008, 10015})
 
@@ -64,9 +64,9 @@ _SLACK = {code: why for why, codes in _SLACK_GONE.items() for code in codes}
 
 
 class Sent(NamedTuple):
-    """What became of a message: taken; to be sent again in `seconds`; no longer possible there; or not taken like this.
+    """The outcome of sending a message: sent; to be retried in `seconds`; gone (impossible there); or refused as it is.
 
-    `code`: what the platform calls it, a status where it says no more; `why`: of what is gone.
+    `code`: the platform's error code, or the HTTP status if there is none; `why`: the reason, if it is gone.
     """
 
     kind: Kind
@@ -76,7 +76,7 @@ class Sent(NamedTuple):
 
 
 def of_discord(reply: httpx.Response, age: float) -> Sent:
-    """Return the meaning of a reply of Discord's to a message about a question that is `age` seconds old."""
+    """Classify Discord's reply to a message about a question that is `age` seconds old."""
     if reply.is_success:
         return Sent("sent")
     number = object_of(reply).get("code")
@@ -93,7 +93,7 @@ def of_discord(reply: httpx.Response, age: float) -> Sent:
 
 
 def of_slack(reply: httpx.Response) -> Sent:
-    """Return the meaning of a reply of Slack's Web API, or of a `response_url`, which says why in plain text."""
+    """Classify a reply of Slack's Web API, or of a `response_url`, which states errors in plain text."""
     body = object_of(reply)
     failed = body.get("ok") is False
     if reply.is_success and not failed:
@@ -111,7 +111,7 @@ def of_slack(reply: httpx.Response) -> Sent:
 
 
 def seconds_asked(reply: httpx.Response) -> float:
-    """Return the seconds that a platform asks us to wait, at most MAX_WAIT."""
+    """Return how many seconds a platform asks us to wait, at most MAX_WAIT."""
     stated = reply.headers.get("retry-after") or object_of(reply).get("retry_after", _USUAL_WAIT)
     try:
         return min(max(float(stated), 0.05), MAX_WAIT)
@@ -120,7 +120,7 @@ def seconds_asked(reply: httpx.Response) -> float:
 
 
 def object_of(reply: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object that a reply is, an empty one where it is none."""
+    """Return the JSON object in a reply's body; an empty one if there is none."""
     try:
         found = json.loads(reply.content)
     except (ValueError, RecursionError):

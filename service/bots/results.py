@@ -1,4 +1,4 @@
-"""`result`: a benchmark for the leaderboard, shown as it was understood, and kept when its sender says so."""
+"""The verb `result`: shows how a benchmark was understood and, if its sender confirms, puts it on the leaderboard."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from service.wire.results.board_text import TIERS, board_lines
 from service.wire.results.dumps import LICENCE, LICENCE_URL
 from service.wire.results.submissions import Preview, Submission, cited
 
-WAITS_SECONDS = 600.0  # for the sender to say that it is to be kept
-_SHOWN = "shown"  # the subject of a question whose preview stands there
+WAITS_SECONDS = 600.0  # for the sender to confirm
+_SHOWN = "shown"  # the subject of a question whose preview has been shown
 
 
 def result(bot: BotContext, asked: Question) -> Outcome:
-    """Return what is understood of a paste, with a button that keeps it; or what it lacks. Raises InvalidInput."""
+    """Return how a paste was understood, with a button to keep it; or what is missing. Raises InvalidInput."""
     if asked.subject == _SHOWN:
         title = "Not sent: nobody confirmed it. Ask again to send it."
         return Outcome(answer=Answer(title=title, private=True))
@@ -43,15 +43,13 @@ def result(bot: BotContext, asked: Question) -> Outcome:
 
 
 def keep(bot: BotContext, asked: Question) -> Outcome:
-    """Keep a result whose preview was shown to the same person. Raises InvalidInput where it is not there any more."""
+    """Keep a result whose preview was shown to the same person. Raises InvalidInput if the preview is gone."""
     before = interactions.read(bot.context, asked.words.get("of", ""))
     if before is None or before.ask is None or before.account != asked.account:
         raise InvalidInput("that result no longer exists: send it again", field="of")
     shown = asked.asking(before.ask)
     caller = chat_accounts.caller_in_chat(bot.context, asked.account)
-    made = submit(
-        bot.context, caller, _submission(bot, shown), before.id, lambda: bot.admit(asked.account)
-    )  # fmt: skip
+    made = submit(bot.context, caller, _submission(bot, shown), before.id, lambda: bot.admit(asked.account))
     interactions.end(bot.context, before.id)
     said = "On the leaderboard" if made.is_new else "It is already there"
     parts = [f"As {made.tier}: {TIERS[made.tier]}."]
@@ -78,7 +76,7 @@ def _submission(bot: BotContext, asked: Question) -> Submission:
     text = "\n".join(one for one in (words.get("text", ""), asked.text, file) if one).strip()
     if not text:
         raise InvalidInput("paste the command and what llama-sweep-bench or llama-bench printed", field="text")
-    # The saved rig is the asker's: nobody else measured on it.
+        # The saved rig is the asker's own: nobody else's figures were measured on it.
     rig = words.get("rig") or (None if source else chat_accounts.remembered_rig(bot.context, asked.account))
     repo = words.get("repo") or repo_named_in(command_in(text) or "")
     submission = Submission(text=text, hardware=reduced(rig) if rig else None, repo=repo or None)
@@ -109,7 +107,7 @@ _LONGEST = 200
 
 
 def board(bot: BotContext, asked: Question) -> Outcome:
-    """Return the first rows of the board for a model, and a link to all. Raises InvalidInput for a name too long."""
+    """Return the first rows of the board for a model, and a link to all. Raises InvalidInput for too long a name."""
     words = " ".join(asked.words.get(name, "").strip() for name in ("model", "gpu")).strip()
     if len(words) > _LONGEST:
         raise InvalidInput(f"a model and a card of {_LONGEST} characters at most", field="model")

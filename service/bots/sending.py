@@ -1,4 +1,4 @@
-"""Calls of the platforms' REST sides: bounded, never redirected. What replies mean: `service.bots.replies`."""
+"""Calls to the platforms' REST APIs: bounded, never redirected. Replies are classified in `service.bots.replies`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_SECONDS = 30.0
 
 
 def new_client(settings: Settings) -> httpx.Client:
-    """Return a client of the platforms' APIs, of Slack's addresses for answers and of where Discord keeps files."""
+    """Return a client for the platforms' APIs, Slack's response URLs and Discord's file servers."""
     return client_for(
         Origins(_addresses(settings), usual=_addresses(Settings())),
         timeout=TIMEOUT,
@@ -42,7 +42,7 @@ def send(
     client: httpx.Client, method: str, url: str, body: Any, meaning: Callable[[httpx.Response], Sent], *,
     headers: dict[str, str] | None = None, file: str | None = None,
 ) -> Sent:  # fmt: skip
-    """Send JSON, with a text file next to it where there is one, and return what the reply means. Raises nothing."""
+    """Send JSON, with a text file if there is one, and return the outcome by `meaning(reply)`. Raises nothing."""
     try:
         if file is None:
             reply = client.request(method, url, json=body, headers=headers)
@@ -60,7 +60,7 @@ def send(
 
 
 def _note(reply: httpx.Response, sent: Sent) -> None:
-    """Log what was not taken. What was refused may hold what people typed: only status and code are logged."""
+    """Log what was not sent: only status and code, as a refusal may quote what people typed."""
     if sent.kind == "later":
         log.warning("message.undelivered", status=reply.status_code, code=sent.code, pause_seconds=sent.seconds)
     elif sent.kind == "gone":
@@ -71,7 +71,7 @@ def _note(reply: httpx.Response, sent: Sent) -> None:
 
 
 def ask(client: httpx.Client, method: str, url: str, body: Any, *, headers: dict[str, str]) -> dict[str, Any]:
-    """Return the object that a platform answers with; an empty one where it does not. Raises nothing."""
+    """Return the JSON object that a platform answers with; an empty one if it does not. Raises nothing."""
     try:
         reply = client.request(method, url, json=body, headers=headers)
     except (httpx.HTTPError, Refused) as error:
@@ -81,9 +81,9 @@ def ask(client: httpx.Client, method: str, url: str, body: Any, *, headers: dict
 
 
 def read_file(client: httpx.Client, address: str, origins: tuple[str, ...]) -> str:
-    """Return the text of an attached file, its first MiB. Raises InvalidInput for another origin, or none that answers.
+    """Return the first MiB of an attached file as text. Raises InvalidInput if it cannot be read.
 
-    Only these origins are ever asked: addresses come from people.
+    Only `origins` are ever contacted, because addresses come from people.
     """
     if not any(address.startswith(f"{origin}/") for origin in origins):
         raise InvalidInput("the file does not lie where the platform keeps files", field="attachment")

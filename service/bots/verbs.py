@@ -1,4 +1,4 @@
-"""One set of verbs: a question becomes an answer of our own, whatever the platform. An error is an answer too."""
+"""One set of verbs for all platforms: a question becomes an Answer. An error is an answer too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DID_YOU_MEAN = 8
 
 
 def answer(bot: BotContext, asked: Interaction) -> Outcome:
-    """Return what is to be said to a question now. Raises ServiceUnavailable only: then it is to be asked again."""
+    """Return what to say to a question now. Raises only ServiceUnavailable, which means: look again later."""
     ask = asked.ask or Ask(verb="help")
     question = Question(
         words={},
@@ -47,7 +47,7 @@ def _said(bot: BotContext, ask: Ask, question: Question) -> Outcome:
 
 
 def refusal(error: AdvisorError, verb: str, platform: str) -> Answer:
-    """Return an error as an answer: what is wrong, what was perhaps meant, and what to type instead."""
+    """Return an error as an answer: what is wrong, what was perhaps meant, and an example to type instead."""
     parts: list[str | Code] = []
     if error.choices and any(choice not in error.detail for choice in error.choices):
         parts.append(f"Did you mean: {', '.join(error.choices[:_DID_YOU_MEAN])}")

@@ -1,4 +1,4 @@
-"""The verbs and their words: what is registered with Discord, read from Slack's line, and listed by `help`."""
+"""The verbs and their options: registered with Discord, parsed from Slack's line, and listed by `help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OF_MESSAGES = {CHECK_MESSAGE: "check", ADD_MESSAGE: "result"}
 
 
 class Option(NamedTuple):
-    """A word of a verb. `choices`: all it can be; `complete`: what is proposed while it is typed."""
+    """An option of a verb. `choices`: all its values; `complete`: what to propose while it is typed."""
 
     name: str
     help: str
@@ -25,10 +25,10 @@ class Option(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb. `form`: its words are asked for in a form, where the platform has one. `actions`: its sub-commands.
+    """A verb. `form`: options that a platform with forms asks for in one; `actions`: sub-commands.
 
-    `title`: of the form, 45 characters at most. `line`: what to type after the verb on Slack, `typed` on Discord.
-    `private`: the answer is the asker's alone; `once`: it cannot be made a second time.
+    `title`: of the form, 45 characters at most. Examples of what to type after the verb: `line` on Slack, `typed` on
+    Discord. `private`: only the asker sees the answer; `once`: the answer cannot be produced a second time.
     """
 
     name: str
@@ -127,23 +127,23 @@ VERBS = (
     Verb("help", "What you can ask", private=True),
 )  # fmt: skip
 NAMES = tuple(verb.name for verb in VERBS)
-OF_BUTTONS = {"commands": "advise", "keep": "result"}  # what only buttons ask, and the verb that they belong to
+OF_BUTTONS = {"commands": "advise", "keep": "result"}  # verbs that only buttons ask: the verb they belong to
 
 
 def verb_named(name: str) -> Verb | None:
-    """Return the verb of this name."""
+    """Return the verb of this name; None if there is none."""
     return next((verb for verb in VERBS if verb.name == name), None)
 
 
 def example(verb: Verb, platform: str) -> str:
-    """Return what one types on a platform, such as `/advise repo:OWNER/NAME` or `/advisor advise OWNER/NAME`."""
+    """Return an example of what to type on a platform, such as `/advise repo:…` or `/advisor advise …`."""
     if platform == "slack":
         return f"{SLACK_COMMAND} {verb.name} {verb.line}".rstrip()
     return f"/{verb.name} {verb.typed}".rstrip()
 
 
 def is_private(verb: str, words: Mapping[str, str]) -> bool:
-    """Return whether only the asker is to see the answer: his own matters, and what is said of his saved rig."""
+    """Return whether only the asker may see the answer: it is personal, or about their saved rig."""
     known = verb_named(verb)
     if verb == "advise":
         return "hardware" not in words and "public" not in words

@@ -1,4 +1,4 @@
-"""What people type on one line, or into one message, as the words of a verb."""
+"""Parses what people type on one line, or into a message, into the words of a verb."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def ask_of_line(text: str) -> Ask:
 
 
 def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
-    """Split a line at its keywords: what stands before them is `first`. `public` stands alone.
+    """Split a line at its keywords; what comes before the first is `first`. `public` stands alone.
 
-    A keyword of the part that is being read is a word of it (`on RTX 3090 on x4`). What follows a repo's id without a
-    keyword is hardware, but for the name of a quantisation.
+    Within a section its own keyword is an ordinary word (`on RTX 3090 on x4`). What follows a repo id without a keyword
+    is hardware, unless it looks like the name of a quantisation.
     """
     found: dict[str, list[str]] = {first: []}
     words, at = text.split(), first
@@ -85,15 +85,15 @@ def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
 
 
 def check_words(text: str) -> dict[str, str]:
-    """Return the words of `check` or `result` in free text: lines `rig: …`, `repo: …`, `measured: …`, `source: …`, and
-    the command."""
+    """Return the words of `check` or `result` in free text: labelled lines (`rig: …`, `repo: …`), and the rest as the
+    command."""
     words = {name.lower().replace("hardware", "rig"): value.strip() for name, value in _LABEL.findall(text)}
     command = _LABEL.sub("", text).strip()
     return {**words, **({"command": command} if command else {})}
 
 
 def command_in(text: str) -> str | None:
-    """Return the command of an engine's program in a message: in a code block, else its lines. None: there is none."""
+    """Return the command of an engine's program in a message, preferably from a code block; None if there is none."""
     blocks = [block for block in _FENCE.findall(text) if _PROGRAM.search(block)]
     return _command_lines(blocks[0] if blocks else text.replace("```", ""))
 
@@ -112,7 +112,7 @@ def _command_lines(text: str) -> str | None:
 
 
 def is_log(text: str) -> bool:
-    """Return whether a text holds figures that an engine printed."""
+    """Return whether a text contains figures printed by an engine."""
     try:
         read_log(text)
     except InvalidInput:
@@ -123,8 +123,8 @@ def is_log(text: str) -> bool:
 def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
     """Return words as they may be kept: without what names a person, a place or a secret.
 
-    Paths lose their folders by that, and addresses what they name: the repo that a command's path names is kept as a
-    word, and of an advice's address its id. A source is an address that is to be published.
+    That strips folders from paths and whole URLs, so two things are extracted first: the repo a command's path names,
+    and the id in an advice's address. A source keeps its URL, which is to be published.
     """
     kept = {name[:40]: reduced(value[:MAX_WORD])[:MAX_WORD] for name, value in list(words.items())[:_MOST_WORDS]}
     if "advice" in kept:
@@ -137,15 +137,15 @@ def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def advice_id(text: str) -> str:
-    """Return the id in an advice's address, or the id itself; "" where there is none."""
+    """Return the id in an advice's address, or the id itself; "" if there is none."""
     match = _ADVICE.fullmatch(text.strip()[:MAX_ADDRESS])
     return match[1] if match else ""
 
 
 def of_message(verb: str, text: str, file_url: str | None, *, is_own: bool) -> Ask:
-    """Return the question that a message is: `check` its command, or put its `result` on the board.
+    """Return the question that a message's menu asks: to `check` its command, or put its `result` on the board.
 
-    `is_own`: the asker wrote it.
+    `is_own`: the asker wrote the message.
     """
     text = text[:MAX_WORD]
     repo = repo_named_in(command_in(text) or "")
@@ -155,7 +155,7 @@ def of_message(verb: str, text: str, file_url: str | None, *, is_own: bool) -> A
 
 
 def repo_named_in(command: str) -> str | None:
-    """Return the repo that a command names, by an option or by its path; None where none does."""
+    """Return the repo that a command names, by an option or by its path; None if there is none."""
     try:
         return repo_in_command(parse(command[:MAX_WORD])) if command else None
     except InvalidInput:
@@ -163,7 +163,7 @@ def repo_named_in(command: str) -> str | None:
 
 
 def measured_speeds(text: str) -> list[MeasuredSpeed]:
-    """Return the speeds in `tg 17.9 pp 420 at 4096; tg 15 at 16k`: `at` ends a point, without it the cache is empty.
+    """Return the speeds in `tg 17.9 pp 420 at 4096; tg 15 at 16k`: `at` ends a point; without it the context is empty.
 
     Raises InvalidInput.
     """
@@ -192,5 +192,6 @@ def tokens(text: str) -> int:
 
 
 def engine_named(text: str) -> str:
-    """Return the engine of a name or a short form; another text as it is."""
+    """Return the engine of a name or short form; any other text unchanged."""
+
     return _ENGINES.get(text.lower(), text)

@@ -1,1 +1,1 @@
-"""Discord: interactions over HTTP, answers by the interaction's webhook. No gateway, no message content."""
+"""Discord: interactions arrive over HTTP, answers go to the interaction's webhook. No gateway, no message content."""

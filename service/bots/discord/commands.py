@@ -1,4 +1,4 @@
-"""The application's commands as Discord is told them, and the form of a verb.
+"""The application's commands as registered with Discord, and the form (modal) of a verb.
 
 Limits: discord-api-docs c98d64b, interactions/application-commands; forms: components/reference (label, text input).
 """
@@ -28,7 +28,7 @@ _MAX_PLACEHOLDER = 100
 
 
 def commands(off: Sequence[str], *, in_guild: bool = False) -> list[dict[str, Any]]:
-    """Return all commands, without the verbs that are turned off; as those of one guild, or global ones."""
+    """Return the commands of all verbs that are not in `off`; `in_guild`: as commands of one server, else global."""
     where = {} if in_guild else _EVERYWHERE
     found = [{**_chat_command(verb), "type": _CHAT, **where} for verb in shown(off)]
     menu = [name for name, verb in OF_MESSAGES.items() if verb not in off]
@@ -55,7 +55,7 @@ def _option(option: Option) -> dict[str, Any]:
 
 
 def form(name: str, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return a verb's form; `known`: what stands in its fields already. Raises KeyError for a verb that has none."""
+    """Return a verb's form, its fields filled in with `known`. Raises KeyError for a verb that has no form."""
     verb = verb_named(name)
     if verb is None or not verb.form:
         raise KeyError(name)
@@ -80,9 +80,9 @@ _GUILD_DIGITS = 20
 
 
 def register(client: httpx.Client, settings: Settings, guild: str | None) -> list[str]:
-    """Replace the application's commands, all of one guild's or all global ones, and return their names.
+    """Replace the application's commands, either those of one guild or the global ones, and return their names.
 
-    Raises InvalidSetting where a setting is missing or Discord does not take it, InvalidInput for a guild that is none,
+    Raises InvalidSetting if a setting is missing or Discord rejects it, InvalidInput for an invalid guild id, and
     ServiceUnavailable.
     """
     for name, value in (

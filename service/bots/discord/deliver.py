@@ -1,8 +1,8 @@
-"""Answers on Discord: the deferred message is edited, and deleted for what only the asker is to see.
+"""Answers on Discord: the deferred message is edited, or deleted and replaced if only the asker may see the answer.
 
-An interaction's token is good for 15 minutes. What takes longer is a message of the bot's in the channel, or a direct
-message where it may not write there or the answer is private, if it has a token for that; else the last edit says where
-to look.
+An interaction's token is good for 15 minutes. If the bot has a token of its own, a later answer is a new message in
+the channel, or a direct message if it is private or the bot may not write in the channel. Without a bot token, the
+last edit says where to look.
 """
 
 from __future__ import annotations
@@ -22,42 +22,37 @@ from service.settings import Settings
 from service.wire.bots import Interaction, Reply
 
 TOKEN_SECONDS = 15 * 60
-LAST_EDIT_SECONDS = 14 * 60  # after this the next edit may be too late
+LAST_EDIT_SECONDS = 14 * 60  # any later and the next edit may come too late
 
 
 class Delivery:
-    """How answers go to Discord."""
-
-    platform = "discord"
+    """Delivers answers to Discord. `age` is the question's, in seconds, throughout."""
 
     def __init__(self, client: httpx.Client, settings: Settings) -> None:
         self._client, self._settings = client, settings
 
     def interim(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
-        """Return what is to stand there while the answer is not final, and a mark by which it is known again.
-
-        `age` of the question, in seconds.
-        """
+        """Return what to show while the answer is not final, and a mark that tells whether it is already shown."""
         if age < LAST_EDIT_SECONDS:
             return outcome.answer, mark_of(outcome.answer)
         note = f"This takes longer than Discord lets me edit a message. {self._where_next(reply)}"
         return msgspec.structs.replace(outcome.answer, parts=(*outcome.answer.parts, note)), "last"
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Show how far an answer is."""
+        """Show an answer that is not final yet."""
         return self._edit(reply, render(answer), age)
 
     def goes_on(self, asked: Interaction, age: float) -> bool:
-        """Return whether an answer can still be given at this age."""
+        """Return whether an answer could still be delivered at this age."""
         return age < LAST_EDIT_SECONDS or self._has_bot
 
     def reaches(self, reply: Reply, age: float) -> Sent:
-        """Return whether an answer would be seen now: Discord must know the acknowledgement before it is edited."""
+        """Check that an answer would be seen now: Discord must know of the acknowledgement before it can be edited."""
         meaning = partial(of_discord, age=age)
         return send(self._client, "GET", self._original(reply), None, meaning, headers=headers(self._settings))
 
     def final(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Give the answer, on whichever way is still open."""
+        """Deliver the answer by whichever way is still open."""
         sent = Sent("gone", why="expired")
         if age < TOKEN_SECONDS:
             private = self._turned_private(reply, answer, age) if answer.private and not reply.private else None
@@ -80,7 +75,8 @@ class Delivery:
         return "The answer will be a message here, or a direct message where I may not write here."
 
     def _turned_private(self, reply: Reply, answer: Answer, age: float) -> Sent:
-        """A message that everybody saw coming cannot become private: it is deleted, and a private one follows."""
+        """Delete the message, which everybody saw being announced and which cannot become private; send a private
+        one."""
         deleted = self._send("DELETE", self._original(reply), None, age)
         if deleted.kind == "later":
             return deleted
@@ -95,7 +91,7 @@ class Delivery:
         return self._send("POST", url, message.body, age, message.file, as_bot=True)
 
     def _write_to(self, asked: Interaction, answer: Answer, age: float) -> Sent | None:
-        """Give the answer as a direct message; None where none can be opened."""
+        """Send the answer as a direct message; None if no channel to the asker can be opened."""
         body = {"recipient_id": asked.account.rpartition(":")[2]}
         url = f"{self._settings.discord_api}/users/@me/channels"
         opened = ask(self._client, "POST", url, body, headers=headers(self._settings, as_bot=True))
@@ -116,6 +112,6 @@ class Delivery:
 
 
 def headers(settings: Settings, *, as_bot: bool = False) -> dict[str, str]:
-    """Return the User-Agent that Discord asks for, with this service's address; `as_bot`: and the bot's token."""
+    """Return the User-Agent Discord asks for, with this service's URL; `as_bot`: also the bot's token."""
     found = {"User-Agent": f"DiscordBot ({settings.public_url or settings.discord_api}, {__version__})"}
     return {**found, "Authorization": f"Bot {settings.discord_bot_token}"} if as_bot else found

@@ -1,4 +1,4 @@
-"""What Discord sends: an interaction, as a question, a wish for completions, or one for a form.
+"""Reads what Discord sends: an interaction is a question, a request for completions, or one to open a form.
 
 Shapes: discord-api-docs c98d64b, interactions/receiving-and-responding.
 """
@@ -83,11 +83,11 @@ class _Payload(msgspec.Struct):
 
 
 class Ping(NamedTuple):
-    """Discord looks whether the endpoint is there."""
+    """Discord checks that the endpoint is there."""
 
 
 class Completion(NamedTuple):
-    """Somebody types a word; `kind` as in the vocabulary."""
+    """Somebody is typing a word and wants proposals; `kind` is the option's `complete` in the vocabulary."""
 
     asker: Asker
     kind: str
@@ -95,7 +95,7 @@ class Completion(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Somebody is to fill in a verb's form."""
+    """A verb was asked for that opens a form to fill in."""
 
     asker: Asker
     verb: str
@@ -105,7 +105,7 @@ Incoming: TypeAlias = Ping | Completion | Form | IncomingQuestion
 
 
 def read(body: bytes, application: str | None) -> Incoming:
-    """Return what an interaction is. Raises InvalidInput for what is none, or one of another application."""
+    """Return what an interaction asks. Raises InvalidInput if it is malformed or of another application."""
     try:
         return _read(msgspec.json.decode(body, type=_Payload), application)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -164,7 +164,7 @@ def _ask(payload: _Payload) -> Ask:
 
 
 def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
-    """Return the words of a command; a sub-command's name is the word `action`."""
+    """Return the words of a command; the name of a sub-command is the word `action`."""
     found: dict[str, str] = {}
     for option in options[:25]:
         if option.value is None and depth < _MAX_DEPTH:
@@ -178,7 +178,7 @@ def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
 
 
 def _fields(components: list[Any]) -> dict[str, str]:
-    """Return what was typed into a form, whose inputs stand in labels, or in rows."""
+    """Return what was typed into a form, whose inputs are wrapped in labels or in rows."""
     found: dict[str, str] = {}
     for outer in components[:5]:
         if not isinstance(outer, dict):
@@ -223,7 +223,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def is_signed(public_key: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
-    """Return whether Discord signed this body, within five minutes of `now` (seconds since 1970)."""
+    """Return whether Discord signed this body within five minutes of `now` (seconds since 1970)."""
     if len(signature) != 128 or not _HEX.issuperset(signature) or not is_recent(timestamp, now):
         return False
     try:

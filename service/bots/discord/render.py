@@ -1,4 +1,4 @@
-"""An answer as a Discord message: one embed, a row of buttons, and a file for what is too long.
+"""Renders an answer as a Discord message: an embed, a row of buttons, and a file if the embed cannot hold all of it.
 
 Limits: discord-api-docs c98d64b, resources/message (embed limits), components/reference (buttons), resources/webhook.
 """
@@ -13,20 +13,20 @@ from service.wire.plain_text import block, clean, quoted
 
 EPHEMERAL = 1 << 6
 MAX_TITLE, MAX_DESCRIPTION, MAX_BUTTONS, MAX_LABEL, MAX_URL = 256, 4096, 5, 80, 512
-_ROOM = 160  # of the description, kept for the line that says what was left out
+_ROOM = 160  # of the description, reserved for the line that says what was left out
 _MAX_FILE = 1 << 20
 _ROW, _BUTTON, _SECONDARY, _LINK = 1, 2, 2, 5
 
 
 class Message(NamedTuple):
-    """What is sent: the JSON, and the text of an attached file."""
+    """A message to send: its JSON, and the text of an attached file."""
 
     body: dict[str, Any]
     file: str | None = None
 
 
 def render(answer: Answer) -> Message:
-    """Return the message. Nobody is mentioned by it, and a code block is shown whole or left out."""
+    """Return the message. It mentions nobody, and shows a code block whole or not at all."""
     title = escaped(answer.title)
     parts: list[Part] = list(answer.parts)
     if len(title) > MAX_TITLE:
@@ -47,12 +47,12 @@ def render(answer: Answer) -> Message:
 
 
 def escaped(text: str) -> str:
-    """Return text in which Discord finds no markup and no mention."""
+    """Return the text, escaped so that Discord finds no markup and no mention in it."""
     return quoted(text.replace("\\", "\\\\"))
 
 
 def _description(parts: Sequence[Part], room: int) -> tuple[str, bool]:
-    """Return as many of the parts as there is room for, and whether these are all."""
+    """Return as many parts as fit into `room` characters, and whether that is all of them."""
     shown, whole = list[str](), True
     for part in parts:
         text = block(part.text.split("\n"), part.language) if isinstance(part, Code) else escaped(part)

@@ -1,1 +1,1 @@
-"""Slack: slash commands, message shortcuts and buttons over HTTP, answers by `response_url`."""
+"""Slack: slash commands, message shortcuts and buttons arrive over HTTP; answers go to the `response_url`."""

@@ -1,7 +1,7 @@
-"""Answers on Slack: messages to the question's `response_url`, which is good for five of them within thirty minutes.
+"""Answers on Slack: messages to the question's `response_url`, which takes five of them within thirty minutes.
 
-What takes longer is a message of the bot's, where it has a token for that: in the channel if it was invited there, else
-a direct message.
+If the bot has a token of its own, a later answer is a new message in the channel if it was invited there, else a
+direct message.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from service.settings import Settings
 from service.wire.bots import Interaction, Reply
 
 ADDRESS_SECONDS, MAX_USES = 30 * 60, 5
-LAST_WORD_SECONDS = 25 * 60  # after this, what is not final is told where its answer will be
+LAST_WORD_SECONDS = 25 * 60  # from here on, an interim message says where the answer will be
 _MARGIN_SECONDS = 30
 
 
 class Delivery:
-    """How answers go to Slack."""
-
-    platform = "slack"
+    """Delivers answers to Slack. `age` is the question's, in seconds, throughout."""
 
     def __init__(self, client: httpx.Client, settings: Settings) -> None:
         self._client, self._settings = client, settings
 
     def interim(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
-        """Return what is to be said while the answer is not final: at first only what takes minutes or asks back, and,
-        before the address ends, where the answer will be.
+        """Return what to say while the answer is not final, and a mark that tells whether it was said already.
 
-        Slack's messages to a `response_url` cannot be edited, and five is all there are.
+        Messages to a `response_url` cannot be edited and only five are allowed: so at first only what takes minutes or
+        asks back is shown and, shortly before the address expires, where the answer will be.
         """
         if age < LAST_WORD_SECONDS:
             return (outcome.answer, "once") if outcome.answer.link or outcome.answer.buttons else None
@@ -46,19 +44,19 @@ class Delivery:
         return msgspec.structs.replace(outcome.answer, parts=(*outcome.answer.parts, note), private=True), "last"
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Say how far an answer is."""
+        """Post an answer that is not final yet."""
         return self._respond(reply, answer)
 
     def goes_on(self, asked: Interaction, age: float) -> bool:
-        """Return whether an answer can still be given at this age of the question, in seconds."""
+        """Return whether an answer could still be delivered at this age."""
         return self._has_address(asked, age) or self._has_bot
 
     def reaches(self, reply: Reply, age: float) -> Sent:
-        """Return whether an answer would be seen now: Slack's address takes one as soon as it is known."""
+        """Check that an answer would be seen now: always, as Slack's address takes messages at once."""
         return Sent("sent")
 
     def final(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Give the answer, on whichever way is still open."""
+        """Deliver the answer by whichever way is still open."""
         sent = Sent("gone", why="expired")
         if self._has_address(asked, age):
             sent = self._respond(reply, answer)
@@ -89,7 +87,7 @@ class Delivery:
         return send(self._client, "POST", reply.response_url, body, of_slack)
 
     def _post(self, asked: Interaction, channel: str, answer: Answer, *, private: bool) -> Sent:
-        """Write a message of the bot's; `private`: one in the channel that only the asker sees."""
+        """Post as the bot; `private`: so that only the asker sees it in the channel."""
         body: dict[str, Any] = {"channel": channel, "link_names": False, **render(answer)}
         method = "chat.postMessage"
         if private:

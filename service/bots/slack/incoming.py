@@ -1,6 +1,6 @@
-"""What Slack sends: a slash command, a message shortcut, or a button, as a question.
+"""Reads what Slack sends: a slash command, a message shortcut or a button is a question.
 
-Shapes: docs.slack.dev, slash commands, shortcuts, block actions. Bodies are forms, which hold JSON for interactions.
+Shapes: docs.slack.dev, slash commands, shortcuts, block actions. Bodies are forms; those of interactions hold JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service.bots.words import MAX_WORD, ask_of_line, of_message
 from service.engine.errors import InvalidInput
 from service.wire.bots import Ask, Asker, Reply
 
-SHORTCUTS = {f"{verb}_message": verb for verb in OF_MESSAGES.values()}  # callback_id: the verb that it asks
+SHORTCUTS = {f"{verb}_message": verb for verb in OF_MESSAGES.values()}  # callback_id: its verb
 _MAX_FIELDS = 40
 _TRIGGER = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 Id = Annotated[str, Meta(pattern=r"^[A-Z0-9]{1,32}$")]
@@ -56,15 +56,15 @@ class _Payload(msgspec.Struct):
 
 
 class InvalidQuestion(NamedTuple):
-    """What was typed is not a question: why, for the one who typed it."""
+    """What was typed is not a question; `error` tells the person who typed it why."""
 
     error: InvalidInput
 
 
 def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion | None:
-    """Return the question of a slash command; None for Slack's own look at the certificate.
+    """Return the question of a slash command; None for Slack's own check of the certificate.
 
-    `hooks`: the origin that addresses for answers must have. Raises InvalidInput for what is not a slash command.
+    `hooks`: the origin that every `response_url` must have. Raises InvalidInput for what is not a slash command.
     """
     form = _form(body)
     if form.get("ssl_check") == "1":
@@ -109,7 +109,7 @@ def _form(body: bytes) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    """Slack escapes three characters in the text of messages, and puts addresses into angle brackets."""
+    """Undo Slack's escapes in message text: three characters, and URLs in angle brackets."""
     plain = re.sub(r"<(?:(https?://[^|>]*)(?:\|[^>]*)?)>", r"\1", text)
     return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -133,12 +133,12 @@ def _asked(asker: Asker, ask: Ask, trigger: str, response_url: str, channel: Any
 
 
 def is_hook(address: str, hooks: str) -> bool:
-    """Return whether an answer may be sent to an address: one of Slack's, as it names them."""
+    """Return whether an answer may be sent to a URL: it must be one of Slack's response URLs."""
     return len(address) <= 1_000 and re.fullmatch(re.escape(hooks) + r"/[A-Za-z0-9/_-]+", address) is not None
 
 
 def is_signed(secret: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
-    """Return whether Slack signed this body, within five minutes of `now` (seconds since 1970)."""
+    """Return whether Slack signed this body within five minutes of `now` (seconds since 1970)."""
     if not is_recent(timestamp, now):
         return False
     digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""The app as Slack is told it: a manifest to paste where an app is made (docs.slack.dev, app manifest reference)."""
+"""The Slack app's manifest, to paste where an app is created (docs.slack.dev, app manifest reference)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _DESCRIPTIONS = {
     "result": "The benchmark in this message, for the leaderboard",
 }
 
-# Without the tab, chat.postMessage to a person fails with messages_tab_disabled.
+# Without the messages tab, chat.postMessage to a person fails with messages_tab_disabled.
 _DIRECT_MESSAGES = {"home_tab_enabled": False, "messages_tab_enabled": True, "messages_tab_read_only_enabled": True}
 
 
 def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, Any]:
-    """Return the manifest of an app whose service is reached at `address`.
+    """Return the manifest of an app whose service is at `address`.
 
-    `with_bot`: also asks for the right to write messages, for what takes over thirty minutes.
+    `with_bot`: also ask for the permission to post messages, for answers that take over thirty minutes.
     """
     names = [verb.name for verb in shown(off)]
     shortcuts = [

@@ -1,4 +1,4 @@
-"""An answer as a Slack message: blocks of plain text, which has no markup, and of code.
+"""Renders an answer as a Slack message: blocks of plain text, which has no markup, and of code.
 
 Limits: docs.slack.dev, Block Kit reference (header 150, section 3,000, button 75, 50 blocks, value 2,000).
 """
@@ -11,12 +11,12 @@ from service.bots.answer import Answer, Button, Code, Part, button_id
 from service.wire.plain_text import clean
 
 MAX_HEADER, MAX_SECTION, MAX_BLOCKS, MAX_LABEL, MAX_URL = 150, 3_000, 50, 75, 3_000
-OPEN = "open"  # the action of a button that is a link: Slack tells us of it, and nothing is to be done
+OPEN = "open"  # the action of a link button: Slack reports the click, and there is nothing to do
 _FENCES = 8
 
 
 def render(answer: Answer) -> dict[str, Any]:
-    """Return the message's `text` and `blocks`. Code is shown whole or left out, and nobody is mentioned by it."""
+    """Return the message's `text` and `blocks`. It mentions nobody, and shows code whole or not at all."""
     found = [_block(part) for part in answer.parts]
     shown = [one for one in found if one is not None][: MAX_BLOCKS - 3]
     blocks = [_title(answer.title), *shown]
@@ -30,7 +30,7 @@ def render(answer: Answer) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Return text for `mrkdwn` in which Slack finds no mention and no link (docs.slack.dev, formatting text)."""
+    """Return the text, escaped so that Slack finds no mention and no link in `mrkdwn` (docs.slack.dev, formatting)."""
     safe = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return safe.replace("@", "@\u2060").replace("`", "'")
 
@@ -58,7 +58,7 @@ def _block(part: Part) -> dict[str, Any] | None:
 
 
 def escaped_code(text: str) -> str:
-    """Return text for a code block of `mrkdwn`, which it cannot leave; what is copied from it is the text."""
+    """Return the text, escaped so that it cannot leave a `mrkdwn` code block and can be copied unchanged."""
     safe = clean(text).replace("```", "'''")
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
