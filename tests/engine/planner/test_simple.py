@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from bench.judgment import words_of
 from service.engine.advise import VariantModel, advise
-from service.engine.goal import Constraints, GoalRequest
+from service.engine.catalogue import resolve
+from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.explaining.commands import Files
+from service.engine.planner.pricing.candidate import strategy_of
+from service.engine.planner.search.all_variants import search
+from service.engine.planner.search.outcome import SearchCase
+from service.engine.planner.search.simple import simplified
 from tests.models import build
 
 
@@ -20,3 +25,13 @@ def test_a_first_config_with_rules_has_a_simple_one_beside_it() -> None:
     assert (simple.engine, simple.variant, simple.strategy) == (first.engine, first.variant, first.strategy)
     assert simple.goal_seconds[1] <= 1.15 * first.goal_seconds[1]
     assert all(device.fits for device in simple.devices)
+
+
+def test_a_shorter_command_puts_nothing_in_ram_of_what_is_all_on_gpu() -> None:
+    model = build("Qwen3-30B-A3B", "q5_k_m")
+    rig = resolve(parse_hardware("2x RTX 3060 12GB, Ryzen 9 7950X, 64GB"))
+    goal = resolve_goal(GoalRequest(context=32768), model.n_ctx_train)
+    found = search([SearchCase("llama.cpp", 0, model, rig, goal, Constraints())])[0].contenders
+    split = [c for c in found if c.candidate.strategy == "all on GPU" and c.fitted.flags.overrides]
+    assert split
+    assert {strategy_of(simplified(c).fitted.placement) for c in split} == {"all on GPU"}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
+from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.pricing.fit import Fitted, Problem, fitting
 from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
@@ -62,6 +63,8 @@ def simplified(contender: Contender, costing: float = _COSTS_NOTHING) -> Contend
 
 def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender | None:
     problem = contender.problem
+    if contender.candidate.strategy == "all on GPU" != strategy_of(found.placement):  # weights in RAM need other flags
+        return None
     if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
     seconds = goal_seconds(found.run, problem.goal)
