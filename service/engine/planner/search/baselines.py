@@ -11,7 +11,8 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
-from service.engine.planner.pricing.fit import Fitted, Problem, fitting
+from service.engine.planner.pricing.fit import Fitted, Problem, check, fitting
+from service.engine.planner.search.fitting import without_copies
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
 MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
@@ -24,8 +25,8 @@ def baselines(
     """Yield the cards and fitted flags of each baseline that fits, for each of the `starting` flags.
 
     They are the engine's own placement on all cards, everything on all cards with the engine's own split (only if
-    `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM. `starting` gives micro-batch and
-    cache; its placement is dropped.
+    `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM; each also without copies of experts
+    for batches, where that is faster. `starting` gives micro-batch and cache; its placement is dropped.
     """
     every = problem_of(())
     cards = tuple(range(len(every.rig.cards)))
@@ -36,9 +37,14 @@ def baselines(
         tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
         tried += [(cards, flags)] if may_be_on_gpu else []
         for chosen, placed in dict.fromkeys(tried):
-            found = _with_split(problem_of(chosen), placed) if placed else None
-            if found is not None:
-                yield chosen, found
+            problem = problem_of(chosen)
+            found = _with_split(problem, placed) if placed else None
+            if found is None:
+                continue
+            yield chosen, found
+            alone = without_copies(problem, found.flags, found, check) if found.flags.op_offload else None
+            if alone is not None:
+                yield chosen, alone
 
 
 def best_card(rig: Rig) -> Cards:

@@ -14,6 +14,7 @@ from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.search.placement import best_placement
 from service.engine.planner.search.whole_layers import layers_in_ram
+from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.predict import predict_speed
 from service.engine.units import GIB
 
@@ -98,7 +99,7 @@ def _fitted(problem: Problem, candidate: Candidate, note: _NoteBytes) -> Fitted 
     found = place(problem, flags)
     if isinstance(found, Shortfall) or not flags.op_offload or "op_offload" in candidate.user_fields:
         return found
-    return _without_copies(problem, flags, found, place) or found
+    return without_copies(problem, flags, found, place) or found
 
 
 def _best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Fitted | Shortfall:
@@ -106,13 +107,13 @@ def _best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> F
     return found if isinstance(found, Shortfall) else found.fitted
 
 
-def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, place: _Place) -> Fitted | None:
-    """The flags with batches left to the CPU, where that is faster than copying experts over the link.
+def without_copies(problem: Problem, flags: Flags, fitted: Fitted, place: _Place) -> Fitted | None:
+    """Return the flags with batches left to the CPU, where that is faster than copying experts over the link.
 
     None where it is not, or where the request as a whole then takes clearly longer.
     """
     alone = replace(fitted.flags, op_offload=False)
-    if _prompt_speed(problem.tried(alone)) < _prompt_speed(fitted) * _WORTH_NO_COPIES:
+    if _prompt_speed(problem.run(alone)) < _prompt_speed(fitted.run) * _WORTH_NO_COPIES:
         return None
     options = (fitting(problem, alone), place(problem, replace(flags, op_offload=False)))
     found = [one for one in options if isinstance(one, Fitted)]
@@ -123,8 +124,8 @@ def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, place: _Plac
     return best
 
 
-def _prompt_speed(fitted: Fitted) -> float:
-    return predict_speed(fitted.run, 0).pp.expected
+def _prompt_speed(run: ResolvedRun) -> float:
+    return predict_speed(run, 0).pp.expected
 
 
 def _sharing_layers(problem: Problem, flags: Flags, note: _NoteBytes) -> Fitted | Shortfall:
