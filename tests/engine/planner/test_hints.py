@@ -14,7 +14,7 @@ def test_an_uncertain_answer_says_what_measuring_it_would_give_and_a_certain_one
     small = parse_hardware("RTX 3060, Ryzen 5 5600, 64GB DDR4-3200")
     config = first(ask("Qwen3-30B-A3B", "q8_0", hardware=small))
     at, (said,) = config.speed[-1], [r.text for r in config.reasons if r.rule == "worth-measuring"]
-    minutes, low, high = map(float, re.findall(r"about (\d+) minutes? after .* down to (\S+) to (\S+)", said)[0])
+    minutes, low, high = map(float, re.findall(r"about (\d+) minutes? after .* to ([\d.]+)-([\d.]+) t/s", said)[0])
     assert at.tg_low < low < at.tg_tps < high < at.tg_high
     assert (high / low) < (at.tg_high / at.tg_low) ** 0.85
     least = config.flags.n_ctx / max(p.pp_tps for p in config.speed) / 60

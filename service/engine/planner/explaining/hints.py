@@ -41,8 +41,8 @@ def _worth_measuring(config: AdvisedConfig) -> Reason | None:
         return None
     text = (
         f"worth measuring: its benchmark command takes about {_minutes(config)} after the download; a result as "
-        f"expected narrows the interval of this variant's other configs from {at.tg_low:.1f} to {at.tg_high:.1f} t/s "
-        f"down to {after.tg_low:.1f} to {after.tg_high:.1f}"
+        f"expected narrows the interval of this variant's other configs from "
+        f"{at.tg_low:.1f}-{at.tg_high:.1f} to {after.tg_low:.1f}-{after.tg_high:.1f} t/s"
     )
     return Reason("worth-measuring", text)
 

@@ -101,7 +101,7 @@ def _drafting(contender: Contender, config: AdvisedConfig, source: Source) -> Pr
         times, whose = MIXTURE, "published runs of mixtures, on their owners' cards"
     elif options.endswith("=1"):
         times, whose = ONE_TOKEN, "from no gain to that of the only published pair that drafted one token at a time"
-    smaller = "" if fitting is tried[0] else "; its smaller -ub makes room for the drafts, and prompts slower"
+    smaller = "" if fitting is tried[0] else "; its smaller -ub makes room for the drafts, but slows prompts down"
     return _proposal("drafting", *fitting, contender, times, f"{whose}{smaller}; {_NOT_HERE}")
 
 
@@ -152,7 +152,8 @@ def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | N
     lines = lines_of(contender, flags, source.files, source.models_dir, host)
     basis = (
         f"three owners' runs, compared with a placement that also fills the card, prompts slower; here it has room for "
-        f"{size * MIB / experts:.0%} of the experts; needs a build from 7 October 2026 (pull 29887); {_NOT_HERE}"
+        f"{100 * size * MIB / experts:.0f} % of the experts; needs a build from 7 October 2026 on (pull 29887); "
+        f"{_NOT_HERE}"
     )
     table = _table(lines.server, contender)
     return _proposal("expert-cache", (lines.server, lines.powershell), table, contender, CACHE, basis)

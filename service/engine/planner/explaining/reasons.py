@@ -199,8 +199,8 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
     if flags.n_ubatch >= threshold:
         text = (
-            f"-ub {flags.n_ubatch} reaches the {threshold} from which, for prompts, experts in RAM are copied to the "
-            "first GPU once per micro-batch and computed there; a larger -ub is faster but takes more of its memory"
+            f"-ub {flags.n_ubatch}: from {threshold} tokens on, prompts copy experts in RAM to the first GPU once per "
+            "micro-batch and compute them there; a larger -ub is faster but takes more of its memory"
         )
     else:
         text = f"-ub {flags.n_ubatch} is below {threshold}: the CPU computes the experts in RAM for prompts"
@@ -223,7 +223,9 @@ def _cache(flags: Flags, model: Model) -> list[Reason]:
             else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
         )
         share = type_named(flags.cache_type_k).bpw / 16
-        found.append(Reason("kv-type", f"the cache is {types}, {share:.0%} of the size of f16: more room for weights"))
+        found.append(
+            Reason("kv-type", f"the cache is {types}, {share * 100:.0f} % of the size of f16: more room for weights")
+        )
     return found
 
 
@@ -248,13 +250,13 @@ def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
 
 
 def _limit_sentence(limit: Limit) -> str:
-    said = [f"{_WHAT[limit.resource]} takes {limit.share:.0%} of the time"]
+    said = [f"{_WHAT[limit.resource]} takes {limit.share * 100:.0f} % of the time"]
     for resource, faster in _FASTER.items():
         gain = limit.gains[resource]
         if resource != limit.resource and gain >= _WORTH_FASTER:
-            said.append(f"{faster} would gain {gain - 1:.0%} at most")
+            said.append(f"{faster} would gain {gain * 100 - 100:.0f} % at most")
     if limit.ram >= _WORTH_FASTER:
-        said.append(f"RAM a third faster (DDR5-6400 instead of 4800) would gain {limit.ram - 1:.0%}")
+        said.append(f"RAM a third faster (DDR5-6400 instead of 4800) would gain {limit.ram * 100 - 100:.0f} %")
     return "; ".join(said)
 
 
@@ -326,7 +328,7 @@ def _ratio(ratio: Estimate) -> str:
     if is_called(ratio):
         word = "faster" if ratio.expected > 1 else "slower"
         return f"probably {word} ({ratio.low:.2f}x to {ratio.high:.2f}x)"
-    return f"too close to call ({ratio.expected:.2f}x expected): measure"
+    return f"too close to call ({ratio.expected:.2f}x expected)"
 
 
 def _percent(ratio: float) -> str:

@@ -106,7 +106,8 @@ def _variant_not_shown(c: Contender, ranked: Sequence[Contender]) -> str:
 def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender], goal: Goal) -> _Line:
     if rejected.forecast is None or rejected.shortfall is not None:
         short = rejected.shortfall
-        why = f"does not fit: {in_mib(short.n_bytes):,} MiB too little in {short.device}" if short else rejected.why
+        at = "in" if short and short.device == "RAM" else "on"
+        why = f"does not fit: {in_mib(short.n_bytes):,} MiB too little {at} {short.device}" if short else rejected.why
         return _Line(rejected.candidate, None, False, why)
     forecast = rejected.forecast
     if rejected.why == "a card idle":

@@ -37,9 +37,7 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
     if not others:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
-    if others == ["vulkan"]:
-        return f"{engine} offloads to NVIDIA cards only; {there} runs cards of several makers with Vulkan"
-    return f"{engine} offloads to NVIDIA cards only, these are {others[0]} devices; {there} runs them"
+    return f"{engine} offloads only to NVIDIA cards; {there} runs these{' with Vulkan' if others == ['vulkan'] else ''}"
 
 
 def _architecture(engine: Engine, model: Model) -> str | None:

@@ -57,7 +57,9 @@ class FromDrive(NamedTuple):
         )
         return [
             Reason("experts-from-drive", text),
-            Reason("limit-tokens", f"generation: reading the drive takes {share:.0%} of the time, at {_rate()}"),
+            Reason(
+                "limit-tokens", f"generation: reading the drive takes {share * 100:.0f} % of the time, at {_rate()}"
+            ),
         ]
 
     @property
