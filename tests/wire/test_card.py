@@ -90,6 +90,17 @@ def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None
     assert "and it fills 90 % of the usable RAM, and it needs a higher memory limit for the GPU" in filling
 
 
+def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
+    first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0))
+    tensor = replace(first.flags, split_mode="tensor")
+    faster = tuple(0.9 * seconds for seconds in first.goal_seconds)
+    better = replace(first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0), flags=tensor, goal_seconds=faster)
+    card = card_of(replace(advice(), configs=[first, better]))
+    assert card is not None
+    assert "but its speed with -sm tensor is only a formula: measure it" in card.why
+    assert "less time" not in card.why
+
+
 @pytest.mark.parametrize("backend", ["rocm", "sycl"])
 def test_windows_gets_the_archives_of_releases_where_nobody_else_packages_the_backend(backend: str) -> None:
     first = advice().configs[0]

@@ -100,9 +100,13 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         )
     if better:
         one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
+        times, split = _seconds(one) / _seconds(first), one.flags.split_mode
+        cost = f"a request takes {longer(times)}"
+        if times < 1 and split != "layer":  # no less time for which it may come first
+            cost = f"its speed with -sm {split} is only a formula: measure it"
         parts.append(
             f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
-            f"but a request takes {longer(_seconds(one) / _seconds(first))}{_fuller(one, first)}"
+            f"but {cost}{_fuller(one, first)}"
         )
     if not faster and others:
         parts.insert(0, "nothing of similar quality is clearly faster")

@@ -42,6 +42,12 @@ def counts(hardware: Hardware) -> dict[str, int]:
         ("no GPU", {}),
         ("RTX 5090 instead of RTX 3090", {"RTX 5090": 1, "RTX 4090": 2}),
         ("2x RTX 5090 instead of 2x RTX 4090", {"RTX 5090": 2, "RTX 3090": 1}),
+        ("swap the 3090 for a 5090", {"RTX 5090": 1, "RTX 4090": 2}),
+        ("replace RTX 3090 with RTX 5090", {"RTX 5090": 1, "RTX 4090": 2}),
+        ("two more 5090s", {"RTX 5090": 2, "RTX 4090": 2, "RTX 3090": 1}),
+        ("add a second 3090", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("another 3090 and another 4090", {"RTX 4090": 3, "RTX 3090": 2}),
+        ("remove the 3090", {"RTX 4090": 2}),
     ],
 )
 def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
@@ -57,6 +63,9 @@ def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
         ("-128 GB RAM", 128),
         ("1TB RAM", 1024),
         ("+1 RTX 3090 and 256 GB more RAM", 512),
+        ("add 64gb", 320),
+        ("add 2x 3090 and 64GB", 320),
+        ("upgrade RAM to 512GB", 512),
     ],
 )
 def test_memory_grows_and_shrinks(text: str, total: int) -> None:
@@ -100,6 +109,7 @@ def test_another_cpu_keeps_the_memory() -> None:
         "+1",
         "x" * 300,
         "+0 RTX 3090",
+        "24GB more VRAM",
         "PCIe 4 x16 for the RTX 5090",
     ],
 )

@@ -24,7 +24,21 @@ _EXAMPLES = (
     "RTX 5090 instead of RTX 3090", "EPYC 9755", "no GPU", "which single upgrade helps most",
 )  # fmt: skip
 _BEST = re.compile(r"best|(?:which|what) (?:single )?upgrade.{0,60}", re.I)
-_NO_GPU = re.compile(r"(?:no|without) (?:a )?gpus?", re.I)
+_NO_GPU = re.compile(r"(?:no|without) (?:a |the |any )?gpus?", re.I)
+_VRAM = re.compile(r"\bv-?ram\b", re.I)
+# How people ask for the same in a sentence: `swap the 3090 for a 5090`, `add two 3090s`, `remove the P40`.
+_SWAP = re.compile(
+    r"(?:swap|replace|exchange|trade)\s(?:the\s|my\s)?(.+?)\s(?:for|with|by)\s(?:an?\s|the\s)?(.+)", re.I
+)
+_REMOVE = re.compile(r"(?:remove|sell|take out)\s(?:the\s|my\s|an?\s)?(.+)", re.I)
+_RAISE = re.compile(r"upgrade\s(?:the\s)?(?:ram\s|memory\s)?to\s(.+)", re.I)
+_ADDING = re.compile(r"(?:add|buy)(?:ing)?\s", re.I)
+_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_ADD = re.compile(
+    rf"(?P<add>{_ADDING.pattern})?(?:(?:an?|the)\s)?(?:(?P<n>{'|'.join(_WORDS)}|[1-9]\d?)\s?x?\s)?"
+    r"(?P<more>(?:another|more|extra|additional|second|third)\s)?(?P<what>.+)",
+    re.I,
+)
 _MORE = re.compile(
     r"(?:another |an extra )?([1-9]\d{0,5})\s?(gb|gib|tb)(?: of)?(?: more| extra)?(?: ram| memory)?", re.I
 )
@@ -60,9 +74,11 @@ def asks_for_best(text: str) -> bool:
 def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
     """Return the machine as `text` changes it. Raises InvalidInput, with examples, for what cannot be understood."""
     found, kinds = hardware, list[Component]()
-    for part in _PARTS.split(text.strip().rstrip("?.")):
+    adding = _ADDING.match(text.strip())  # `add 2x 3090 and 64GB` adds both
+    for i, part in enumerate(_PARTS.split(text.strip().rstrip("?."))):
+        more = adding[0] if adding and i and part[:1].isdigit() else ""
         try:
-            found, kind = _one(found, resolve(found), part.strip())
+            found, kind = _one(found, resolve(found), more + part.strip())
             resolve(found)
         except AdvisorError as error:
             if error.field == FIELD:
@@ -114,9 +130,23 @@ def _faster_memory(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
             yield found
 
 
+def _reworded(text: str) -> str:
+    """Return a sentence as the examples would have it; the text itself where it is none."""
+    for sentence, form in ((_SWAP, r"\2 instead of \1"), (_REMOVE, r"-1 \1"), (_RAISE, r"\1")):
+        if found := sentence.fullmatch(text):
+            return found.expand(form)
+    added = _ADD.fullmatch(text)
+    if added is None or not (added["add"] or added["more"]) or _MORE.fullmatch(text):
+        return text
+    n = _WORDS.get((added["n"] or "one").lower(), added["n"])
+    is_size = _MORE.fullmatch(added["what"]) is not None
+    return f"+{added['what']}" if is_size else f"+{n} {added['what']}"
+
+
 def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
     if not text or len(text) > 200:
         raise _unclear(text)
+    text = _reworded(text)
     if _NO_GPU.fullmatch(text):
         return replace(hardware, gpus=[]), "GPU"
     if link := _LINK.fullmatch(text):
@@ -137,6 +167,8 @@ def _parsed(text: str) -> Hardware:
     found = parse_hardware(text, gpus_required=False)
     if found.notes:
         raise _unclear(text)
+    if _VRAM.search(text) and not found.gpus:
+        raise InvalidInput(f"`{text[:120]}`: which GPU has it? Name the card, as in `+1 RTX 3090`", field=FIELD)
     return found
 
 
