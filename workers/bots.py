@@ -1,6 +1,6 @@
 """The process that answers Discord and Slack: `python -m workers.bots`. Needs REDIS_URL; `advisor serve` starts it.
 
-It is a process of its own so that no answer, however long it takes, holds up the acknowledgements, which are the web's.
+It is a process of its own so that a slow answer never delays the acknowledgements, which the web process sends.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from service.wire.bots import Interaction
 
 log = Log("bots")
 
-AT_ONCE = 4  # questions that are looked at in parallel, each in a thread
-LOOK_SECONDS = 0.5  # between looks for questions that are due, when nobody tells us of a new one
+AT_ONCE = 4  # questions handled in parallel, each in a thread
+LOOK_SECONDS = 0.5  # between looks for due questions when nobody announces a new one
 _RENEW_SECONDS = interactions.CLAIM_SECONDS / 3
 _SEEN_SECONDS = components.BOTS_SECONDS / 6
 _REDIS_SECONDS = 2.0
-_PAUSE_SECONDS = 2.0  # after the database did not answer
+_PAUSE_SECONDS = 2.0  # after the database failed to answer
 
 
 class QuestionWorker:
-    """Claims questions and has them looked at, at most AT_ONCE at a time."""
+    """Claims questions and hands them to the dispatcher, at most AT_ONCE at a time."""
 
     def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
         self._context, self._dispatcher = context, dispatcher
@@ -48,7 +48,7 @@ class QuestionWorker:
         self._hint = Event()
 
     async def run(self) -> None:
-        """QuestionWorker until cancelled."""
+        """Work until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
             group.start_soon(self._renew)
@@ -62,9 +62,9 @@ class QuestionWorker:
                     await self._hint.wait()
 
     async def _be_seen(self) -> None:
-        """Say that this process is there, and what it counted."""
+        """Announce periodically that this process is alive, and send its metrics."""
         while True:
-            with suppress(AdvisorError):  # Redis is silent: that is logged, and said again the next time
+            with suppress(AdvisorError):  # Redis does not answer: that is logged, and the next round tries again
                 await to_thread.run_sync(components.bots_are_there, self._context.redis)
                 await to_thread.run_sync(components.send_counts, self._context.redis)
             await anyio.sleep(_SEEN_SECONDS)
@@ -129,7 +129,7 @@ async def run(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Answer until told to stop; what is being looked at is looked at again by the next one."""
+    """Answer until told to stop. Questions still in progress are taken up again by the next process."""
     try:
         settings = load_settings(os.environ)
         logs.configure("bots", settings.log_level)

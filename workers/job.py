@@ -1,4 +1,4 @@
-"""One scheduled job in a process of its own: `python -m workers.job NAME`, as the scheduler of the API starts it."""
+"""Runs one scheduled job in a process of its own: `python -m workers.job NAME`, started by the API's scheduler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.settings import Settings, load_settings
 
 
 def main(settings: Settings, name: str) -> int:
-    """Run the job of this name and return its exit code. Raises KeyError for a job that these settings do not have."""
+    """Run a job and return its exit code. Raises KeyError if these settings have no job of that name."""
     job = {job.name: job for job in schedule(settings)}[name]
     with open_context(settings) as context:
         log_done(job, job.call(context))

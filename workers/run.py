@@ -1,4 +1,4 @@
-"""A worker process: `python -m workers.run`. Needs REDIS_URL; ends when Redis is lost in the middle of a job."""
+"""A worker process: `python -m workers.run`. Needs REDIS_URL; ends if Redis is lost in the middle of a job."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from workers import tasks
 
 log = Log("worker")
 
-IDLE_BEATS = 6  # what is not heard of an idle worker for so long, and a minute more, /ready forgets
-TIDY_BEATS = 12  # between two looks of a worker for what others that were killed left in Redis
-RECONNECT_BEATS = 2  # between two looks for a Redis that is gone, at most
+IDLE_BEATS = 6  # heartbeats, plus a minute, after which /ready forgets a silent idle worker
+TIDY_BEATS = 12  # heartbeats between looks for what killed workers left in Redis
+RECONNECT_BEATS = 2  # heartbeats, at most, between attempts to reconnect to Redis
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
 
 class PinnedWorker(Worker):
-    """Runs only our own tasks, whatever someone wrote to Redis; its work horse does not outlive it."""
+    """Runs only our own tasks, whatever is written to Redis; its work horse dies with it."""
 
     def perform_job(self, job: Job, queue: Queue) -> bool:
         """Run a job of ours; fail any other without importing what it names."""
@@ -44,16 +44,17 @@ class PinnedWorker(Worker):
         try:
             return bool(super().perform_job(job, queue))
         finally:
-            with suppress(AdvisorError):  # Redis is silent: what this job counted goes with its process
+            with suppress(AdvisorError):  # Redis does not answer: this job's counts are lost with its process
                 send_counts(self.connection)
 
     def heartbeat(self, timeout: int | None = None, pipeline: Pipeline | None = None) -> None:
-        """Say that the worker is there, and as at first that it is one of ours: a wiped Redis has forgotten it."""
+        """Send a heartbeat and register again, in case Redis was wiped and forgot that this worker is ours."""
         super().heartbeat(timeout, pipeline)
         register(self, pipeline)
 
     def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
-        """End at once, by a second signal: another worker begins the job again, without waiting for our silence."""
+        """End at once, on a second signal, and give the job back so that no worker waits for our heartbeat to time
+        out."""
         job = self.get_current_job()
         try:
             super().request_force_stop(signum, frame)
@@ -63,7 +64,8 @@ class PinnedWorker(Worker):
             raise
 
     def main_work_horse(self, job: Job, queue: Queue) -> None:
-        """Run a job in the forked child, which ends with it: collecting cycles would cost a third of the time."""
+        """Run a job in the forked child. It ends with the job, so garbage collection, a third of the time, is turned
+        off."""
         gc.disable()
         if self.pid is not None:
             die_with_parent(self.pid)
@@ -71,7 +73,7 @@ class PinnedWorker(Worker):
 
 
 def make_worker(settings: Settings) -> PinnedWorker:
-    """Return a worker on our queue. Raises QueueUnavailable when REDIS_URL is not set."""
+    """Return a worker on our queue. Raises QueueUnavailable if REDIS_URL is not set."""
     if settings.redis_url is None:
         raise QueueUnavailable("a worker needs REDIS_URL; `advisor serve` starts its own workers", field="REDIS_URL")
     worker = PinnedWorker(
@@ -88,7 +90,7 @@ def make_worker(settings: Settings) -> PinnedWorker:
 
 
 def main() -> int:
-    """Work until told to stop: SIGTERM lets the present job finish, a second one does not."""
+    """Work until told to stop: SIGTERM lets the current job finish, a second one does not."""
     try:
         settings = load_settings(os.environ)
         logs.configure("worker", settings.log_level)

@@ -1,4 +1,4 @@
-"""What a worker can be told to do, and nothing else. Arguments are names; everything else stands in the database."""
+"""The only tasks a worker runs. Their arguments are names; everything else is in the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.settings import load_settings
 
 
 def compute_advice(job: str) -> None:
-    """Compute the advice that is next and store it, and call for the one after it. May be run again at any time."""
+    """Compute and store the next advice, and enqueue the one after it. Safe to run again at any time."""
     with open_context(load_settings(os.environ)) as context:
         advise.compute_advice(context, job, limit=cpu_limit)
         fair_queue.call_next(context, job)

@@ -67,7 +67,7 @@ def measure_locally(
     with Progress() as progress:
         progress.show(0, "looking at this machine")
         hashes = _hashes()
-        machine = describe(policy, open_gpus(), hashes, paused=False)
+        machine = describe(policy, open_gpus(), hashes)
         files = repo_files(advice, repo) if repo and advice.revision else None
         if files is None:
             machine = _hashed(advice, picked.measurements, machine, policy, hashes, progress)

@@ -1,1 +1,1 @@
-"""The program on a GPU host: it asks for runs, measures them under the owner's policy, and reports."""
+"""The agent on a GPU host: it asks for runs, measures them under its owner's policy, and reports."""

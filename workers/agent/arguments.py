@@ -1,7 +1,7 @@
-"""A run's document as the words that are started: this program alone decides what they are, and no shell reads them.
+"""Turns a run's document into a command line. Only this module decides on its words, and no shell reads them.
 
-The document has enumerated flags, numbers within ranges and patterns of a grammar (service/engine/run_flags.py). Paths
-are this host's own. Nothing else becomes a word.
+The document holds enumerated flags, numbers within ranges and patterns of a grammar (service/engine/run_flags.py);
+paths are this host's own. Nothing else becomes a word.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Backend: TypeAlias = Literal["cuda", "rocm", "vulkan", "cpu"]
 _INTERLEAVED = ("--interleave=all",)
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _MAX_INHERITED = 8192
-# What hides all cards from a runtime; llama.cpp's Vulkan backend reads indices from its own variable (ggml-vulkan.cpp).
+# What hides cards from a runtime. llama.cpp's Vulkan backend reads indices from a variable of its own
+# (ggml-vulkan.cpp).
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES", "vulkan": "GGML_VK_VISIBLE_DEVICES"}
 
 
 class EngineCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started for a run: words and the whole environment.
+    """The command line of a run and its whole environment.
 
-    `last_depth`: N_KV of the last row that is wanted, behind which the program may be ended; None: it ends by itself.
+    `last_depth`: N_KV of the last wanted row, after which the program may be stopped; None if it ends by itself.
     """
 
     words: tuple[str, ...]
@@ -42,10 +43,10 @@ def engine_command(
     document: RunDocument, program: str, options: Collection[str], model: str, environment: Mapping[str, str],
     *, repeats: int = 1, numactl: str | None = None,
 ) -> EngineCommand:  # fmt: skip
-    """Return what measures a run: `program` is the bench program, `options` those its `--help` names, `model` the first
-    shard, all on this host. `numactl`: its path, None where there is none.
+    """Return the command that measures a run.
 
-    Raises InvalidFlags for what this engine or host cannot be given.
+    `program`: the benchmark program; `options`: those its `--help` lists; `model`: the first shard; `numactl`: its
+    path, if this host has it. Raises InvalidFlags for what this engine or host does not support.
     """
     flags = to_flags(document.flags)
     tests, extra, last = _tests(document, options, repeats)
@@ -57,7 +58,8 @@ def engine_command(
 
 
 def _prefix(document: RunDocument, numactl: str | None) -> tuple[str, ...]:
-    """The advised command of `--numa distribute` is run by numactl: RAM of all nodes in turn."""
+    """Return what to put before the command: the advice for `--numa distribute` interleaves RAM over nodes by
+    numactl."""
     if document.flags.numa != "distribute":
         return ()
     if numactl is None:
@@ -68,7 +70,7 @@ def _prefix(document: RunDocument, numactl: str | None) -> tuple[str, ...]:
 def _tests(
     document: RunDocument, options: Collection[str], repeats: int
 ) -> tuple[BenchTests | None, tuple[str, ...], int | None]:
-    """Return (llama-bench's tests, words behind the config's, the last depth wanted)."""
+    """Return (llama-bench's tests, words to append, the last wanted depth)."""
     if document.engine == "llama.cpp":
         tests = BenchTests(
             prompts=(document.n_prompt,), generations=(document.n_gen,), depths=tuple(sorted(set(document.depths)))
@@ -86,11 +88,11 @@ def _tests(
 
 
 def sweep_rows(document: RunDocument) -> tuple[int, int]:
-    """Return (the stride of the rows that llama-sweep-bench is to measure, N_KV of the last row wanted).
+    """Return (the stride between rows that llama-sweep-bench is to measure, N_KV of the last wanted row).
 
-    Its rows lie a micro-batch apart, begin at 0 and need a micro-batch of the context each (sweep-bench.cpp:221 of
-    ik_llama.cpp 8337e4cd3). The stride is that of the smallest depth above 0; the last row is the one next to the
-    deepest depth.
+    Its rows start at 0, one micro-batch apart, and each needs a micro-batch of context (sweep-bench.cpp:221 of
+    ik_llama.cpp 8337e4cd3). The stride is the smallest depth above 0; the last row is the one nearest the deepest
+    depth.
     """
     batch = document.flags.n_ubatch
     room = document.flags.n_ctx - max(batch, document.n_gen)
@@ -104,10 +106,10 @@ def sweep_rows(document: RunDocument) -> tuple[int, int]:
 
 
 def host_environment(folder: str, backend: Backend, cards: Sequence[str]) -> dict[str, str]:
-    """Return all variables that an engine gets: where programs and libraries are, a home that is `folder`, and `cards`.
+    """Return an engine's whole environment: the paths of programs and libraries, `folder` as its home, and `cards`.
 
-    `cards`: UUIDs (CUDA) or numbers, in the order that CUDA0, CUDA1 … of the flags mean. Every other card is hidden,
-    of the other runtimes too. No variable of the agent's own but the paths is handed on.
+    `cards`: UUIDs (CUDA) or numbers, in the order of CUDA0, CUDA1 … in the flags. All other cards are hidden, also from
+    the other runtimes. Of the agent's own variables only the paths are passed on.
     """
     found = {name: value for name in _INHERITED if len(value := os.environ.get(name, "")) in range(1, _MAX_INHERITED)}
     found |= {"HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

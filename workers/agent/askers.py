@@ -1,4 +1,4 @@
-"""For whom this host measures: its owner always, others as the policy says, each run or account approved by hand."""
+"""For whom this host measures: always its owner; others as the policy says, some only once approved by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_WAITING = 100
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that nobody has approved yet. `at`: ISO 8601, UTC, when it was offered last."""
+    """A run that is not approved yet. `at`: when it was last offered, ISO 8601, UTC."""
 
     run: str
     account: str
@@ -28,14 +28,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Approvals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Accounts and runs that were approved by hand, and what waits for it, the oldest first."""
+    """Accounts and runs approved by hand, and the runs that wait for approval, oldest first."""
 
     approved: list[str] = []
     waiting: list[Waiting] = []
 
 
 def require_welcome(leased: LeasedRun, policy: Policy, state: State) -> None:
-    """Raise Declined where the owner does not measure for who asks: for good, or until the run is approved."""
+    """Raise Declined if the owner does not measure for who asks: for good, or until the run is approved."""
     if leased.is_owners:
         return
     name = leased.asked_by or ""
@@ -53,7 +53,7 @@ def require_welcome(leased: LeasedRun, policy: Policy, state: State) -> None:
 
 
 def approve(state: State, named: str, say: Callable[[str], None]) -> None:
-    """Let a run that waits be measured, or all runs of an account, when they are offered again. Raises HostError."""
+    """Approve a waiting run, or all runs of an account: measured when offered again. Raises HostError."""
     known = read(state)
     if not any(named in (one.run, one.account) for one in known.waiting):
         raise HostError(f"no run waits that is called {named} or asked for by {named}: see `advisor host status`")
@@ -64,5 +64,5 @@ def approve(state: State, named: str, say: Callable[[str], None]) -> None:
 
 
 def read(state: State) -> Approvals:
-    """Return what was approved and what waits. Raises HostError where it cannot be read."""
+    """Return what was approved and what waits. Raises HostError if it cannot be read."""
     return state.decoded(ASKERS, Approvals) or Approvals()

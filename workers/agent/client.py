@@ -1,6 +1,6 @@
-"""The calls to the service: https, signed, one at a time, and answers that are believed only as far as they decode.
+"""The agent's calls to the service: https only, signed, one at a time; answers must decode as the protocol says.
 
-No redirect is followed and no proxy, netrc or cookie of the machine is used.
+No redirect is followed, and no proxy, netrc or cookie of the machine is used.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ T = TypeVar("T")
 
 
 class Client:
-    """One service, over https; calls of several threads wait for each other."""
+    """A client of one service, over https. Calls of several threads wait for each other."""
 
     def __init__(self, address: str, agent: str, *, wait: threading.Event | None = None) -> None:
-        """`agent`: what this program calls itself. `wait`: set when the agent is to end, so that no pause outlives it.
+        """`agent`: what this program calls itself. `wait`: an event that cuts short the pauses between attempts.
 
-        Raises HostError for an address that is not https (http: on this machine only) or has more than a host and port.
+        Raises HostError for an address that is not https (http only on this machine) or has more than a host and port.
         """
         self.address, self.authority = service_address(address)
         self._lock = threading.RLock()
         self._ending = wait or threading.Event()
         self._signer: _Signer | None = None
         self._token = ""  # nosec B105 (no password)
-        self.request_id: str | None = None  # of the request that a run comes from, sent with calls about it
+        self.request_id: str | None = None  # of the request behind the current run, sent with all calls about it
         self._http = httpx.Client(
             base_url=self.address, timeout=_TIMEOUT, follow_redirects=False, trust_env=False,
             verify=ssl.create_default_context(), headers={"User-Agent": agent, **_HEADERS},
@@ -75,7 +75,7 @@ class Client:
         self._http.close()
 
     def sign_as(self, host: str, key: HostKey, state: State) -> None:
-        """Sign the calls that follow as `host`, with a counter that is kept in `state`."""
+        """Sign all further calls as `host`, with a counter kept in `state`."""
         self._signer = _Signer(host, key, state)
 
     def greet(self, code: str) -> Greeted:
@@ -89,7 +89,7 @@ class Client:
         return self._plain("/v1/agent/hosts", _checked(new), EnrolledHost)
 
     def open_session(self) -> Session:
-        """Begin a session of an hour, which the calls that follow use."""
+        """Begin a session of an hour, which further calls use."""
         with self._lock:
             session = self._signed("/v1/agent/sessions", b"{}", Session, session=False)
             assert session is not None  # noqa: S101 - only a lease may be answered by nothing
@@ -97,24 +97,24 @@ class Client:
             return session
 
     def probe(self, probe: Probe) -> None:
-        """Say what this machine is and has."""
+        """Send what this machine is and has."""
         self._signed("/v1/agent/probe", _checked(probe), None)
 
     def lease(self, wait: int = POLL_SECONDS) -> LeasedRun | None:
-        """Return a run, waiting up to `wait` seconds for one; None when there is none."""
+        """Return a run, waiting up to `wait` seconds for one; None if there is none."""
         body = _checked(LeaseRequest(wait=wait))
         return self._signed("/v1/agent/leases", body, LeasedRun, timeout=_POLL_TIMEOUT)
 
     def progress(self, run: str, progress: Progress) -> Renewed:
-        """Renew the lease of a run, with what is new."""
+        """Renew the lease of a run, sending what is new."""
         return self._certain(f"/v1/agent/runs/{_run(run)}/progress", _checked(progress), Renewed)
 
     def report(self, run: str, report: Report) -> Accepted:
-        """Send the end of a run. The same report may be sent again."""
+        """Send a run's final report. The same report may be sent again."""
         return self._certain(f"/v1/agent/runs/{_run(run)}/report", _checked(report), Accepted)
 
     def leave(self) -> None:
-        """Have this host revoked."""
+        """Revoke this host."""
         self._signed("/v1/agent/leave", b"{}", None)
 
     def _plain(self, path: str, body: bytes, kind: type[T]) -> T:
@@ -130,7 +130,7 @@ class Client:
         self, path: str, body: bytes, kind: type[T] | None, *, session: bool = True,
         timeout: httpx.Timeout = _TIMEOUT,
     ) -> T | None:  # fmt: skip
-        """Make a signed call; go on where the counter is behind, and begin another session where one has ended."""
+        """Make a signed call; catch up if our counter is behind, and start a new session if the old one has ended."""
         with self._lock:
             for attempt in range(ATTEMPTS):
                 if session and not self._token:
@@ -147,7 +147,7 @@ class Client:
         raise ServiceUnreachable(f"{self.address} did not answer")
 
     def _ends_within(self, seconds: float) -> bool:
-        """Wait about that long; whether the agent is to end."""
+        """Wait about that long; return whether the agent is to end."""
         return self._ending.wait(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - so that hosts do not come at once
 
     def _headers(self, path: str, body: bytes, session: bool) -> dict[str, str]:
@@ -157,7 +157,7 @@ class Client:
         return headers | ({"Authorization": f"Bearer {self._token}"} if session else {})
 
     def _recovers(self, error: ServiceError, session: bool) -> bool:
-        """Whether the same call may do better now."""
+        """Adapt to an error, and return whether it is worth trying the same call again."""
         if error.slug == "counter-too-small" and self._signer is not None:
             return self._signer.go_on_from(error.choices)
         if error.status == 401 and session and self._token:
@@ -166,7 +166,7 @@ class Client:
         return False
 
     def _send(self, path: str, body: bytes, headers: Mapping[str, str], timeout: httpx.Timeout) -> bytes:
-        """Return the body of a 2xx answer, bounded. Raises ServiceError, ServiceUnreachable."""
+        """Return the body of a 2xx answer, limited in size. Raises ServiceError, ServiceUnreachable."""
         headers = {"Content-Type": "application/json", **headers}
         if self.request_id:
             headers["X-Request-ID"] = self.request_id
@@ -183,18 +183,18 @@ class Client:
 
 
 class _Signer:
-    """Signs calls of one host."""
+    """Signs the calls of one host."""
 
     def __init__(self, host: str, key: HostKey, state: State) -> None:
         self.host, self.key, self.state = host, key, state
 
     def headers(self, authority: str, path: str, body: bytes) -> dict[str, str]:
         counter = self.state.next_counter()
-        signature = self.key.sign_call(authority, "POST", path, self.host, counter, body)
+        signature = self.key.sign_call(authority, path, self.host, counter, body)
         return {HOST_HEADER: self.host, COUNTER_HEADER: str(counter), SIGNATURE_HEADER: signature}
 
     def go_on_from(self, choices: tuple[str, ...]) -> bool:
-        """Take the counter that the service knows. False when it names none that can be counted on from."""
+        """Continue from the counter the service named; return False if it named none that is valid."""
         if len(choices) != 1 or not re.fullmatch(r"\d{1,18}", choices[0]):
             return False
         self.state.raise_counter(int(choices[0]))
@@ -202,7 +202,7 @@ class _Signer:
 
 
 def service_address(address: str) -> tuple[str, str]:
-    """Return (origin, what is signed of it: host[:port]) of a service's address. Raises HostError."""
+    """Return (origin, authority for signatures: host[:port]) of a service's address. Raises HostError."""
     try:
         parts = urlsplit(address.strip())
         host, port = (parts.hostname or "").lower(), parts.port
@@ -230,7 +230,7 @@ def _bounded(response: httpx.Response) -> bytes:
 
 
 def _problem(address: str, path: str, response: httpx.Response, data: bytes) -> ServiceError:
-    """Return the error that an answer stands for."""
+    """Return the error that an answer reports."""
     status = response.status_code
     if response.is_redirect:
         return ServiceError(f"{address}{path} points elsewhere: no redirect is followed", status=status)
@@ -253,7 +253,7 @@ def _printable(text: str) -> str:
 
 
 def _checked(value: Any) -> bytes:
-    """Encode what is sent. Raises HostError when it is not what the protocol says, before it leaves."""
+    """Encode a message. Raises HostError, before anything leaves, if it is not valid by the protocol."""
     data = msgspec.json.encode(value)
     try:
         msgspec.json.decode(data, type=type(value))

@@ -1,7 +1,7 @@
-"""Files of a run that the policy lets this host fetch: from the Hub by ranges, kept only where their hash is right.
+"""Downloads a run's files from the Hub by ranges, if the policy allows it, and keeps only what has the right hash.
 
-Nothing but public files is asked for and no token is sent. The agent fetches while no engine runs; engines themselves
-have no network.
+Only public files are requested, and no token is sent. The agent downloads while no engine runs; engines have no
+network.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ def is_allowed(document: RunDocument, policy: Policy) -> bool:
 
 
 def download(document: RunDocument, policy: Policy, stop: Stop, usage: UsageOfDay, hub: str = HUB) -> tuple[Path, ...]:
-    """Return where the run's files are, each fetched and its hash found right; what is there already is not fetched.
+    """Return the paths of the run's files, each downloaded unless it is there already, and its hash verified.
 
-    A file that is broken off goes on where it was. `stop` is asked between blocks. `usage`: what was fetched
-    today, kept up to date. Raises Declined: for what the policy
-    or the disk has no room for, what the Hub does not have, and content that is another than the run's.
+    An interrupted download resumes. `stop` is asked between blocks; `usage`: the bytes fetched today, kept up to date.
+    Raises Declined if the policy or disk lacks room, the Hub lacks a file, or its content differs from the run's.
     """
     if policy.downloads.folder is None or not allows_repo(policy, document.repo):
         raise Declined("refused_by_policy", f"this host may not download {document.repo}")
@@ -87,7 +86,7 @@ def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path,
 
 
 def _require_days_rest(wanted: int, policy: Policy, usage: UsageOfDay) -> None:
-    """Raise Declined for what is more than a day's downloads: for good, or until there is room in the day again."""
+    """Raise Declined if it exceeds the limit of a day: for good, or until enough of the last 24 hours has passed."""
     if policy.downloads.max_gib_per_day is None:
         return
     most = int(policy.downloads.max_gib_per_day * 2**30)
@@ -100,7 +99,7 @@ def _require_days_rest(wanted: int, policy: Policy, usage: UsageOfDay) -> None:
 
 
 class _Fetch:
-    """One file on its way."""
+    """The download of one file."""
 
     def __init__(
         self, client: httpx.Client, hub: str, document: RunDocument, file: RunFile, path: Path, stop: Stop,
@@ -113,7 +112,7 @@ class _Fetch:
         self.url = httpx.URL(f"{hub}/{document.repo}/resolve/{document.revision}/{quote(file.path)}")
 
     def run(self) -> Path:
-        """Return the path, where the file is whole and right."""
+        """Return the path of the complete and verified file."""
         if _size(self.path) == self.file.size:
             self.path.replace(self.part)
             self.began_before = True
@@ -136,7 +135,7 @@ class _Fetch:
             raise Declined("stopped", f"the download was stopped: {why}", transient=True)
 
     def _kept(self) -> Path:
-        """Put a whole file into its place, where its hash is the run's. One that is another is removed."""
+        """Move a complete file to its place if its hash is the run's, and delete it otherwise."""
         digest = hashlib.sha256()
         with self.part.open("rb") as file:
             while block := file.read(_BLOCK):
@@ -152,7 +151,7 @@ class _Fetch:
         return self.path
 
     def _read_on(self) -> None:
-        """Ask for what is missing, and add it. Raises httpx.HTTPError, OSError where it may be tried again."""
+        """Request the missing bytes and append them. Raises httpx.HTTPError or OSError if a retry may help."""
         start = _size(self.part)
         headers = {"Range": f"bytes={start}-{self.file.size - 1}"}
         url = self.url
@@ -183,7 +182,7 @@ class _Fetch:
                 self._require_going_on()
 
     def _after(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Return where a redirect leads: to https on a host of the Hub (loopback: where the Hub is there too)."""
+        """Return a redirect's target: https on a host of the Hub (or loopback, if the Hub is there too)."""
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError):
@@ -211,20 +210,20 @@ log = Log("agent")
 
 
 def mark(place: Path) -> None:
-    """Note that the folder of a revision is this agent's and is used now."""
+    """Mark the folder of a revision as this agent's, used now."""
     (place / MARK).touch()
 
 
 def touch(files: Iterable[Path]) -> None:
-    """Note that files are used now, where they lie in a folder that was downloaded."""
+    """Note that files are used now, if they are in a downloaded folder."""
     for place in {parent for file in files for parent in file.parents if (parent / MARK).is_file()}:
         os.utime(place / MARK)
 
 
 def make_room(top: Path, wanted: int, keep: Path) -> int:
-    """Remove downloads below `top`, those not used for longest first, until `wanted` bytes are gained; `keep` stays.
+    """Remove downloads below `top`, least recently used first, until `wanted` bytes are freed; `keep` stays.
 
-    Returns the bytes gained: 0, and nothing is removed, where all of them together are fewer than are wanted.
+    Returns the bytes freed. If all of them together are not enough, nothing is removed and 0 returned.
     """
     old = sorted((place for place in _marked(top) if place != keep), key=lambda place: (place / MARK).stat().st_mtime)
     sizes = [bytes_below(place) for place in old]
@@ -241,14 +240,14 @@ def make_room(top: Path, wanted: int, keep: Path) -> int:
 
 
 def _marked(top: Path) -> Iterator[Path]:
-    """Yield folders `top`/repo/revision with the mark; no link is followed."""
+    """Yield the marked folders `top`/repo/revision, following no links."""
     for found in top.glob(f"*/*/{MARK}"):
         if not found.parent.is_symlink() and not found.parent.parent.is_symlink():
             yield found.parent
 
 
 def bytes_below(top: Path) -> int:
-    """Return the size of all files in a folder and below it, those that go meanwhile not counted."""
+    """Return the total size of all files in a folder and below it, skipping files that vanish meanwhile."""
     total = 0
     for where, _, names in os.walk(top):
         for name in names:

@@ -1,7 +1,7 @@
-"""Builds of engines in the folders that the policy names: what each is, asked of its own benchmark program.
+"""Finds engine builds in the folders that the policy names, and asks each benchmark program what it is.
 
-A program that the policy does not allow is not run, not even to be asked. One that is allowed is asked under the same
-limits as a run is.
+A program that the policy does not allow is never run, not even for that. An allowed one runs under the same limits as
+in a measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"^version: ([^\n]{1,160})$", re.MULTILINE)
 _COMMIT = re.compile(r"\((?:[^()]*commit )?([0-9a-f]{7,40})\)")
 _ELF = b"\x7fELF"
 _LIBRARY = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
-# What a program or a loadable part of it is linked to tells what it can run on.
+# A program's libraries, and its loadable parts, tell what it can run on.
 _BACKENDS = (
     ("CUDA", re.compile(r"libcudart|libcublas|libcuda\.so|ggml-cuda")),
     ("ROCm", re.compile(r"libamdhip|libhipblas|ggml-hip")),
@@ -41,14 +41,14 @@ _BACKENDS = (
 
 
 def find_engines(policy: Policy) -> tuple[EngineProgram, ...]:
-    """Return the benchmark programs that the policy lets run, the newest file first; at most MAX_ENGINES."""
+    """Return the benchmark programs that the policy allows, newest file first, at most MAX_ENGINES."""
     programs = sorted(dict.fromkeys(_programs(policy)), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     found = (described(path, policy) for path in programs[:MAX_ENGINES])
     return tuple(program for program in found if program is not None)
 
 
 def readable_of(path: Path, libraries: Sequence[Path], policy: Policy) -> tuple[Path, ...]:
-    """Return the folders that a program may read besides the system's: its own, its libraries', those of the policy."""
+    """Return the folders a program may read besides the system's: its own, its libraries', and those of the policy."""
     return (path.parent, path.resolve().parent, *libraries, *map(folder, policy.engines.readable))
 
 
@@ -59,7 +59,8 @@ def program_sha256(path: Path) -> str:
 
 
 def _programs(policy: Policy) -> Iterator[Path]:
-    """llama-sweep-bench is ik_llama.cpp's only; whose a llama-bench is, its help says."""
+    """Yield candidate programs. llama-sweep-bench is only ik_llama.cpp's; for llama-bench, its help tells the
+    engine."""
     for text in policy.engines.folders:
         for name in (SWEEP, BENCH):
             path = folder(text) / name
@@ -68,7 +69,7 @@ def _programs(policy: Policy) -> Iterator[Path]:
 
 
 def described(path: Path, policy: Policy) -> EngineProgram | None:
-    """Return what a program says of itself; None where the policy does not let it run, or it is of no engine."""
+    """Return what a program says of itself; None if the policy does not allow it, or it belongs to no engine."""
     try:
         sha256 = program_sha256(path)
         if not allows_engine(policy, sha256):
@@ -87,7 +88,7 @@ def described(path: Path, policy: Policy) -> EngineProgram | None:
 
 
 def _engine(name: str, text: str) -> Engine | None:
-    """Measuring at a depth is what llama.cpp's llama-bench is used for; ik_llama.cpp's has no such option."""
+    """Return the engine of a program. We need llama-bench to measure at a depth, which ik_llama.cpp's cannot."""
     if name == SWEEP and "-ub" in text:
         return "ik_llama.cpp"
     if name == SERVER:
@@ -111,7 +112,7 @@ def _build(
 
 
 def options_of(text: str) -> tuple[str, ...]:
-    """Return the options that a help text names, each once, in its order."""
+    """Return the options in a help text, each once, in order."""
     found = (name for line in text.splitlines() for name in _OPTION.findall(line) if len(name) <= _MAX_OPTION)
     return tuple(dict.fromkeys(found))[:_MAX_OPTIONS]
 
@@ -122,8 +123,8 @@ def _backends(libraries: Sequence[tuple[str, str]], folder: Path) -> tuple[str, 
 
 
 def _libraries(path: Path, policy: Policy) -> list[tuple[str, str]]:
-    """Return (name, path) of each library that the loader would load, as ldd(1) asks it; none of a script, which
-    would run instead, with all files to read."""
+    """Return (name, path) of each library the loader would load, found as ldd(1) does; none for a script, which would
+    really run, with all files readable."""
     with path.open("rb") as file:
         if file.read(len(_ELF)) != _ELF:
             return []
@@ -131,7 +132,7 @@ def _libraries(path: Path, policy: Policy) -> list[tuple[str, str]]:
 
 
 def _folders(path: Path, libraries: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
-    """Return the folders that the program reads from when it starts, links resolved; of a script, its interpreter's."""
+    """Return the folders a program reads from at start, links resolved; for a script, those of its interpreter."""
     found = [Path(where).parent for _, where in libraries] + [Path(where).resolve().parent for _, where in libraries]
     with path.open("rb") as file:
         first = file.readline(512)
@@ -148,7 +149,7 @@ def _asked(
     policy: Policy,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """Return what a program prints, nothing of one that hangs. Raises CannotStart, NotConfined."""
+    """Return a program's output, "" if it hangs. Raises CannotStart, NotConfined."""
     with tempfile.TemporaryDirectory(prefix="advisor-") as scratch:
         limits = ProcessLimits(
             folder=Path(scratch),

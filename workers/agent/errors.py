@@ -1,4 +1,4 @@
-"""What keeps an agent from its work, as sentences for the person at the machine."""
+"""What keeps an agent from working, as sentences for the person at the machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from service.engine.errors import AdvisorError
 
 
 class HostError(AdvisorError):
-    """Base: something on this machine is not as the agent needs it."""
+    """Base class: something on this machine is not as the agent needs it."""
 
     problem: ClassVar[str] = "host"
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Raise HostError for what the system says of a file within the block."""
+    """Turn an OSError within the block into a HostError that names the file."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class NotEnrolled(HostError):
-    """This machine has no key, or one that no service knows."""
+    """This machine has no key, or one that the service does not know."""
 
 
 class Unsafe(HostError):
@@ -34,11 +34,11 @@ class Unsafe(HostError):
 
 
 class AlreadyRunning(HostError):
-    """Another agent works with the same state folder."""
+    """Another agent is using the same state folder."""
 
 
 class ServiceError(HostError):
-    """The service's answer is no answer: an error, or something that the protocol does not have."""
+    """The service answered with an error, or with something outside the protocol."""
 
     def __init__(self, detail: str, *, status: int = 0, slug: str = "", choices: tuple[str, ...] = ()) -> None:
         super().__init__(detail, choices=choices)
@@ -47,4 +47,4 @@ class ServiceError(HostError):
 
 
 class ServiceUnreachable(ServiceError):
-    """No answer, or one that says to come again: trying later may help."""
+    """No answer, or one that asks to come back later: a retry may help."""

@@ -1,6 +1,6 @@
-"""The cards of this machine and what happens on them now: NVIDIA's by NVML, behind an interface that others can fill.
+"""This machine's GPUs and their current use: NVIDIA's by NVML, behind an interface that others can implement.
 
-On a machine without NVML there is nothing to see: no card, no foreign use, no power.
+Without NVML nothing can be seen: no card, no foreign use, no power.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS of nvml.h
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on a card. `used`: bytes of its memory, None where the driver does not say. `is_compute`: CUDA, not
-    only a display or a game."""
+    """A process on a card. `used`: its bytes of GPU memory, None if the driver does not tell. `is_compute`: it uses
+    CUDA, not just graphics."""
 
     pid: int
     is_compute: bool
@@ -30,7 +30,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One card at one moment: bytes, degrees Celsius, watts; None is what the driver does not say."""
+    """One card at one moment, in bytes, degrees Celsius and watts; None if the driver does not tell."""
 
     index: int
     total: int
@@ -41,17 +41,17 @@ class GpuNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gpus(Protocol):
-    """Where cards and what happens on them are seen."""
+    """Reports which cards there are and what they are doing."""
 
     def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
-        """Return every card: as this machine knows it, and as the service is told of it."""
+        """Return every card: as known locally, and as described to the service."""
 
     def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
-        """Return what happens on these cards; a card that has gone is left out."""
+        """Return the current state of these cards, leaving out a card that has gone."""
 
 
 class NoGpus:
-    """A machine on which no card can be watched."""
+    """A machine whose cards, if any, cannot be watched."""
 
     def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
         """Return none."""
@@ -63,7 +63,7 @@ class NoGpus:
 
 
 def open_gpus(nvml: ModuleType | Any = pynvml) -> Gpus:
-    """Return NVIDIA's cards where their driver is loaded, else none."""
+    """Return NVIDIA's cards if their driver is loaded, else none."""
     try:
         nvml.nvmlInit()
         return Nvidia(nvml) if nvml.nvmlDeviceGetCount() else NoGpus()
@@ -72,7 +72,7 @@ def open_gpus(nvml: ModuleType | Any = pynvml) -> Gpus:
 
 
 class Nvidia:
-    """Cards in the order of nvidia-smi, which is that of the bus."""
+    """NVIDIA's cards, in the order of nvidia-smi, which is that of the PCI bus."""
 
     def __init__(self, nvml: ModuleType | Any) -> None:
         self._nvml = nvml
@@ -83,7 +83,7 @@ class Nvidia:
         return tuple(card for card in found if card is not None)
 
     def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
-        """Return what happens on these cards now."""
+        """Return the current state of these cards."""
         found = (self._try(partial(self._now, index)) for index in indices)
         return tuple(now for now in found if now is not None)
 
@@ -121,7 +121,7 @@ class Nvidia:
         )
 
     def _memory(self, handle: Any) -> tuple[int, int]:
-        """Return (total, used). Drivers before 510 count what the driver itself reserves as used."""
+        """Return (total, used) bytes. Drivers before 510 count their own reserve as used."""
         version = self._nvml.nvmlMemory_v2
         memory = self._try(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, version=version))
         if memory is None:
@@ -134,7 +134,7 @@ class Nvidia:
         )
 
     def _link(self, handle: Any) -> str | None:
-        """The most that card and board can do: the link idles slower."""
+        """Return the fastest link that card and board support: when idle it runs slower."""
         generation = self._try(lambda: self._nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
         width = self._try(lambda: self._nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
         return f"{generation}.0 x{width}" if generation and width else None
@@ -144,7 +144,7 @@ class Nvidia:
         return True if any(states) else None
 
     def _try(self, ask: Callable[[], T]) -> T | None:
-        """What a card or driver cannot tell is not known."""
+        """Return what `ask` returns, None if card or driver cannot tell."""
         try:
             return ask()
         except self._nvml.NVMLError:

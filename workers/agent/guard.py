@@ -1,11 +1,11 @@
-"""Starts one engine under limits, and ends all that it leaves. A program by itself: `python -I -S guard.py IN OUT`.
+"""Starts one engine under limits, and kills everything it leaves behind. Run as `python -I -S guard.py IN OUT`.
 
-It lies between the agent and the engine because limits must be set after a fork and before the engine is, which a
-program with threads cannot do safely, and because somebody must be there when the agent is killed. IN and OUT are
-descriptors: a JSON object of what to start, and JSON lines of what became of it. Standard library only.
+It sits between the agent and the engine because limits must be set after the fork but before exec, which a program with
+threads cannot do safely, and because somebody must clean up if the agent is killed. IN and OUT are descriptors: a JSON
+object that says what to start, and JSON lines that say what became of it. Standard library only.
 
-For Linux: network by an own namespace, else by a seccomp filter; files by Landlock; no new privileges; the kernel ends
-the engine with this program, and this program with the agent. What is in force is said, never assumed.
+On Linux the network is cut off by a namespace, else by a seccomp filter; files by Landlock; no new privileges; the
+kernel ends the engine with this program, and this program with the agent. What is in force is reported, never assumed.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # include/uapi/linux/prctl.h, sched.h, sockios.h
 _SET_PDEATHSIG, _SET_SECCOMP, _DROP_CAPABILITY, _SET_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
-_CAPABILITIES = 64  # more than any kernel knows
+_CAPABILITIES = 64  # more than any kernel has
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
 _GET_IF_FLAGS, _SET_IF_FLAGS, _IF_UP = 0x8913, 0x8914, 1
 
-# include/uapi/linux/landlock.h; the three system calls have one number on every machine.
+# include/uapi/linux/landlock.h; the three system calls have the same number on every machine.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 | 4 | 8  # execute, read a file, list a folder
 _ALL = (1 << 13) - 1  # every right of the first version
 _OF_FILES = 1 | 2 | 4 | 1 << 14
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
-_THREADS = 4096  # two pools of 1,024 are the most that a run can ask for
+_THREADS = 4096  # a run can ask for at most two pools of 1,024
 _SCOPED = 3  # abstract sockets and signals, since version 6
 
-# include/uapi/linux/audit.h, asm/unistd.h: (architecture, socket, calls of the x32 interface begin here)
+# include/uapi/linux/audit.h, asm/unistd.h: (architecture, number of socket(), first call of the x32 interface)
 _MACHINES = {"x86_64": (0xC000003E, 41, 0x40000000), "aarch64": (0xC00000B7, 198, None)}
 _IO_URING_SETUP = 425
 _ALLOW, _ERRNO, _FILTER = 0x7FFF0000, 0x00050000, 2
 
 
 class _Asked(Exception):
-    """The agent, or its death, asks for the end."""
+    """The agent asked this program to end, or died."""
 
 
 def main() -> None:
-    """Start what the object says, wait for it, end what it leaves, and say how it ended."""
+    """Start what the object says, wait for it, kill what it leaves, and report how it ended."""
     spec = _read(int(sys.argv[1]))
     out = int(sys.argv[2])
     os.set_inheritable(out, False)
@@ -87,7 +87,7 @@ def _read(descriptor: int) -> dict[str, Any]:
 
 
 def _say(out: int, **what: object) -> None:
-    """The agent may be gone: nobody reads then."""
+    """Report to the agent. It may be gone, and then nobody reads this."""
     with contextlib.suppress(OSError):
         os.write(out, json.dumps(what).encode() + b"\n")
 
@@ -97,7 +97,7 @@ def _ask(_number: int, _frame: object) -> None:
 
 
 def _end(pid: int, grace: float, out: int) -> None:
-    """Ask the engine's group to end, then kill whatever is left of it: orphans have become this program's children."""
+    """Ask the engine's process group to end, then kill all that is left: orphans have become our children."""
     if pid:
         _kill_group(pid, signal.SIGTERM)
         _say_status(pid, grace, out)
@@ -113,7 +113,7 @@ def _end(pid: int, grace: float, out: int) -> None:
 
 
 def _say_status(pid: int, grace: float, out: int) -> None:
-    """Give the engine its time to end by itself, and say how it did."""
+    """Give the engine `grace` seconds to end by itself, then kill it, and report how it ended."""
     until = time.monotonic() + grace
     while True:
         try:
@@ -129,7 +129,7 @@ def _say_status(pid: int, grace: float, out: int) -> None:
 
 
 def _kill_group(pid: int, number: int) -> None:
-    """Every member at once: none of them can fork in between. A process that leads no group has none."""
+    """Signal every member of a process group at once, so that none can fork in between."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
@@ -140,7 +140,7 @@ def _kill(pid: int) -> None:
 
 
 def _children() -> list[int]:
-    """This program's children: every process that the engine left, since orphans come to the nearest subreaper."""
+    """Return all our children, which include every process the engine left: orphans go to the nearest subreaper."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(word) for word in file.read().split()]
@@ -164,7 +164,7 @@ def _parent(pid: int) -> int:
 
 
 def _become(spec: dict[str, Any], guard: int, out: int) -> None:
-    """In the child: take on every limit and become the engine. Never returns."""
+    """In the child: apply every limit and become the engine. Never returns."""
     try:
         os.setpgid(0, 0)
         for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
@@ -176,7 +176,7 @@ def _become(spec: dict[str, Any], guard: int, out: int) -> None:
         _say(out, confined=confined)
         if spec["confined"] and None in confined.values():
             return
-        # Last, because taking on a namespace forgets it.
+        # Last, because entering a namespace resets it.
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:
             os.execve(spec["words"][0], spec["words"], spec["environment"])  # noqa: S606 - the point of this program
@@ -187,7 +187,7 @@ def _become(spec: dict[str, Any], guard: int, out: int) -> None:
 
 
 def _set_limits(spec: dict[str, Any]) -> None:
-    """The system's own limits. The engine is also the first to go when memory runs out, not the owner's programs."""
+    """Set resource limits, and make the engine the first process to be killed when memory runs out."""
     for name, value in spec["limits"].items():
         number = getattr(resource, f"RLIMIT_{name}", None)
         if number is not None:
@@ -199,14 +199,14 @@ def _set_limits(spec: dict[str, Any]) -> None:
 
 
 def _confine(spec: dict[str, Any]) -> dict[str, str | None]:
-    """Return what keeps the engine from network and files: None for what this system does not offer."""
+    """Confine this process, and return by what means: None for what this system does not offer."""
     network = None
     if "namespace" in spec["network"] and _own_network():
         network = "namespace"
-        # Counted in the namespace alone: outside, the owner's own programs count too.
+        # Within the namespace only the engine counts; outside, the owner's own programs would count too.
         resource.setrlimit(resource.RLIMIT_NPROC, (_THREADS, _THREADS))
     _prctl(_SET_NO_NEW_PRIVS, 1)
-    for number in range(_CAPABILITIES):  # root without a namespace of its own keeps none of its privileges either
+    for number in range(_CAPABILITIES):  # even root outside a namespace keeps no privileges
         _prctl(_DROP_CAPABILITY, number)
     files = _restrict_files(spec["readable"], [*spec["writable"], spec["folder"]])
     if network is None and "seccomp" in spec["network"] and _filter_sockets():
@@ -215,7 +215,7 @@ def _confine(spec: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _own_network() -> bool:
-    """A namespace with a loopback of its own and nothing else: NCCL talks to itself over it."""
+    """Enter a network namespace with nothing but a loopback, over which NCCL talks to itself."""
     user, group = os.getuid(), os.getgid()
     if _LIBC.unshare(_NEW_USER | _NEW_NET) == 0:
         _write("/proc/self/setgroups", "deny")
@@ -223,7 +223,7 @@ def _own_network() -> bool:
         _write("/proc/self/uid_map", f"{user} {user} 1")
     elif _LIBC.unshare(_NEW_NET) != 0:
         return False
-    # Without a loopback there is still no network.
+    # If the loopback cannot be brought up, the network is cut off all the same.
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _GET_IF_FLAGS, request))[1]
@@ -237,7 +237,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _restrict_files(readable: Sequence[str], writable: Sequence[str]) -> str | None:
-    """Landlock: `readable` may be read and run, `writable` written too, all else is not there to be opened."""
+    """Apply Landlock: `readable` may be read and executed, `writable` also written; nothing else can be opened."""
     version = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return None
@@ -268,7 +268,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _filter_sockets() -> bool:
-    """A seccomp filter: no socket but those within this machine (AF_UNIX, AF_NETLINK), and no way around it."""
+    """Install a seccomp filter that allows only local sockets (AF_UNIX, AF_NETLINK), and no way around it."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False
@@ -280,7 +280,7 @@ def _filter_sockets() -> bool:
 
 
 def _program(architecture: int, socket_call: int, x32: int | None) -> list[bytes]:
-    """Instructions of classic BPF over struct seccomp_data: the call at 0, the architecture at 4, arguments from 16."""
+    """Return classic BPF over struct seccomp_data: call number at 0, architecture at 4, arguments from 16."""
     load, equal, above, give = 0x20, 0x15, 0x35, 0x06
     denied, no_family = _ERRNO | errno.EPERM, _ERRNO | errno.EAFNOSUPPORT
 

@@ -1,4 +1,4 @@
-"""What ran here, for the owner: one JSON object a line, of which the newest megabytes are kept."""
+"""The owner's journal of what ran here: JSON lines, of which the newest megabytes are kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_LAST_BYTES = 256 << 10
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `words`: the command, empty where none was started; `outcome`: `measured N rows`, or why not."""
+    """One run. `words`: its command, empty if none was started; `outcome`: `measured N rows`, or why not."""
 
     at: str
     run: str
@@ -29,13 +29,13 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utc_now() -> str:
-    """Return the time as the journal has it: ISO 8601, UTC, whole seconds."""
+    """Return the time in the journal's format: ISO 8601, UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write(path: Path, ran: Ran) -> None:
-    """Add a line. A journal of MAX_BYTES is kept as `….1` and begun again. Raises HostError when it cannot be written:
-    what is not written down is not run."""
+    """Append a line. A journal over MAX_BYTES is moved to `….1` first. Raises HostError if that fails: nothing runs
+    that is not written down."""
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -47,7 +47,7 @@ def write(path: Path, ran: Ran) -> None:
 
 
 def last(path: Path, count: int) -> Sequence[Ran]:
-    """Return the last lines that can be read, the newest last."""
+    """Return the last lines that can be read, newest last."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _MAX_LAST_BYTES))

@@ -1,4 +1,4 @@
-"""The host's Ed25519 key: made on the machine, kept in the state folder, never sent."""
+"""The host's Ed25519 key: made on this machine, kept in the state folder, never sent."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from workers.agent.state import KEY, State
 
 
 class HostKey:
-    """A key that signs; its private half cannot be read off it."""
+    """A signing key that does not expose its private half."""
 
     def __init__(self, key: SigningKey) -> None:
         self._key = key
 
     @property
     def public(self) -> str:
-        """Return the public half, base64."""
+        """Return the public key in base64."""
         return base64.b64encode(bytes(self._key.verify_key)).decode()
 
     def _sign(self, text: bytes) -> str:
         return base64.b64encode(self._key.sign(text).signature).decode()
 
     def sign_enrolment(self, authority: str, code: str) -> str:
-        """Return the signature that shows that this machine has the key it sends."""
+        """Return the signature that proves we hold the private key of the public one we send."""
         return self._sign(enrolment_text(authority, code, self.public))
 
-    def sign_call(self, authority: str, method: str, path: str, host: str, counter: int, body: bytes) -> str:
+    def sign_call(self, authority: str, path: str, host: str, counter: int, body: bytes) -> str:
         """Return the signature of one call."""
-        return self._sign(signed_text(authority, method, path, host, counter, body))
+        return self._sign(signed_text(authority, "POST", path, host, counter, body))
 
     def __repr__(self) -> str:
         return f"HostKey({self.public})"
 
 
 def make_key(state: State) -> HostKey:
-    """Return a new key, kept in the state folder. Raises HostError when there is one already."""
+    """Create a key in the state folder and return it. Raises HostError if there already is one."""
     if state.read(KEY) is not None:
         raise HostError(f"{state.path} holds a host's key already: `advisor host leave` gives it up")
     key = SigningKey.generate()
@@ -49,7 +49,7 @@ def make_key(state: State) -> HostKey:
 
 
 def load_key(state: State) -> HostKey:
-    """Return the key of the state folder. Raises NotEnrolled; HostError where others may read it or it is not a key."""
+    """Return the key in the state folder. Raises NotEnrolled; HostError if others can read it or it is invalid."""
     data = state.read(KEY)
     if data is None:
         raise NotEnrolled(f"{state.path} holds no key: `advisor host enrol URL --code …` makes one")

@@ -1,4 +1,4 @@
-"""A run that is this host's while it renews: thrice in the time of a lease, at new rows, and until the service says."""
+"""A leased run, ours as long as we renew it: three times per lease, whenever there are new rows, until told to stop."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable
 
 Step: TypeAlias = Literal["checking", "downloading", "loading", "measuring"]
-_ROWS_SECONDS = 2.0  # rows that come quicker are sent together
+_ROWS_SECONDS = 2.0  # rows that arrive within this time are sent together
 _LONGEST_SECONDS = 600.0
 _MAX_ROWS = 200  # of one progress: service/wire/measuring/agent.py
-_REPORT_SECONDS = 390  # a report is tried that long: after its lease a run is often nobody's yet
+_REPORT_SECONDS = 390  # how long to retry a report: a run whose lease ended is often not given to another host yet
 _REPORT_SECONDS_AT_END = 20
 
 
 class LeaseLost(Exception):
-    """The run is not this host's any more."""
+    """This host has lost the run."""
 
 
 class Lease:
-    """One leased run. Everything that is sent of it goes through here."""
+    """One leased run. Everything sent about it goes through here."""
 
     def __init__(self, client: Client, leased: LeasedRun, ending: threading.Event) -> None:
         """`ending`: set when the agent is to end."""
@@ -53,24 +53,24 @@ class Lease:
         self._thread.start()
 
     def step(self, step: Step) -> None:
-        """Say what is done now."""
+        """Report what is being done now."""
         with self._lock:
             self._step = step
         self._wake.set()
 
     def add_row(self, row: MeasuredRow) -> None:
-        """Send a row, soon."""
+        """Queue a row to be sent soon."""
         with self._lock:
             self._rows.append(row)
             self._step = "measuring"
         self._wake.set()
 
     def why_stop(self) -> str | None:
-        """Return why the run must end, None while it may go on."""
+        """Return why the run must end, None while it may continue."""
         return self._why
 
     def end(self, report: Report) -> Accepted | None:
-        """Stop renewing and send the report; None where the run is not this host's any more, or nobody answers."""
+        """Stop renewing and send the report; None if the run is no longer ours, or the service does not answer."""
         self._done.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -113,7 +113,7 @@ class Lease:
                     self._give_up(f"the lease ran out: {error.detail}")
                 self._done.wait(min(5, self._seconds / 20))
                 self._wake.set()
-            except Exception as error:  # whatever it is, the run must not go on without its lease
+            except Exception as error:  # whatever it is, a run must not continue without its lease
                 self._give_up(str(error) or type(error).__name__)
             self._done.wait(min(_ROWS_SECONDS, self._seconds / 10))
 
@@ -135,7 +135,7 @@ class Lease:
 
 
 def _without_rows(report: Report, why: str) -> Report:
-    """Return the report of a run whose figures the service does not believe."""
+    """Return a failure report instead of figures that the service rejected."""
     failure = Failure(kind="no_output", transient=False, text=f"the figures were refused: {why}"[:500])
     return msgspec.structs.replace(report, rows=(), failure=failure)
 
@@ -144,9 +144,9 @@ _FIRST_SECONDS, _LONGEST_PAUSE = 1.0, 20.0
 
 
 def pause_after(n_failures: int) -> float:
-    """Return seconds after so many failures in a row: about 1, then twice as long each time, at most 20.
+    """Return the seconds to pause after so many failures in a row: about 1, doubling each time, at most 20.
 
-    Each is drawn from half to one and a half of that, so that hosts do not come all at once.
+    They are drawn from half to one and a half times that, so that hosts do not all come back at once.
     """
     middle = min(_FIRST_SECONDS * 2.0 ** min(max(n_failures - 1, 0), 10), _LONGEST_PAUSE)
     return middle * random.uniform(0.5, 1.5)  # noqa: S311 - spreads hosts, guards nothing

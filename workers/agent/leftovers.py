@@ -1,7 +1,7 @@
-"""What an agent that was killed left running: found by what was written down when it was started, and ended.
+"""Finds and ends what a killed agent left running, from a record written when it was started.
 
-A process is ours only when its number and its start time are those written down, or when its environment carries the
-random mark that every process of that run inherited. Nothing else is ever ended.
+A process counts as ours only if its pid and start time match the record, or if its environment holds the random mark
+that every process of that run inherited. Nothing else is ever ended.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MAX_BYTES = 4096
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run's guard: `started` are clock ticks after the machine's start `boot`; `mark` is in the environment of the
-    engine and of all that it started."""
+    """The guard of one run. `started`: clock ticks since the machine's boot `boot`; `mark`: in the environment of the
+    engine and of everything it started."""
 
     pid: int
     started: int
@@ -30,12 +30,12 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def new_mark() -> str:
-    """Return a mark that no other run has."""
+    """Return a unique mark."""
     return secrets.token_hex(16)
 
 
 def note(record: Path | None, pid: int, mark: str) -> None:
-    """Write down what was just started, before it can be left behind."""
+    """Record what was just started, so that it can be found if it is left behind."""
     if record is None:
         return
     started = Started(pid=pid, started=_started(pid) or 0, boot=_boot(), mark=mark)
@@ -46,14 +46,14 @@ def note(record: Path | None, pid: int, mark: str) -> None:
 
 
 def forget(record: Path | None, mark: str) -> None:
-    """Remove the note of a run, where nothing of it is left."""
+    """Remove the record of a run, unless some of its processes are still there."""
     if record is None or _marked(mark):
         return
     record.unlink(missing_ok=True)
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process of a run that is still there, and wait until none is: what is killed takes a moment to end."""
+    """Kill all processes of a run, and wait until they have really ended."""
     until = time.monotonic() + _GRACE_SECONDS
     while found := [process for process in _marked(mark) if not _has_ended(process)]:
         for process in found:
@@ -64,7 +64,7 @@ def kill_marked(mark: str) -> None:
 
 
 def end_leftovers(record: Path) -> int:
-    """End what the run in `record` left, and return how many processes that were; remove the note when all ended."""
+    """End what the recorded run left, and return the number of processes; delete the record once all have ended."""
     left = _read(record)
     if left is None:
         return 0
@@ -106,7 +106,7 @@ def _ours(left: Started) -> list[psutil.Process]:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Whether nothing is left of it but its exit status, which its parent has not asked for."""
+    """Return whether a process has ended, at most waiting as a zombie for its parent."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -131,7 +131,7 @@ def _signal(process: psutil.Process, *, kill: bool) -> None:
 
 
 def _started(pid: int) -> int | None:
-    """Ticks from the machine's start, which no change of the clock moves (proc(5), stat, field 22)."""
+    """Return a process's start in ticks since boot, unaffected by clock changes (proc(5), stat, field 22)."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):

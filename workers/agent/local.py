@@ -1,4 +1,4 @@
-"""What this machine has, with what only the machine itself may know: paths and UUIDs. None of it is ever sent."""
+"""What this machine has, including what must stay local and is never sent: paths and UUIDs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Backend: TypeAlias = Literal["cuda", "rocm", "vulkan", "metal"]
 
 
 class LocalGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One card. `index`: its number in `Probe.hardware.gpus`; of NVIDIA's also in nvidia-smi's list.
+    """One card. `index`: its number in `Probe.hardware.gpus`, for NVIDIA also in nvidia-smi's list.
 
-    `total`: bytes of memory, None where no tool says it. `uuid`: of NVIDIA's only; it goes to the engine's
-    environment and nowhere else.
+    `total`: bytes of memory, None if no tool tells. `uuid`: only NVIDIA's; it is passed to the engine's environment and
+    nowhere else.
     """
 
     index: int
@@ -27,7 +27,7 @@ class LocalGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """One build's benchmark program: where it is, what the service is told of it, and the folders of its libraries."""
+    """One build's benchmark program: its path, what the service is told of it, and the folders of its libraries."""
 
     path: Path
     build: EngineBuild
@@ -35,14 +35,14 @@ class EngineProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One GGUF file: where it is, and what the service is told of it."""
+    """One GGUF file: its path, and what the service is told of it."""
 
     path: Path
     file: ModelFile
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it: `probe` is what is sent, the rest stays here."""
+    """The whole machine: `probe` is sent, the rest stays here."""
 
     probe: Probe
     gpus: tuple[LocalGpu, ...]

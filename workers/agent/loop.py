@@ -1,4 +1,4 @@
-"""The agent at work: it says what the machine is, waits for runs, measures one at a time, and reports it."""
+"""The agent's main loop: it describes the machine, waits for runs, measures one at a time, and reports it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _LOOK_SECONDS = 1.0
 
 
 class Result(Protocol):
-    """What came of an engine's run."""
+    """The outcome of running an engine."""
 
-    def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report: ...
+    def report(self, fence: int, program: EngineProgram, *, files_confirmed: bool) -> Report: ...
 
 
 class Measure(Protocol):
-    """What runs an engine: see workers/agent/measure.py. `gpus`: all of this machine."""
+    """Runs an engine: see workers/agent/measure.py. `gpus`: all of this machine's."""
 
     def __call__(
         self,
@@ -66,7 +66,7 @@ class Measure(Protocol):
 
 
 class Watching(Protocol):
-    """What looks at the machine, in the background too: see workers/agent/watcher.py."""
+    """Watches the machine, also in the background: see workers/agent/watcher.py."""
 
     def look(self, policy: Policy) -> Machine: ...
 
@@ -82,14 +82,14 @@ class EndRequested(BaseException):
 
 
 class Agent:
-    """One agent: `serve` until it is asked to end."""
+    """The agent; `serve` runs until it is asked to end."""
 
     def __init__(
         self, state: State, policy: Path, client: Client, machine: Watching, measure: Measure, *,
         held: Confinement, ending: threading.Event, say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        """`policy`: the file, read again before everything that it decides. `held`: what keeps engines from network and
-        files here. `say`: what a dry run shows."""
+        """`policy`: its file, read again before every decision. `held`: what confines engines on this machine.
+        `say`: prints what a dry run shows."""
         self.state, self.policy_path, self.client = state, policy, client
         self.machine, self.measure, self.say, self.ending = machine, measure, say, ending
         self.held, self.usage = held, UsageOfDay(state)
@@ -99,13 +99,14 @@ class Agent:
         self._waiting = False
 
     def end(self, *_: Any) -> None:
-        """End in order: a run is stopped and reported. Called by signals."""
+        """End gracefully: a running run is stopped and reported. Called by signals."""
         self.ending.set()
         if self._waiting:
             raise EndRequested
 
     def serve(self, *, once: bool = False, dry_run: bool = False) -> None:
-        """Work until asked to end; `once`: one run, or none where none waits. Raises HostError where it never can."""
+        """Work until asked to end; `once`: after one run, or if none is waiting. Raises HostError if it can never
+        work."""
         with suppress(EndRequested):
             self._note("starting")
             while not self.ending.is_set():
@@ -114,7 +115,7 @@ class Agent:
         self._note("stopped")
 
     def _turn(self, dry_run: bool) -> bool:
-        """Do what is next; return whether a run was done, or none was there."""
+        """Take one turn; return whether the service was asked for a run (and it was done, if there was one)."""
         try:
             policy = read_policy(self.policy_path)
             if not dry_run:
@@ -137,7 +138,7 @@ class Agent:
         return True
 
     def _introduce(self, policy: Policy, *, paused: bool) -> None:
-        """Say what the machine is, where that is not what was said last."""
+        """Tell the service what the machine is, if that has changed since last time."""
         machine = self.machine.look(policy)
         probe = msgspec.structs.replace(machine.probe, paused=paused)
         said = msgspec.json.encode(probe)
@@ -152,7 +153,7 @@ class Agent:
             return self.client.lease()
 
     def _back_off(self, error: ServiceError) -> None:
-        """Wait before the service is asked again. Raises NotEnrolled where it will never answer."""
+        """Wait before asking the service again. Raises NotEnrolled if it will never answer."""
         if error.slug in ("host-not-active", "not-authenticated"):
             with _Interruptible(self):
                 self._look_at_state(error)
@@ -178,7 +179,7 @@ class Agent:
         self.state.write(DOING, msgspec.json.encode(Doing(what=what, at=utc_now(), text=text[:300], run=run)))
 
     def _do(self, leased: LeasedRun, policy: Policy, dry_run: bool) -> None:
-        """Measure one run and report it, whatever comes."""
+        """Measure and report one run, whatever happens."""
         run = _LeasedRun(self, leased, policy)
         self._said = ""
         self.machine.rest(False)
@@ -192,7 +193,7 @@ class Agent:
 
 
 class _Interruptible:
-    """While it lasts, a signal ends the agent at once: only the service is waited for."""
+    """Within this block a signal ends the agent at once, because it is only waiting for the service."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -208,7 +209,7 @@ class _Interruptible:
 
 
 class _LeasedRun:
-    """One leased run on its way."""
+    """The handling of one leased run."""
 
     def __init__(self, agent: Agent, leased: LeasedRun, policy: Policy) -> None:
         self.agent, self.leased, self.policy = agent, leased, policy
@@ -219,7 +220,7 @@ class _LeasedRun:
         self._why: str | None = None
 
     def measure(self) -> None:
-        """Measure, report, and write down that it ran."""
+        """Measure, report, and write it to the journal."""
         began = time.monotonic()
         self.agent._note("measuring", self.document.repo, self.leased.run)
         log.info("run.began", repo=self.document.repo, file=self.document.files[0].path)
@@ -247,7 +248,7 @@ class _LeasedRun:
             self.lease.end(Report(fence=self.leased.fence, failure=failure))
 
     def _measured(self) -> Report:
-        """Return what the engine gave, or why it gave nothing."""
+        """Return the engine's figures, or why there are none."""
         fence = self.leased.fence
         try:
             require_welcome(self.leased, self.policy, self.agent.state)
@@ -274,20 +275,20 @@ class _LeasedRun:
             return Report(fence=fence, failure=refused.failure)
         except InvalidFlags as error:
             return Report(fence=fence, failure=Failure(kind="unknown_flag", transient=False, text=error.detail[:500]))
-        except Exception as error:  # a fault of the agent: the run goes back at once, and the next may do better
-            log.error("run.crashed", error)  # here only: it may name paths
+        except Exception as error:  # a bug of the agent: give the run back at once, the next host may do better
+            log.error("run.crashed", error)  # only in the local log: it may name paths
             text = f"the agent failed: {type(error).__name__}"
             return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
 
     def _excused(self, report: Report) -> Report:
-        """Where the owner stopped it, the run gave way to him: that is not counted against it."""
+        """If the owner stopped the run, report that it gave way, which is not held against it."""
         failure = report.failure
         if failure is None or failure.kind != "stopped" or not (self.agent.ending.is_set() or self._why):
             return report
         return msgspec.structs.replace(report, failure=msgspec.structs.replace(failure, kind="gave_way"))
 
     def _prepared(self) -> Prepared:
-        """Return what the run is measured with, after a download where one is needed and allowed. Raises Declined."""
+        """Return what the run is measured with, after a download if one is needed and allowed. Raises Declined."""
         try:
             return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
         except Declined as refused:
@@ -300,7 +301,7 @@ class _LeasedRun:
         return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
 
     def _stop(self) -> str | None:
-        """Return why the run must end: asked often, so the disk is looked at once a second."""
+        """Return why the run must end. Asked often, so the disk is checked only once a second."""
         if self.agent.ending.is_set():
             return "the agent was asked to end"
         now = time.monotonic()
@@ -310,7 +311,7 @@ class _LeasedRun:
         return self.lease.why_stop() or self._why
 
     def _local_reason(self) -> str | None:
-        """In words that may be sent: those for the owner name paths."""
+        """Return the owner's reason in words that may be sent: those meant for the owner name paths."""
         try:
             idle = why_idle(read_policy(self.agent.policy_path), self.agent.state)
         except InvalidPolicy:
@@ -330,8 +331,8 @@ class _LeasedRun:
 
 
 def require_safe(policy: Policy, path: Path, held: Confinement) -> None:
-    """Raise Unsafe where the agent is root, or nothing keeps engines from network and files, and the policy, the file
-    at `path`, does not allow that. A file that root owns alone is one that an engine of root's could read."""
+    """Raise Unsafe if the agent is root or engines are unconfined, unless the policy file at `path` allows it. An
+    engine run by root could read files that only root owns."""
     if os.geteuid() == 0 and not policy.allow_root:
         raise Unsafe(f"the agent runs as root: start it as a user of its own, or write allow_root = true in {path}")
     if held.missing and not policy.allow_unconfined:
@@ -342,7 +343,7 @@ def require_safe(policy: Policy, path: Path, held: Confinement) -> None:
 
 
 def why_idle(policy: Policy, state: State, now: datetime | None = None) -> str | None:
-    """Return why nothing may run now, None when something may."""
+    """Return why nothing may run now, None if something may."""
     pause = pause_path(policy, state.path)
     if pause.exists():
         return f"paused: {pause} is there (`advisor host resume` removes it)"
@@ -352,14 +353,14 @@ def why_idle(policy: Policy, state: State, now: datetime | None = None) -> str |
 
 
 def words_of(document: RunDocument, prepared: Prepared) -> tuple[str, ...]:
-    """Return the words of a run's first pass. Raises InvalidFlags for what this engine or host cannot be given."""
+    """Return the command of a run's first pass. Raises InvalidFlags for what this engine or host does not support."""
     program, first = prepared.program, str(prepared.files[0])
     options, numactl = program.build.options, shutil.which("numactl")
     return engine_command(document, str(program.path), options, first, {}, numactl=numactl).words
 
 
 def _same(prepared: Prepared, models: Sequence[Any]) -> list[Any]:
-    """The models that were run, as they are known now."""
+    """Return the models that were run, as they are known now."""
     paths = set(prepared.files)
     return [model for model in models if model.path in paths]
 

@@ -1,7 +1,7 @@
-"""One run: the benchmark program is started, watched and repeated until its figures agree or its time is over.
+"""Measures one run: starts and watches the benchmark program, again until its figures agree or its time is up.
 
-Loading is kept apart from measuring: the budget of a run counts from the moment when the engine has its buffers. The
-program is started again for each further repeat, since llama-sweep-bench repeats its first row only.
+Loading is timed separately: a run's budget counts from the moment when the engine has its buffers. Each further repeat
+starts the program again, since llama-sweep-bench repeats only its first row.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ Stop = Callable[[], str | None]
 
 
 class Measured(Seen, frozen=True, kw_only=True):
-    """What a run gave: rows, or why there are none (both, where it failed in between). As in `Report`."""
+    """The outcome of a run: rows, or why there are none (both, if it failed midway). Fields as in `Report`."""
 
     rows: tuple[MeasuredRow, ...] = ()
     failure: Failure | None = None
     log: str = ""
     confinement: Confinement = Confinement()
 
-    def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report:
-        """Return what is sent. `program`: None where none was there to run."""
-        build = program.build if program is not None else None
+    def report(self, fence: int, program: EngineProgram, *, files_confirmed: bool) -> Report:
+        """Return the report to send."""
+        build = program.build
         return made_from(
             Report,
             self,
             fence=fence,
-            engine_sha256=build.sha256 if build else None,
-            engine_version=build.version if build else None,
-            engine_commit=build.commit if build else None,
+            engine_sha256=build.sha256,
+            engine_version=build.version,
+            engine_commit=build.commit,
             files_confirmed=files_confirmed,
         )
 
@@ -84,12 +84,12 @@ def measure(
     state: Path | None = None,
     usage: UsageOfDay | None = None,
 ) -> Measured:
-    """Run a document on this machine and return what came of it; whatever goes wrong is a Failure, never raised.
+    """Run a document on this machine and return the outcome; whatever goes wrong becomes a Failure, never an exception.
 
-    `files`: the model's, the first shard first. `gpus`: all of this machine. `on_row` is given each row as it is
-    measured; `stop` is asked four times a second and ends the run by answering why. `watched`: where foreign use is
-    seen, None: this machine's cards. `state`: the agent's folder, with the pause file and the note of what was started.
-    `usage`: where what it takes is noted and held to the owner's limits of a day, None: nowhere.
+    `files`: the model's shards in order. `gpus`: all of this machine's. `on_row` gets each row as it is measured;
+    `stop` is asked four times a second and ends the run by returning a reason. `watched`: the cards to watch for
+    foreign use, by default this machine's. `state`: the agent's folder, for the pause file and the record of what was
+    started. `usage`: where consumption is noted and checked against the owner's daily limits, if given.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
         run = _EngineRun(document, program, files, policy, on_row, stop, Path(folder), state)
@@ -104,7 +104,7 @@ def measure(
 
 
 class _Ends(Exception):
-    """The run cannot begin or go on."""
+    """The run cannot start or continue."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -130,7 +130,7 @@ class _EngineRun:
         self.meter: Meter | None = None
 
     def prepare(self, gpus: Sequence[LocalGpu], watched: Gpus, usage: UsageOfDay | None) -> None:
-        """Hold the run to the policy, and look whether the machine is free. Raises _Ends."""
+        """Check the run against the policy, and that the machine is free. Raises _Ends."""
         if not allows_engine(self.policy, self.program.build.sha256):
             raise _refused("the policy of this host does not allow this build")
         known = {gpu.index: gpu for gpu in gpus}
@@ -154,7 +154,7 @@ class _EngineRun:
             self.meter = Meter(usage, self.policy, len(indices), lambda: sampler.joules(indices))
 
     def measure(self) -> Measured:
-        """Repeat the program until its figures agree, and return all of it. Raises _Ends."""
+        """Repeat the program until its figures agree, and return all of them. Raises _Ends."""
         assert self.sampler is not None  # noqa: S101 - prepare() made it
         repeats = 1
         with self.sampler:
@@ -162,7 +162,7 @@ class _EngineRun:
                 one = _Pass(self, self.command(repeats))
                 failure = one.run()
                 if failure is not None:
-                    # The owner's wishes are no fault of the run: what a whole pass measured before stands.
+                    # Stopping for the owner is no failure of the run: figures of earlier complete passes stand.
                     return self.measured(None if number and one.is_for_owner else failure)
                 repeats = self.more(one.measuring_seconds / repeats)
                 if not repeats:
@@ -183,19 +183,19 @@ class _EngineRun:
             raise _refused(str(error)) from None
 
     def more(self, seconds: float) -> int:
-        """Return how often the next pass repeats each measurement, 0 when this is enough. `seconds`: of one repeat."""
+        """Return how often the next pass repeats each measurement, 0 if no more is needed. `seconds`: of one repeat."""
         if agreed(self.rows):
             return 0
         fit = int(self.seconds_left() / max(seconds, 0.001))
         return min(fit, _MAX_REPEATS) if self.document.engine == "llama.cpp" else min(fit, 1)
 
     def seconds_left(self) -> float:
-        """Return what is left of the budget: of measuring, and of what the owner gives one run in all."""
+        """Return what is left of the time budgets: for measuring, and the owner's for a whole run."""
         all_of_it = self.policy.max_minutes * 60 - (time.monotonic() - self.began) - (self.load_seconds or 0)
         return min(self.document.seconds - self.measuring_seconds, all_of_it)
 
     def measured(self, failure: Failure | None) -> Measured:
-        """Return what there is, with what the log says of buffers and splits."""
+        """Return the figures so far, with what the log says about buffers and splits."""
         memory = memory_of(self.log)
         names = [f"{_NAMES[gpu.backend]}{i}" for i, gpu in enumerate(self.cards)]
         indices = [gpu.index for gpu in self.cards]
@@ -228,7 +228,7 @@ class _Pass:
         self.next_ram_look = 0.0
 
     def run(self) -> Failure | None:
-        """Start it, read it to its end, and return why it gave nothing; its rows are the run's then."""
+        """Run the program and add its rows to the run's; return why it failed, None if it did not."""
         of = self.of
         limits = ProcessLimits(
             folder=of.folder,
@@ -267,7 +267,7 @@ class _Pass:
             self.is_done = self.is_done or (last is not None and row.n_kv >= last)
 
     def why_stop(self) -> str | None:
-        """The owner and the service first; then what was wanted is there, or the time for it is over."""
+        """Return why to stop: owner and service come first, then that all wanted rows are there or the time is up."""
         sampler = self.of.sampler
         self.halt = self.of.watch.during(sampler.latest if sampler else ()) or self._over_limits()
         if self.halt is not None:
@@ -286,7 +286,8 @@ class _Pass:
         return "its time is over"
 
     def _over_limits(self) -> Halt | None:
-        """The day's limits give the run back for another host; its RAM would be too much again."""
+        """Check the owner's limits. A daily limit gives the run back for another host; the one of RAM would hit it
+        again."""
         over = self.of.meter.why_over() if self.of.meter else None
         if over is not None:
             return Halt(kind="gave_way", why=over)
@@ -322,7 +323,7 @@ def _halted(halt: Halt) -> Failure:
 
 
 def _shown(text: str, files: Sequence[Path]) -> str:
-    """Return the log without this machine's names and paths, its beginning and end where it is long."""
+    """Return the log without this machine's names and paths, shortened in the middle if it is long."""
     for path in files:
         text = text.replace(str(path), path.name)
     if len(text) > MAX_LOG_CHARACTERS:

@@ -1,7 +1,7 @@
-"""GGUF files in the folders that the policy names: told by name, size and header at once, by content in time.
+"""Finds GGUF files in the folders that the policy names: identified by name, size and header at once, later by content.
 
-A header is read by the bounded parser that the service uses, never by an engine. Hashes are kept between starts, by
-path, size, time of change and inode.
+Headers are read by the same bounded parser as in the service, never by an engine. Hashes are kept between starts, keyed
+by path, size, modification time and inode.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MAX_CACHE_BYTES = 16 << 20
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out of a file that was `size` bytes long and last changed at `changed` (ns). `header`: None where
-    it is not a GGUF file that can be read."""
+    """What is known of a file of this size, modification time (`changed`, ns) and inode. `header`: None if it is not a
+    readable GGUF file."""
 
     size: int
     changed: int
@@ -44,7 +44,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hashes:
-    """Hashes of files, kept in one file of the state folder. One thread at a time writes."""
+    """File hashes, persisted in one file of the state folder. Only one thread at a time may write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,17 +58,17 @@ class Hashes:
             return {}
 
     def get(self, path: Path, found: os.stat_result) -> Known | None:
-        """Return what is known of a file as it is now."""
+        """Return what is known of a file, None if it has changed since."""
         known = self._known.get(str(path))
         now = (found.st_size, found.st_mtime_ns, found.st_ino)
         return known if known is not None and (known.size, known.changed, known.inode) == now else None
 
     def put(self, path: Path, known: Known) -> None:
-        """Keep what was found out."""
+        """Remember what was found out about a file."""
         self._known = {**self._known, str(path): known}
 
     def save(self) -> None:
-        """Write all of it, that of files that are gone left out."""
+        """Write everything to disk, dropping files that are gone."""
         kept = {path: known for path, known in self._known.items() if Path(path).exists()}
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_bytes(msgspec.json.encode(kept))
@@ -76,7 +76,7 @@ class Hashes:
 
 
 def find_models(policy: Policy, hashes: Hashes) -> tuple[LocalModel, ...]:
-    """Return the GGUF files of the policy's folders, MAX_MODELS at most, by path. Files that are none are left out."""
+    """Return the GGUF files in the policy's folders by path, at most MAX_MODELS. Invalid files are left out."""
     models: list[LocalModel] = []
     for path in sorted(dict.fromkeys(_files(policy)), key=str):
         model = _model(path, hashes)
@@ -88,10 +88,10 @@ def find_models(policy: Policy, hashes: Hashes) -> tuple[LocalModel, ...]:
 
 
 def hash_contents(models: tuple[LocalModel, ...], hashes: Hashes, stop: Callable[[], bool]) -> tuple[LocalModel, ...]:
-    """Return the models with the content hash of the first that has none, or as they are when all have one.
+    """Hash the first model without a content hash, and return the models with it; unchanged if all have one.
 
-    Meant for the background: this thread gives way to all others, and what was not in the page cache is not left there.
-    `stop` is asked between blocks of 8 MiB; what was hashed until then is forgotten.
+    Meant for the background: it lowers its thread's priority, and leaves nothing in the page cache that was not there
+    before. `stop` is asked between blocks of 8 MiB; a stopped hash is lost.
     """
     missing = next((i for i, model in enumerate(models) if model.file.sha256 is None), None)
     if missing is None:
@@ -108,7 +108,7 @@ def hash_contents(models: tuple[LocalModel, ...], hashes: Hashes, stop: Callable
 
 
 def content_sha256(path: Path, stop: Callable[[], bool] = lambda: False) -> str | None:
-    """Return the hash of a whole file; None when stopped, or when the file changed or cannot be read."""
+    """Return the hash of a whole file; None if stopped, or if the file changed or cannot be read."""
     was_cold = page_cache([path]) == "cold"
     digest = hashlib.sha256()
     try:
@@ -128,7 +128,7 @@ def content_sha256(path: Path, stop: Callable[[], bool] = lambda: False) -> str 
 
 
 def header_sha256(path: Path, size: int) -> str | None:
-    """Return the hash of a file's header, up to the end of the tensor table; None for what is not a readable GGUF."""
+    """Return the hash of a file up to the end of its tensor table; None if it is not a readable GGUF file."""
     parser, digest, read = HeaderParser(size), hashlib.sha256(), 0
     try:
         with path.open("rb") as file:
@@ -188,7 +188,7 @@ def _keep_content(model: LocalModel, hashes: Hashes, content: str) -> None:
 
 
 def _lower_priority() -> None:
-    """Of this thread only: on Linux each thread has its own."""
+    """Lower the priority of this thread only: on Linux each has its own."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
@@ -196,7 +196,7 @@ def _lower_priority() -> None:
 PageCache: TypeAlias = Literal["cold", "warm", "unknown"]
 _WINDOW = 1 << 30
 _WARM, _COLD = 0.95, 0.05
-_LOWEST_BIT = bytes(byte & 1 for byte in range(256))  # it says so, the others are reserved
+_LOWEST_BIT = bytes(byte & 1 for byte in range(256))  # set if resident; mincore reserves the others
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PROT_READ, _MAP_SHARED, _FAILED = 1, 1, ctypes.c_void_p(-1).value
 _LIBC.mmap.restype = ctypes.c_void_p
@@ -205,10 +205,10 @@ _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 def page_cache(files: Sequence[Path]) -> PageCache:
-    """Return `warm` when 95 % of the files' pages are in memory, `cold` when at most 5 % are, else `unknown`.
+    """Return `warm` if at least 95 % of the files' pages are in memory, `cold` if at most 5 % are, else `unknown`.
 
-    Also `unknown` for a file that belongs to somebody else and cannot be written: since Linux 5.2 the kernel tells only
-    owners and writers (mm/mincore.c, can_do_mincore), and all others that everything is there.
+    Also `unknown` for other users' files that we cannot write: since Linux 5.2 the kernel tells the truth only to
+    owners and writers (mm/mincore.c, can_do_mincore), and all others that everything is resident.
     """
     pages = resident = 0
     for path in files:
@@ -225,7 +225,7 @@ def page_cache(files: Sequence[Path]) -> PageCache:
 
 
 def _resident(path: Path) -> tuple[int, int]:
-    """Return (pages of the file, pages of it in memory), a GiB at a time. Raises OSError."""
+    """Return (pages of the file, pages in memory), looking at a GiB at a time. Raises OSError."""
     pages = resident = 0
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

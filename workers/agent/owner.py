@@ -1,4 +1,4 @@
-"""What the person at the machine does with it: enrol, look, pause, and leave. Plain text, nothing hidden."""
+"""What the person at the machine does with the agent: enrol, check, pause and leave. Plain text, nothing hidden."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Say = Callable[[str], None]
 
 
 def policy_path(state: State, stated: str | None) -> Path:
-    """Return the policy file: as stated, else the one in the state folder."""
+    """Return the path of the policy file: `stated`, or the one in the state folder."""
     return Path(stated).expanduser() if stated else state.path / POLICY
 
 
 def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Say) -> Enrolled | None:
-    """Register this machine, once the person has seen whose code it is. Returns None where the answer is no.
+    """Register this machine once the person has seen whose code it is. Returns None if they decline.
 
-    Raises HostError, and whatever the service refuses. The key is made after the confirmation, and removed again where
-    the service does not take it.
+    Raises HostError, and whatever the service refuses. The key is made after the confirmation, and removed again if the
+    service rejects it.
     """
     if state.read(ENROLLED) is not None:
         there = state.enrolled()
@@ -97,7 +97,7 @@ def open_client(state: State) -> Client:
 
 
 def pause(state: State, policy: Path, say: Say) -> Path:
-    """Stop what runs within seconds, and let nothing start. Returns the file that says so."""
+    """Stop a running run within seconds and let none start. Returns the pause file."""
     path = pause_path(_policy_or_default(policy), state.path)
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def pause(state: State, policy: Path, say: Say) -> Path:
 
 
 def resume(state: State, policy: Path, say: Say) -> Path:
-    """Let runs start again. Returns the file that is gone."""
+    """Let runs start again. Returns the pause file, which is gone."""
     path = pause_path(_policy_or_default(policy), state.path)
     with naming(path):
         path.unlink(missing_ok=True)
@@ -116,15 +116,15 @@ def resume(state: State, policy: Path, say: Say) -> Path:
 
 
 def _policy_or_default(path: Path) -> Policy:
-    """A missing file has no other pause file than the default; one that cannot be read might."""
+    """Return the policy; if its file is missing, the default, whose pause file is the standard one."""
     return read_policy(path) if path.exists() else Policy()
 
 
 class HostStatus(Enrolled, frozen=True, kw_only=True):
-    """What this host is, does and last did.
+    """What this host is, what it is doing, and what it did last.
 
-    `doing`: None where no agent runs; `policy`: its file, and in `policy_error` why nothing can run by it;
-    `pause_file`: is there while the host is paused.
+    `doing`: None if no agent runs; `policy`: the path of its file, and `policy_error` why nothing can run under it;
+    `pause_file` exists while the host is paused.
     """
 
     doing: Doing | None
@@ -137,7 +137,7 @@ class HostStatus(Enrolled, frozen=True, kw_only=True):
 
 
 def status(state: State, policy: Path, say: Say) -> HostStatus:
-    """Say and return what this host is, what its agent does, and what ran here last. The service is not asked."""
+    """Print and return what this host is, what its agent does, and what ran last. The service is not contacted."""
     known, doing = state.enrolled(), state.doing() if state.is_held() else None
     say(f"host      {known.pseudonym} ({known.host}) of {known.owner} at {known.service}")
     if doing is not None:
@@ -172,9 +172,9 @@ def _summary(policy: Policy) -> str:
 
 
 def leave(state: State, ask: Ask, say: Say) -> bool:
-    """Give up the key, and have the service revoke this host. Returns whether the service knows it.
+    """Delete the key and ask the service to revoke this host. Returns whether the service was told.
 
-    The key is removed whatever the service says: without it nobody can speak as this host.
+    The key is deleted in any case: without it nobody can act as this host.
     """
     known = state.enrolled()
     if state.is_held():
@@ -192,7 +192,7 @@ def leave(state: State, ask: Ask, say: Say) -> bool:
 
 
 def _tell(state: State) -> str | None:
-    """Return why the service could not be told, None where it was."""
+    """Return why the service could not be told, None if it was."""
     try:
         client = open_client(state)
     except HostError as error:
@@ -207,5 +207,5 @@ def _tell(state: State) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """What others wrote, without what a terminal would obey."""
+    """Return a text of others without what a terminal would interpret."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", text)[:200]

@@ -1,6 +1,6 @@
-"""What the owner of a host lets it do: one TOML file on the host, which has the last word over every run.
+"""What a host's owner allows: one TOML file on the host, which has the last word on every run.
 
-Everything left out has the safest value: no engine, no model, no download.
+Everything has a safe default: no engine, no model, no download.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_POLICY_BYTES = 256 << 10
 
 Folder: TypeAlias = Annotated[str, Meta(pattern=r"^(/|~/|[A-Za-z]:\\)[^\x00-\x1f]{0,1000}$")]
 Hours: TypeAlias = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
-# Its number in nvidia-smi's list, or its UUID.
+# A GPU's number in nvidia-smi's list, or its UUID.
 Gpu: TypeAlias = Annotated[int, Meta(ge=0, le=63)] | Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{8,40}$")]
 
 
 class InvalidPolicy(AdvisorError):
-    """The policy file cannot be read: nothing runs until it can."""
+    """The policy file cannot be read; nothing runs until it can."""
 
     problem: ClassVar[str] = "invalid-policy"
 
 
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which engines may run: programs in `folders`; where `sha256` is not empty, only those of them.
+    """Which engines may run: programs in `folders`; if `sha256` is not empty, only those with one of these hashes.
 
     `readable`: what they may read besides the system's folders, their own libraries and the model.
     """
@@ -50,9 +50,9 @@ class ModelPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DownloadPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be fetched from Hugging Face: `repos` (`owner/name` or `owner/*`), `max_gib` in all, into `folder`.
+    """What may be downloaded from Hugging Face: `repos` (`owner/name` or `owner/*`), in all `max_gib`, into `folder`.
 
-    `max_gib_per_day`: fetched within 24 hours (None: no limit). `evict`: what goes where room is needed.
+    `max_gib_per_day`: within 24 hours (None: no limit). `evict`: what to delete if room is needed.
     """
 
     repos: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/([A-Za-z0-9_][\w.-]{0,95}|\*)$")], ...] = ()
@@ -63,8 +63,8 @@ class DownloadPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AskerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For whom a public host measures besides its owner: `accounts` by name, `*` standing for any characters, so that a
-    group is a list or a common beginning. `approve`: what the owner approves by hand before it runs."""
+    """For whom besides its owner a public host measures: `accounts` by name, with `*` for any characters, so a common
+    prefix can stand for a group. `approve`: what the owner approves by hand before it runs."""
 
     accounts: Annotated[tuple[Accounts, ...], Meta(max_length=100)] = ("*",)
     approve: Literal["none", "accounts", "runs"] = "none"
@@ -73,14 +73,14 @@ class AskerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file.
 
-    `gpus`: the cards that may be used (None: all). `hours`: local times between which runs may start and go on, such as
-    `22:00-07:00` (empty: always). `max_minutes`: of one run, loading counted. `max_temperature`: of a GPU in degrees
-    Celsius, `max_watts`: of one GPU; a run ends above them. `foreign_mib_percent`: of a card's memory that other
-    programs may have in use when a run starts. `pause_file`: nothing runs while it is there. `log_file`: what ran here.
-    `allow_root`: the agent may run as root. `allow_unconfined`: engines may run where nothing keeps them from the
-    network or from other files.
+    `gpus`: the cards that may be used (None: all). `hours`: local times when runs may start and continue, such as
+    `22:00-07:00` (empty: always). `max_minutes`: per run, including loading. `max_temperature` (degrees Celsius) and
+    `max_watts`: of any one GPU; a run ends above them. `foreign_mib_percent`: the share of a card's memory that other
+    programs may be using when a run starts. `pause_file`: nothing runs while it exists. `log_file`: the journal of what
+    ran. `allow_root`: the agent may run as root. `allow_unconfined`: engines may run even if nothing keeps them from
+    the network or other files.
 
-    `max_ram_gib`: that an engine may hold, mapped files counted; `max_threads`: that a run may compute with.
+    `max_ram_gib`: what an engine may hold, including mapped files; `max_threads`: for a run's computation.
     `max_gpu_hours_per_day`, `max_kwh_per_day` (of the cards): of all runs within 24 hours. None: no limit.
     """
 
@@ -107,7 +107,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def read_policy(path: Path) -> Policy:
     """Return the policy of the file at `path`.
 
-    Raises InvalidPolicy when it is missing, too large or no TOML, or a value is wrong: it says which.
+    Raises InvalidPolicy if it is missing, too large, not TOML, or has a wrong value, which the error names.
     """
     try:
         with path.open("rb") as file:
@@ -120,7 +120,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def decode_policy(data: bytes, name: str) -> Policy:
-    """Return the policy that a TOML text says; `name` is what errors call it. Raises InvalidPolicy."""
+    """Return the policy in a TOML text; errors call it `name`. Raises InvalidPolicy."""
     try:
         tables: dict[str, Any] = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -142,12 +142,12 @@ def _is_searched(policy: Policy, text: str) -> bool:
 
 
 def folder(text: str) -> Path:
-    """Return a folder of the policy as a path: `~/` is the home of the user that the agent runs as."""
+    """Return a folder of the policy as a path; `~/` is the home of the agent's user."""
     return Path(text).expanduser()
 
 
 def is_within_hours(policy: Policy, now: time) -> bool:
-    """Return whether `now` (local time) lies in one of the policy's spans; a span may go over midnight."""
+    """Return whether `now` (local time) is within the policy's hours; a span may cross midnight."""
     return not policy.hours or any(_covers(span, now) for span in policy.hours)
 
 
@@ -157,12 +157,12 @@ def _covers(span: str, now: time) -> bool:
 
 
 def allows_engine(policy: Policy, sha256: str) -> bool:
-    """Return whether a program with this hash, found in a folder of the policy, may run."""
+    """Return whether a program with this hash, in a folder of the policy, may run."""
     return not policy.engines.sha256 or sha256 in policy.engines.sha256
 
 
 def allows_gpu(policy: Policy, index: int, uuid: str | None) -> bool:
-    """Return whether a card may be used: `index` is its number in nvidia-smi's list."""
+    """Return whether a card may be used. `index`: its number in nvidia-smi's list."""
     return policy.gpus is None or index in policy.gpus or (uuid is not None and uuid.lower() in _uuids(policy))
 
 
@@ -171,26 +171,26 @@ def _uuids(policy: Policy) -> set[str]:
 
 
 def allows_repo(policy: Policy, repo: str) -> bool:
-    """Return whether files of a repo may be downloaded (names are compared as the Hub does: without case)."""
+    """Return whether files of a repo may be downloaded. Like the Hub, it ignores case."""
     name, owner = repo.lower(), repo.lower().partition("/")[0]
     return any(allowed.lower() in (name, f"{owner}/*") for allowed in policy.downloads.repos)
 
 
 def as_downloads(policy: Policy) -> Downloads:
-    """Return what the service is told of the downloads that are allowed: no path."""
+    """Return what the service is told of the allowed downloads: no path."""
     return Downloads(repos=policy.downloads.repos, max_gib=policy.downloads.max_gib)
 
 
 def pause_path(policy: Policy, state: Path) -> Path:
-    """Return the file whose presence pauses the host: `pause` in the state folder unless the policy says another."""
+    """Return the file whose presence pauses the host: by default `pause` in the state folder."""
     return folder(policy.pause_file) if policy.pause_file else state / "pause"
 
 
 def log_path(policy: Policy, state: Path) -> Path:
-    """Return the file of what ran here: `ran.jsonl` in the state folder unless the policy says another."""
+    """Return the journal of what ran: by default `ran.jsonl` in the state folder."""
     return folder(policy.log_file) if policy.log_file else state / "ran.jsonl"
 
 
 def example() -> str:
-    """Return a policy file to begin with, every setting at its default and explained, as a comment."""
+    """Return a policy file to start from: every setting commented out, at its default and explained."""
     return (resources.files("workers.agent") / "policy.toml").read_text("utf-8")

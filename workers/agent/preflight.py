@@ -1,4 +1,4 @@
-"""Before a run: the program, files and cards of this machine that its document means, or why it is not started."""
+"""Preflight: finds this machine's program, files and cards for a run, or says why it is not started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.agent.policy import Policy, allows_engine, allows_gpu
 
 
 class Declined(Exception):
-    """The run is not started here; `failure` is what is reported."""
+    """The run is not started here; `failure` is what to report."""
 
     def __init__(self, kind: FailureKind, text: str, *, transient: bool = False) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class Declined(Exception):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is measured with. `models`: the shards, in order; `gpus`: in the order that CUDA0, CUDA1 … mean."""
+    """What to measure a run with. `models`: the shards in order; `gpus`: in the order of CUDA0, CUDA1 …"""
 
     program: EngineProgram
     models: tuple[LocalModel, ...]
@@ -33,15 +33,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return where the shards are."""
+        """Return the paths of the shards."""
         return tuple(model.path for model in self.models)
 
 
 def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared:
-    """Return what the run is measured with, each of it looked at again. Raises Declined.
+    """Return what to measure a run with, all of it checked again. Raises Declined.
 
-    The program has the hash that it had; each file has a name, a size and a header that were seen before, and the
-    content of the document where that is known here.
+    The program must still have its hash; each file must have the known name, size and header, and its content must be
+    the document's if it has been hashed.
     """
     _require_threads(document, policy)
     return Prepared(
@@ -52,7 +52,7 @@ def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared
 
 
 def _require_threads(document: RunDocument, policy: Policy) -> None:
-    """Hold the run to the owner's threads. An engine that is told no number takes all cores."""
+    """Check the owner's limit of threads. An engine without a stated number uses all cores."""
     flags, most = document.flags, policy.max_threads
     wanted = max(flags.threads or 0, flags.threads_batch or 0) or os.cpu_count() or 1
     if most is not None and wanted > most:
@@ -60,7 +60,7 @@ def _require_threads(document: RunDocument, policy: Policy) -> None:
 
 
 def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:
-    """Return whether the content of every file is known to be the document's."""
+    """Return whether every file's content is known to be the document's."""
     known = {(model.file.name, model.file.sha256) for model in models}
     return all((file.name, file.sha256) in known for file in document.files)
 
@@ -96,7 +96,7 @@ def _gpus(document: RunDocument, machine: Machine, policy: Policy) -> tuple[Loca
 
 
 def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
-    """All shards lie in one folder: an engine finds them by the name of the first."""
+    """Return the shards, all from one folder, since an engine finds them by the name of the first."""
     folders = dict.fromkeys(model.path.parent for model in machine.models)
     complete = [found for folder in folders if (found := _in_folder(document.files, machine.models, folder))]
     if not complete:
@@ -109,7 +109,7 @@ def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
 
 
 def _in_folder(files: Sequence[RunFile], models: Sequence[LocalModel], folder: Path) -> tuple[LocalModel, ...] | None:
-    """Return the shards in one folder, None unless all are there. A file known to have another content is none."""
+    """Return the shards in one folder, None unless all are there and none is known to have other content."""
     here = {model.file.name: model for model in models if model.path.parent == folder}
     found = [here.get(file.name) for file in files]
     fitting = [

@@ -1,7 +1,7 @@
-"""What this machine is, asked of real libraries and of the tools it has. No name, user, path or serial number leaves.
+"""Describes this machine, using real libraries and the tools it has. No name, user, path or serial number leaves it.
 
-NVIDIA's cards come from their driver's library; other makers' from the tools that service.detect runs, or from
-vulkaninfo. RAM bandwidth is measured. What nobody says stays None: the service assumes it, and says so.
+NVIDIA's cards come from the driver's library; others from the tools that service.detect runs, or from vulkaninfo. RAM
+bandwidth is measured. What is unknown stays None: the service assumes it, and says so.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LEAST_FREE_GIB = 4
 _VULKAN_CARD = re.compile(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_DISCRETE_GPU\s+deviceName\s*=\s*([^\n]{1,100})")
 
 
-def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware | None = None, paused: bool) -> Machine:
+def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware | None = None) -> Machine:
     """Return this machine: what the service is told and what stays here.
 
-    `hardware`: as found before (its RAM was measured then); None: look and measure now, which takes some seconds.
+    `hardware`: as found before, including its RAM bandwidth; None: detect and measure now, which takes some seconds.
     """
     cards = gpus.cards()
     hardware = hardware if hardware is not None else find_hardware(tuple(gpu for _, gpu in cards))
@@ -50,7 +50,6 @@ def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware |
         models=tuple(model.file for model in models),
         downloads=as_downloads(policy),
         max_minutes=policy.max_minutes,
-        paused=paused,
         accounts=policy.askers.accounts,
     )
     return Machine(probe=probe, gpus=local, engines=engines, models=models)
@@ -59,8 +58,8 @@ def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware |
 def find_hardware(
     nvidia: tuple[Gpu, ...], look: Callable[[], Hardware] = detect, measure: Callable[[], float | None] | None = None
 ) -> Hardware:
-    """Return GPUs, CPU and RAM, one GPU an entry. `nvidia`: those that NVML knows; where it knows none, the tools' are
-    taken. `measure` returns GB/s that RAM is read with."""
+    """Return GPUs, CPU and RAM, one entry per GPU. `nvidia`: those known to NVML; if there are none, other tools'
+    are used. `measure` returns the GB/s at which RAM is read."""
     try:
         seen = look()
     except AdvisorError:
@@ -71,7 +70,7 @@ def find_hardware(
 
 
 def _each(gpu: Gpu) -> list[Gpu]:
-    """What a tool says of a card, without what tells one card of its kind from another."""
+    """Return one entry per card, without what distinguishes cards of the same kind."""
     alone = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, device_order=None, free_gib=None)
     return [alone] * gpu.count
 
@@ -97,7 +96,7 @@ def _ram(seen: Ram | None, bandwidth: float | None) -> Ram:
 
 
 def _read_bandwidth() -> float | None:
-    """GB/s that all physical cores read; None where the memory for it would be taken from others."""
+    """Return the GB/s that all physical cores read together; None if too little memory is free to measure it."""
     free = float(psutil.virtual_memory().available / 2**30)
     return round(ram_read_gbs(psutil.cpu_count(logical=False), free), 1) if free > _LEAST_FREE_GIB else None
 
@@ -116,12 +115,12 @@ def _vulkaninfo() -> str:
 
 
 def _by_vulkan(summary: str) -> list[Gpu]:
-    """Return the cards of `vulkaninfo --summary`: those with memory of their own, which processors' are not."""
+    """Return the discrete cards in `vulkaninfo --summary`; integrated ones have no memory of their own."""
     return [Gpu(name=name.strip()) for name in _VULKAN_CARD.findall(summary)]
 
 
 def _cards_of(hardware: Hardware) -> tuple[LocalGpu, ...]:
-    """Cards that no library watches: their numbers are those of their maker's own list."""
+    """Return cards that no library watches, numbered as in their maker's list."""
     return tuple(
         LocalGpu(
             index=index,

@@ -1,8 +1,8 @@
-"""Running one engine: under limits, for a time, with its output bounded, and nothing of it left behind.
+"""Runs one engine: within limits and time, with bounded output, and leaving nothing behind.
 
-Between the agent and the engine lies guard.py, which sets the limits and ends every process that the engine leaves,
-also when the agent itself is killed. What is started is written down with its start time, so that a later agent can
-tell what is left of an earlier one from a stranger's process with the same number.
+Between the agent and the engine sits guard.py, which sets the limits and ends every process that the engine leaves,
+even if the agent itself is killed. Each start is recorded with its start time, so that a later agent can tell what an
+earlier one left from a stranger's process with the same pid.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.25
 _COUNT_SECONDS = 1.0
 _CHUNK = 64 << 10
-_LATE_SECONDS = 5.0  # for the guard, after the engine's own time to end
-_INHERITED = ("LD_LIBRARY_PATH",)  # what this Python may need to start again
+_LATE_SECONDS = 5.0  # for the guard, on top of the engine's grace period
+_INHERITED = ("LD_LIBRARY_PATH",)  # this Python may need it to start again
 
 Network: TypeAlias = Literal["namespace", "seccomp"]
 OnOutput: TypeAlias = Callable[[bytes], None]
@@ -38,24 +38,24 @@ Stop: TypeAlias = Callable[[], str | None]
 
 
 class CannotStart(AdvisorError):
-    """The engine's program could not be started: it is not there, or no program of this machine."""
+    """The engine's program could not be started: it is missing, or not for this machine."""
 
     problem = "engine-missing"
 
 
 class NotConfined(AdvisorError):
-    """The engine was not started: nothing would have kept it from the network or from files that are not its own."""
+    """The engine was not started, because nothing would have kept it from the network or from other files."""
 
     problem = "host"
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine may take. `folder`: where it runs, the only one that it may write to. `readable`: files and
-    folders that it may read besides the system's own and its program's. `record`: the file that names what was started.
+    """The limits of one engine. `folder`: where it runs, the only one it may write to. `readable`: files and folders it
+    may read besides the system's and its program's. `record`: the file that notes what was started.
 
-    `seconds`: of wall clock, loading counted. `grace_seconds`: between being asked to end and being killed.
-    `processes`: that it may have at a time. `network`: ways to take the network away, tried in this order.
-    `confined`: it is not started where network or files cannot be kept from it.
+    `seconds`: of wall clock, including loading. `grace_seconds`: from being asked to end to being killed. `processes`:
+    at one time. `network`: ways to cut off the network, tried in this order. `confined`: refuse to start if network or
+    files cannot be cut off.
     """
 
     folder: Path
@@ -72,23 +72,22 @@ class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps engines from the network and from files that are not theirs on this machine; None: nothing does."""
+    """What keeps engines from the network and from other files on this machine; None if nothing does."""
 
     network: Network | None = None
     files: Literal["landlock"] | None = None
 
     @property
     def missing(self) -> str:
-        """What engines are not kept from, in words; empty where they are kept from both."""
+        """What engines are not kept from, in words; empty if they are kept from both."""
         kinds = {"the network": self.network, "other files": self.files}
         return " and ".join(what for what, kept in kinds.items() if kept is None)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine ended: by itself with `exit_status` or a `signal`, or `timed_out`, or `stopped_why`.
+    """How an engine ended: with `exit_status`, by a `signal`, `timed_out`, or stopped by us (`stopped_why`).
 
-    `tail`: the last of its output, stdout and stderr in the order in which lines came. `seconds`: of
-    wall clock.
+    `tail`: the end of its output, stdout and stderr in the order in which lines came.
     """
 
     exit_status: int | None = None
@@ -96,18 +95,17 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool = False
     stopped_why: str | None = None
     tail: bytes = b""
-    seconds: float = 0
     confinement: Confinement = Confinement()
 
 
 def run_engine(
     words: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, on_output: OnOutput, stop: Stop
 ) -> Ended:
-    """Run a program until it ends, and return how it did. No process of it is left when this returns.
+    """Run a program until it ends, and return how. No process of it is left when this returns.
 
-    `words[0]` is a path; `environment` is all that it gets. `on_output` is given whole lines as they come (pieces of
-    64 KiB of one that is longer); `stop` is asked four times a second and ends the run by answering why. Both are
-    called in this thread. Raises CannotStart, NotConfined; what `on_output` or `stop` raise ends the run and is raised
+    `words[0]` is a path; `environment` is all it gets. `on_output` gets whole lines as they come (a longer line in
+    pieces of 64 KiB); `stop` is asked four times a second and ends the run by returning a reason. Both are called in
+    this thread. Raises CannotStart, NotConfined; an exception from `on_output` or `stop` ends the run and is raised
     again.
     """
     if sys.platform != "linux":
@@ -124,7 +122,7 @@ def run_engine(
 
 
 def confinement(folder: Path) -> Confinement:
-    """Return what is in force for engines on this machine, found by starting a program that does nothing."""
+    """Return how engines are confined on this machine, found by starting a program that does nothing."""
     limits = ProcessLimits(folder=folder, seconds=10, confined=False)
     try:
         return run_engine(("/bin/true",), {}, limits, lambda _: None, lambda: None).confinement
@@ -133,7 +131,7 @@ def confinement(folder: Path) -> Confinement:
 
 
 def held_by_engine() -> int:
-    """Return the bytes that this program's children and all below them have resident, mapped files counted."""
+    """Return the resident bytes of all our descendants, including mapped files."""
     total = 0
     for process in _descendants(os.getpid()):
         with contextlib.suppress(psutil.Error):
@@ -142,7 +140,7 @@ def held_by_engine() -> int:
 
 
 class _Lines:
-    """One stream cut at line ends, so that lines of two streams never mix."""
+    """Cuts a stream at line ends, so that lines of two streams never mix."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -160,7 +158,7 @@ class _Lines:
 
 
 class _Running:
-    """The guard with the engine under it, as one run sees them."""
+    """One run of the guard and the engine below it."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, on_output: OnOutput
@@ -203,7 +201,7 @@ class _Running:
         return process
 
     def follow(self, stop: Stop) -> None:
-        """Read until the engine has ended, or something says that it must."""
+        """Read until the engine has ended or must be stopped."""
         next_look = next_count = self.began
         while self._selector.get_map() and self.process.poll() is None:
             self._read(_POLL_SECONDS)
@@ -254,7 +252,7 @@ class _Running:
         return None
 
     def close(self, mark: str) -> None:
-        """End what is there, whatever happened, and read what is still in the pipes."""
+        """End everything, whatever happened, and read what is left in the pipes."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             until = time.monotonic() + self.limits.grace_seconds + _LATE_SECONDS
@@ -264,7 +262,7 @@ class _Running:
             for one in (*_descendants(self.process.pid), self.process):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
-        # Where a driver holds it, what was written down lets a later start end it.
+        # If a driver keeps it from ending, the record lets a later start end it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_LATE_SECONDS)
         kill_marked(mark)  # where the guard itself was killed
@@ -275,12 +273,12 @@ class _Running:
         self._selector.close()
 
     def _drain(self, timeout: float) -> None:
-        """What comes after the end is read for the tail, and no longer than the output may be."""
+        """Read what is left in the pipes for the tail, within the limit of output."""
         while self._selector.get_map() and self.printed <= self.limits.output_bytes + _CHUNK and self._read(timeout):
             pass
 
     def ended(self) -> Ended:
-        """Return how it ended. Raises CannotStart, NotConfined when it never began."""
+        """Return how it ended. Raises CannotStart or NotConfined if it never started."""
         if "error" in self.said:
             raise CannotStart(f"the engine's program does not start: {self.said['error']}")
         found = msgspec.convert(self.said.get("confined", {}), Confinement)
@@ -295,7 +293,6 @@ class _Running:
             timed_out=self.timed_out,
             stopped_why=self.why or self._too_much(),
             tail=bytes(self.tail[-self.limits.tail_bytes :]),
-            seconds=time.monotonic() - self.began,
             confinement=found,
         )
 
@@ -323,8 +320,8 @@ def _spec(words: Sequence[str], environment: Mapping[str, str], limits: ProcessL
     }
 
 
-# Where programs and libraries of a system lie, and what those read of its configuration: no home, no data, no disk
-# (/dev), no password or key (/etc), which root could read.
+# Where a system's programs, libraries and their configuration are: no home, no data, no disks (/dev), no passwords or
+# keys (/etc), all of which root could read.
 SYSTEM_FOLDERS = (
     *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix", "/gnu", "/snap", "/proc", "/sys"),
     *("/run/opengl-driver", "/run/nvidia-persistenced"),
@@ -343,7 +340,7 @@ def _devices() -> list[str]:
 
 
 def _real(paths: Sequence[Path]) -> list[str]:
-    """Links count as where they lead: a snapshot of the Hub's cache is links to blobs."""
+    """Return paths and what they link to: a snapshot in the Hub's cache consists of links to blobs."""
     return [str(name) for path in paths for name in dict.fromkeys((path, path.resolve()))]
 
 

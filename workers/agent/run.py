@@ -1,4 +1,4 @@
-"""The agent as a process: its parts put together, signals, and what an earlier one left."""
+"""The agent as a process: puts its parts together, handles signals, and ends what an earlier one left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCRATCH = "scratch"
 
 
 def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) -> int:
-    """Run the agent until it is told to end, and return the exit code. Raises HostError where it cannot work."""
+    """Run the agent until it is told to end, and return the exit code. Raises HostError if it cannot work."""
     _configure_logs()
     state.make()
     with state.alone():
@@ -54,7 +54,7 @@ def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dr
 
 
 def _greet(state: State) -> Confinement:
-    """Say who this is, and end what an agent that was killed left running; return what holds engines back here."""
+    """Log who this is, end what a killed agent left running, and return how engines are confined here."""
     known, held = state.enrolled(), confinement(state.path)
     network, files = held.network or "NOT taken away", held.files or "NOT restricted"
     log.info("process.started", host=known.pseudonym, service=known.service, network=network, files=files)

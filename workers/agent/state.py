@@ -1,4 +1,4 @@
-"""The agent's folder: its key, whom it belongs to, and the counter of its signed calls. Readable by its user only."""
+"""The agent's state folder: its key, its enrolment and the counter of signed calls. Readable by its user only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where this host is registered. `service`: the address; `host`: its id there."""
+    """Where this host is registered. `service`: its address; `host`: our id there."""
 
     service: str
     host: str
@@ -28,7 +28,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a running agent does, for `advisor host status`. `at`: ISO 8601, UTC."""
+    """What a running agent is doing, for `advisor host status`. `at`: ISO 8601, UTC."""
 
     what: Literal["starting", "waiting", "measuring", "idle", "stopped"]
     at: str
@@ -37,13 +37,13 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class State:
-    """The folder, made when it is missing, closed to everybody else."""
+    """The state folder, created if missing, closed to all other users."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def make(self) -> None:
-        """Make the folder. Raises HostError when that cannot be done, or when others can write to it."""
+        """Create the folder. Raises HostError if that fails, or if others can write to it."""
         with naming(self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = self.path.stat().st_mode
@@ -51,14 +51,14 @@ class State:
             raise HostError(f"{self.path} can be written by other users: chmod 700 {self.path}")
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, None when it is missing. Raises HostError for one that cannot be read."""
+        """Return the content of a file, None if it is missing. Raises HostError if it cannot be read."""
         with naming(self.path / name), suppress(FileNotFoundError), (self.path / name).open("rb") as file:
             return file.read(_MAX_FILE_BYTES)
         return None
 
     def decoded(self, name: str, kind: type[T]) -> T | None:
-        """Return what a file of JSON holds, None when it is missing or empty. Raises HostError as `read`, and for one
-        that is not as it was written."""
+        """Return the decoded content of a JSON file, None if it is missing or empty. Raises HostError as `read`, and
+        for invalid content."""
         data = self.read(name)
         try:
             return msgspec.json.decode(data, type=kind) if data else None
@@ -66,7 +66,7 @@ class State:
             raise HostError(f"{self.path / name} is not as it was written: {error}") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """Put `data` into a file, whole or not at all, and onto the disk, readable by this user only."""
+        """Write a file atomically and durably, readable by this user only."""
         fresh = self.path / f".{name}.new"
         with suppress(FileNotFoundError):
             fresh.unlink()
@@ -77,7 +77,7 @@ class State:
         fresh.replace(self.path / name)
 
     def remove(self, *names: str) -> None:
-        """Remove files that may be there."""
+        """Remove files, if they exist."""
         for name in names:
             with suppress(FileNotFoundError):
                 (self.path / name).unlink()
@@ -90,11 +90,11 @@ class State:
         return found
 
     def doing(self) -> Doing | None:
-        """Return what the agent wrote last of what it does."""
+        """Return what the agent last noted that it is doing."""
         return self.decoded(DOING, Doing)
 
     def next_counter(self) -> int:
-        """Return a number greater than all before it, which is on the disk before it is used."""
+        """Return a number greater than all before it, saved to disk before it is used."""
         last = self.read(COUNTER)
         try:
             number = int(last or 0) + 1
@@ -106,13 +106,13 @@ class State:
         return number
 
     def raise_counter(self, last: int) -> None:
-        """Go on behind `last`, the number that the service knows."""
+        """Continue after `last`, the number that the service knows."""
         if last > int(self.read(COUNTER) or 0):
             self.write(COUNTER, str(last).encode())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder for one agent. Raises AlreadyRunning when another has it."""
+        """Lock the folder for one agent. Raises AlreadyRunning if another holds it."""
         with (self.path / LOCK).open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +121,7 @@ class State:
             yield
 
     def is_held(self) -> bool:
-        """Return whether an agent runs with this folder."""
+        """Return whether an agent is using this folder."""
         try:
             with self.alone():
                 return False
@@ -132,6 +132,6 @@ class State:
 
 
 def default_folder() -> Path:
-    """Return the folder of the user's own agent."""
+    """Return the state folder of the user's own agent."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "offload-advisor" / "host"

@@ -1,4 +1,4 @@
-"""Whether the machine is free for a run, and whether a run must end: its owner and other programs come first."""
+"""Tells whether the machine is free for a run, and whether a run must end: its owner and other programs come first."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from service.wire.measuring.runs import DeviceUse
 from workers.agent.gpus import GpuNow, GpuProcess, Gpus
 from workers.agent.policy import Policy, is_within_hours
 
-# Drivers and displays hold some MiB of every card.
+# Drivers and displays use some MiB on every card.
 _SMALL_BYTES = 64 << 20
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing may start or go on. `gave_way`: for the owner or another program; the run is not to blame.
-    `stopped`: a limit of the owner was reached, which the same run would reach again."""
+    """Why nothing may start or continue. `gave_way`: to the owner or another program, so the run is not to blame.
+    `stopped`: the run reached one of the owner's limits, and would again."""
 
     kind: Literal["gave_way", "stopped"]
     why: str
 
 
 class Watch:
-    """Looks at the cards `indices` (all that the policy allows, not only those of a run), the clock and the pause file.
+    """Watches the cards `indices` (all that the policy allows, not only those of a run), the clock and the pause file.
 
-    A process on a card is foreign when it is neither this program nor below it. CUDA programs are foreign whatever they
-    hold; displays and games where they hold more than the policy's share of a card.
+    A process on a card is foreign unless it is this program or a descendant. Foreign CUDA programs always count;
+    displays and games only if they use more than the policy's share of a card.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Watch:
         self._present: frozenset[int] = frozenset()
 
     def before(self) -> Halt | None:
-        """Return why no run may start now, and note who is on the cards already."""
+        """Return why no run may start now, and remember which processes are on the cards."""
         seen = self._gpus.now(self._indices)
         self._present = frozenset(process.pid for now in seen for process in now.processes)
         return self._of_owner() or _first(self._is_taken(now) for now in seen)
 
     def during(self, seen: Sequence[GpuNow] | None = None) -> Halt | None:
-        """Return why the run must end. `seen`: the cards as just sampled, None: look now."""
+        """Return why the run must end. `seen`: the cards as just sampled; None: look now."""
         seen = self._gpus.now(self._indices) if seen is None else seen
         return self._of_owner() or _first(self._is_disturbed(now) or self._is_over(now) for now in seen)
 
@@ -72,7 +72,7 @@ class Watch:
         return self._is_full(now, now.used)
 
     def _is_disturbed(self, now: GpuNow) -> Halt | None:
-        """Numbers that this system does not know are of another container, or of this one under its number outside."""
+        """Ignore unknown pids: they are in another container, or this container's own as numbered outside it."""
         foreign = [one for one in now.processes if psutil.pid_exists(one.pid) and not _is_ours(one.pid)]
         if any(process.is_compute and process.pid not in self._present for process in foreign):
             return Halt(kind="gave_way", why=f"another program began to use GPU {now.index}")
@@ -99,7 +99,7 @@ def _first(found: Iterable[Halt | None]) -> Halt | None:
 
 
 def _once(processes: Sequence[GpuProcess]) -> list[GpuProcess]:
-    """A program that computes and draws is listed twice."""
+    """Drop duplicates: a program that both computes and draws is listed twice."""
     return list({process.pid: process for process in processes}.values())
 
 
@@ -114,7 +114,7 @@ PERIOD_SECONDS = 1.0
 
 
 class Sampler:
-    """A thread that looks at cards as long as the `with` block lasts. `latest`: what it saw last."""
+    """Samples cards in a thread while its `with` block lasts. `latest`: the last sample."""
 
     def __init__(self, gpus: Gpus, indices: Sequence[int], period: float | None = None) -> None:
         self._gpus, self._indices, self._period = gpus, tuple(indices), period or PERIOD_SECONDS
@@ -146,8 +146,8 @@ class Sampler:
                     total[0], total[1] = total[0] + now.watts, total[1] + 1
 
     def uses(self, cards: Sequence[int], names: Sequence[str]) -> tuple[DeviceUse, ...]:
-        """Return what each card of a run was seen to take beyond what it held before, under the engine's own names;
-        nothing for a card that was never seen."""
+        """Return what each card of a run used beyond what it held before, under the engine's names; nothing for a card
+        that was never sampled."""
         return tuple(
             DeviceUse(device=name, peak_mib=self._peak[card] >> 20, watts=self._mean(card))
             for card, name in zip(cards, names, strict=True)
@@ -155,7 +155,8 @@ class Sampler:
         )
 
     def joules(self, cards: Sequence[int]) -> float:
-        """Return the energy that cards took so far, by the power at each look; 0 of a card that does not say it."""
+        """Return the energy cards have used so far, by the power of each sample; 0 for cards that do not report
+        power."""
         return self._period * sum(self._watts.get(card, (0.0, 0.0))[0] for card in cards)
 
     def _mean(self, card: int) -> float | None:

@@ -1,4 +1,4 @@
-"""The machine as it is now: described again where something may have changed, its models hashed while nothing runs."""
+"""Keeps a current description of the machine, and hashes its models while nothing runs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workers.agent.probe import describe
 from workers.agent.watch import Watch
 
 HASHES = "hashes.json"
-FRESH_SECONDS = 60.0  # folders of models may hold thousands of files, on disks that sleep
+FRESH_SECONDS = 60.0  # model folders may hold thousands of files, on disks that spin down
 
 
 class Watcher:
-    """One machine. Engines are asked again only where the policy or a program changed, RAM is measured once."""
+    """One machine. Engines are asked again only if the policy or a program changed; RAM is measured once."""
 
     def __init__(self, state: Path, gpus: Gpus | None = None, ending: threading.Event | None = None) -> None:
         self.gpus = gpus or open_gpus()
@@ -36,11 +36,11 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def look(self, policy: Policy) -> Machine:
-        """Return the machine: engines as they are, models as they were within the last minute."""
+        """Return the machine: its engines as of now, its models as of the last minute."""
         now, seen = time.monotonic(), (policy, _programs(policy))
         if self._machine is None or seen != self._seen:
             known = self._machine.probe.hardware if self._machine else None
-            self._machine = describe(policy, self.gpus, self._hashes, hardware=known, paused=False)
+            self._machine = describe(policy, self.gpus, self._hashes, hardware=known)
             self._seen, self._looked = seen, now
         elif now > self._looked + FRESH_SECONDS:
             self._machine = _with_models(self._machine, find_models(policy, self._hashes))
@@ -49,14 +49,14 @@ class Watcher:
         return self._machine
 
     def in_use(self, policy: Policy) -> str | None:
-        """Return who uses the cards that the policy allows, None when nobody does."""
+        """Return who is using the cards that the policy allows, None if nobody is."""
         cards = self._machine.gpus if self._machine else ()
         allowed = [card.index for card in cards if allows_gpu(policy, card.index, card.uuid)]
         halt = Watch(self.gpus, allowed, policy, pause_path(policy, self._state)).before()
         return halt.why if halt else None
 
     def fetched(self, contents: Mapping[Path, str]) -> None:
-        """Take in files that were downloaded, with the content hashes that they were found to have."""
+        """Register downloaded files with their verified content hashes."""
         for path, content in contents.items():
             at = path.stat()
             header = header_sha256(path, at.st_size)
@@ -66,7 +66,7 @@ class Watcher:
         self._looked = float("-inf")
 
     def rest(self, resting: bool) -> None:
-        """Hash in the background while the machine rests; a run has disk and memory for itself."""
+        """Allow hashing in the background while the machine rests; a run gets disk and memory to itself."""
         (self._free.set if resting else self._free.clear)()
 
     def _hash(self) -> None:
@@ -76,7 +76,7 @@ class Watcher:
             self._thread.start()
 
     def _hash_all(self) -> None:
-        """Hash one file after the other, as long as there is one that can be."""
+        """Hash one file after another, as long as one can be hashed."""
         models = self._machine.models if self._machine else ()
         while not self._ending.is_set():
             hashed = hash_contents(models, self._hashes, self._is_ending)
@@ -85,7 +85,7 @@ class Watcher:
             models, self._looked = hashed, float("-inf")
 
     def _is_ending(self) -> bool:
-        """Asked between blocks: waits while a run has the machine."""
+        """Wait while a run has the machine, and return whether the agent is to end. Asked between blocks."""
         while not self._ending.is_set() and not self._free.wait(0.5):
             pass
         return self._ending.is_set()
@@ -97,7 +97,8 @@ def _with_models(machine: Machine, models: tuple[LocalModel, ...]) -> Machine:
 
 
 def _programs(policy: Policy) -> tuple[tuple[str, int, int], ...]:
-    """Return what tells whether a program is another one than before."""
+    """Return a fingerprint of the benchmark programs, to notice when one is replaced."""
+
     found = []
     for text in policy.engines.folders:
         for name in (SWEEP, BENCH):

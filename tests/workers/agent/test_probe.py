@@ -58,7 +58,7 @@ def test_cards_of_other_makers_are_one_entry_each_and_lose_what_tells_them_apart
     assert found.gpus == [Gpu(name="AMD Radeon RX 7900 XTX", vram_gib=24)] * 2
     assert found.ram == Ram(total_gb=64, channels=2, mts=6000)
     assert found.notes is None
-    machine = describe(Policy(), NoGpus(), Hashes(Path("nowhere")), hardware=found, paused=False)
+    machine = describe(Policy(), NoGpus(), Hashes(Path("nowhere")), hardware=found)
     assert [(card.index, card.backend, card.uuid) for card in machine.gpus] == [(0, "rocm", None), (1, "rocm", None)]
 
 
@@ -92,10 +92,9 @@ def test_nothing_that_names_the_machine_or_its_user_leaves(tmp_path: Path, monke
         models=ModelPolicy(folders=(str(home / "models"),)),
         pause_file=f"/{SECRET}/pause",
     )
-    machine = describe(policy, ScriptedGpus(count=2), Hashes(tmp_path / "models.json"), paused=True)
+    machine = describe(policy, ScriptedGpus(count=2), Hashes(tmp_path / "models.json"))
     sent = msgspec.json.encode(machine.probe)
     assert (len(machine.engines), len(machine.models), len(machine.gpus)) == (1, 1, 2)
-    assert machine.probe.paused
     assert msgspec.json.decode(sent, type=Probe) == machine.probe
     named = [SECRET, str(home), str(tmp_path), "GPU-0", socket.gethostname(), *_addresses(), *_serials()]
     assert not [name for name in named if len(name) > 3 and name.encode() in sent]

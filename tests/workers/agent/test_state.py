@@ -29,7 +29,7 @@ def test_the_key_is_for_this_user_only_and_signs_what_the_protocol_says(state: S
     verify = VerifyKey(base64.b64decode(key.public))
     again = load_key(state)
     assert again.public == key.public
-    call = again.sign_call("a.example", "POST", "/v1/agent/leases", "h", 7, b"{}")
+    call = again.sign_call("a.example", "/v1/agent/leases", "h", 7, b"{}")
     verify.verify(signed_text("a.example", "POST", "/v1/agent/leases", "h", 7, b"{}"), base64.b64decode(call))
     proof = again.sign_enrolment("a.example", "code")
     verify.verify(enrolment_text("a.example", "code", key.public), base64.b64decode(proof))

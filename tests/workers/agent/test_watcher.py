@@ -27,7 +27,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Hardware 
     known: list[Hardware | None] = []
     machine, _ = make_machine(tmp_path)
 
-    def describe(policy: Policy, gpus: Any, hashes: Any, *, hardware: Hardware | None, paused: bool) -> Machine:
+    def describe(policy: Policy, gpus: Any, hashes: Any, *, hardware: Hardware | None) -> Machine:
         known.append(hardware)
         return replace(machine, models=find_models(policy, hashes))
 
