@@ -1,6 +1,6 @@
-"""A machine from what people paste: JSON, shorthand, the output of tools, several of them, or a mixture.
+"""Reads a machine from what people paste: JSON, shorthand, output of tools, or any mixture.
 
-Each recogniser reads one format and says which lines it took; what no tool wrote is read as shorthand, last.
+Each recogniser reads one format and says which lines it took; what is left at the end is read as shorthand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
 from service.engine.hardware_text.windows_reports import read_dxdiag, read_hwinfo, read_msinfo, read_systeminfo
 
-# The order is that of trust where several describe the same part: the driver's list before an engine's.
+# In order of trust, for when several describe the same part: the driver's list before an engine's.
 _RECOGNISERS: tuple[Recogniser, ...] = (
     read_table,
     read_list,
@@ -45,7 +45,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_system_profiler,
     read_sysctl,
     read_cim,
-    read_free,  # before lscpu, whose lines its own are like
+    read_free,  # before lscpu, whose lines look alike
     read_lscpu,
     read_cpuinfo,
     read_meminfo,
@@ -70,7 +70,7 @@ _OWN = b"gpus"
 
 
 def read_json(text: str) -> Hardware | None:
-    """Return the hardware that a JSON text states, None when it is not JSON of ours. Raises InvalidHardware."""
+    """Return the hardware in a JSON text, None if it is not JSON of ours. Raises InvalidHardware."""
     data = text.strip().encode()
     if not data.startswith(b"{") or _OWN not in data:
         return None
@@ -89,11 +89,11 @@ def read_json(text: str) -> Hardware | None:
 
 
 def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
-    """Return the machine that `text` describes, with what it states and nothing assumed.
+    """Return the machine that `text` describes: what it states, with nothing assumed.
 
-    A text that says nothing of GPUs is an error, unless they are not `gpus_required`: then the machine has none.
-    Raises InvalidHardware, which quotes what cannot be read and says what would be right; a name that the catalogue
-    lacks is left to `resolve`. Takes at most 64 KiB, and time in proportion to them.
+    If it mentions no GPU, that is an error when `gpus_required`; otherwise the machine has none. Raises
+    InvalidHardware, which quotes what cannot be read and says how to write it; names missing from the catalogue are
+    left to `resolve`. Takes at most 64 KiB, in linear time.
     """
     if len(text) > MAX_CHARS:
         raise InvalidHardware(f"{len(text)} characters are too many, at most {MAX_CHARS}", field="hardware")
@@ -108,9 +108,9 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
 
 
 def tools_in(lines: Sequence[str]) -> Hardware | None:
-    """Return what tools and engines list of a machine in lines that are about something else; None for no GPU.
+    """Return the machine as tools and engines list it amid other output, such as a log; None if no GPU is listed.
 
-    Nothing is read as shorthand, so that prose names no hardware. What cannot be is left out.
+    Nothing is read as shorthand, so prose names no hardware. Unreadable parts are left out.
     """
     kept = [line for line in lines if len(line) <= _MAX_LINE][-_MOST_LINES:]
     try:

@@ -1,4 +1,4 @@
-"""What a text says besides hardware: shells and tables, lines about something else, minus signs."""
+"""Sets aside what a text says besides hardware: shell prompts, table frames, labelled lines; asks about minus signs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOISE_LINE = re.compile(
     r"|(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200})"
     r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
-# Labels of lines from which no figure is taken, as bug reports have them: `- **BIOS:** F13c (07/21/2026)`.
+# Labels of lines from which no figure is taken, as in bug reports: `- **BIOS:** F13c (07/21/2026)`.
 _LABELS = (
     r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
     r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
@@ -39,7 +39,7 @@ _NEGATIVE = re.compile(
 
 
 def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines that may be about hardware, and those that by their label are about something else."""
+    """Return the lines that may be about hardware, and those whose label says they are about something else."""
     kept, asides = [], []
     is_list = sum(re.match(r"\s*[-−]", line) is not None for line in lines) > 1
     for line in lines:
@@ -53,7 +53,7 @@ def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def ask_about_negative(text: str) -> None:
-    """Raise InvalidHardware for a count or a size with a minus sign."""
+    """Raise InvalidHardware for a count or size with a minus sign."""
     unquoted = re.sub(r'"[^"\n]*"|\[[^\]\n]*\]', "", text)
     if negative := _NEGATIVE.search(unquoted):
         start = max(unquoted.rfind(c, 0, negative.end()) for c in ",;\n") + 1

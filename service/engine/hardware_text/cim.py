@@ -1,7 +1,7 @@
 """Windows: PowerShell's Get-CimInstance Win32_VideoController, Win32_Processor and Win32_PhysicalMemory.
 
-Both of its forms: `Name : value` lists, and tables under dashes. `AdapterRAM` is 32 bits wide and stops at 4 GiB, so a
-size is only taken from it when it is below that and the catalogue does not know the GPU.
+Both output forms: `Name : value` lists, and tables under dashes. `AdapterRAM` has 32 bits and stops at 4 GiB, so it is
+used only if it is below that and the catalogue does not know the GPU.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_integrated(name: str) -> bool:
 
 
 def _lists(lines: Sequence[str]) -> tuple[list[dict[str, str]], set[int]]:
-    """Records of `Key : value` lines, one a paragraph."""
+    """Return records of `Key : value` lines, one per paragraph."""
     records: list[dict[str, str]] = []
     taken: set[int] = set()
     record: dict[str, str] = {}
@@ -81,7 +81,7 @@ def _lists(lines: Sequence[str]) -> tuple[list[dict[str, str]], set[int]]:
 
 
 def _tables(lines: Sequence[str], taken: set[int]) -> tuple[list[dict[str, str]], set[int]]:
-    """Records of tables: names, dashes below them, then rows whose cells begin where the dashes do."""
+    """Return records of tables: names, dashes below them, then rows whose cells are aligned with the dashes."""
     records: list[dict[str, str]] = []
     read: set[int] = set()
     for i in range(1, len(lines)):
@@ -101,7 +101,7 @@ def _tables(lines: Sequence[str], taken: set[int]) -> tuple[list[dict[str, str]]
 
 
 def _cells(line: str, names: Sequence[str], spans: Sequence[int]) -> dict[str, str]:
-    """Texts begin where their dashes do; numbers end there, and may reach further left than their dashes."""
+    """Return the cells of a row. Texts start where their dashes do; numbers end there and may extend further left."""
     cells: dict[str, str] = {}
     for name, start in reversed(list(zip(names, spans, strict=True))):
         left, _, last = line.rstrip().rpartition(" ")

@@ -1,4 +1,4 @@
-"""What stands behind a GPU's name: `24GB pcie 4.0 x8 [18.5 GiB free; 936 GB/s; nvlink; display; pci 0 2; GPU-…]`."""
+"""Details after a GPU's name: `24GB pcie 4.0 x8 [18.5 GiB free; 936 GB/s; nvlink; display; pci 0 2; GPU-…]`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _BEHIND = re.compile(
 
 
 def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
-    """Return the name that is left of `text` and `gpu` with that name and all that stands behind it.
+    """Split `text` into a name and details; return the name, and `gpu` with both applied.
 
-    Raises InvalidHardware for a piece in brackets that means nothing.
+    Raises InvalidHardware for an unknown item in brackets.
     """
     values: dict[str, object] = {}
     if m := _BRACKETS.search(text):
@@ -77,12 +77,12 @@ def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
 
 
 def widths_of(link: str) -> list[int]:
-    """Return the lanes that a link states, one number for each card or for all."""
+    """Return the lane counts in a link's text: one for all cards, or one per card."""
     return [int(n) for n in re.findall(r"[x/]\s?x?(\d{1,2})", link)]
 
 
 def link_of(link: str, widths: Sequence[int]) -> str:
-    """Return the link of cards with these widths, in the generation that `link` states."""
+    """Return the link of cards with these lane counts, in the generation that `link` states."""
     if m := _BY_WORD.fullmatch(link.strip(" ()")):
         return _word_for_link(m)
     generation = _generation(link)
@@ -95,7 +95,7 @@ def _word_for_link(m: re.Match[str]) -> str:
 
 
 def write_details(gpu: Gpu) -> str:
-    """Return the brackets that `details` reads back; empty when nothing but the name is known."""
+    """Return the details in brackets, as `details` reads them back; empty if only the name is known."""
     items = [f"{gpu.vram_gib:.6g} GiB"] if gpu.vram_gib is not None else []
     items += [f"{gpu.free_gib:.6g} GiB free"] if gpu.free_gib is not None else []
     items += [f"{gpu.bandwidth_gbs:.6g} GB/s"] if gpu.bandwidth_gbs is not None else []
@@ -147,7 +147,7 @@ def _gib(m: re.Match[str]) -> float:
 
 
 def _link(text: str) -> str:
-    """`PCIe gen4 x8` and `@ 4.0x8` in the form `4.0 x8`."""
+    """Return `PCIe gen4 x8` or `@ 4.0x8` in the form `4.0 x8`."""
     lanes = "/".join(f"x{n}" for n in widths_of(text))
     chipset = " (chipset)" if "chipset" in text.lower() else ""
     return f"{_generation(text)} {lanes}{chipset}".strip()

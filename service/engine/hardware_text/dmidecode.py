@@ -1,4 +1,4 @@
-"""dmidecode -t memory: the modules that are in, their type and speed, and the channels that they fill."""
+"""dmidecode -t memory: the installed modules, their type and speed, and the channels they occupy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TO_GB = {"MB": 1 / 1024, "MiB": 1 / 1024, "GB": 1.0, "GiB": 1.0, "TB": 1024.0}
 
 
 def read_dmidecode(lines: Sequence[str]) -> Claim | None:
-    """Return total, type, speed and filled channels; a channel counts once however many modules it holds."""
+    """Return total, type, speed and occupied channels; a channel counts once however many modules it holds."""
     starts = [i for i, line in enumerate(lines) if _START.match(line)]
     if not starts:
         return None
@@ -74,7 +74,7 @@ def _speed(module: Mapping[str, str]) -> int | None:
 
 
 def _channel(module: Mapping[str, str]) -> str:
-    """Which channel of which socket or controller a module is on; empty when the board does not say."""
+    """Return a module's channel and its socket or controller; empty if the board does not tell."""
     for text in (module.get("Bank Locator", "").upper(), module.get("Locator", "").upper()):
         m = _CHANNEL.search(text) or _LETTER.search(text)
         if m:

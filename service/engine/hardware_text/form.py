@@ -1,4 +1,4 @@
-"""One description in one form: shorthand that parses back, and the canonical form that is hashed."""
+"""Writes a machine in one form: as shorthand that parses back, and the canonical form that is hashed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.engine.hardware_text.details import write_details
 
 
 def to_shorthand(hardware: Hardware) -> str:
-    """Return one line that `parse_hardware` reads back to the same canonical form (all but the notes)."""
+    """Return a line that `parse_hardware` reads back to the same canonical form, except for the notes."""
     if (mac := _mac(hardware)) is not None:
         return mac
     gpus = " + ".join(_gpu(gpu) for gpu in hardware.gpus) or "no GPU"
@@ -24,7 +24,7 @@ def to_shorthand(hardware: Hardware) -> str:
 
 
 def _mac(hardware: Hardware) -> str | None:
-    """`Apple M3 Ultra 512GB` when that says it all."""
+    """Return `Apple M3 Ultra 512GB` if that describes the whole machine, else None."""
     if len(hardware.gpus) != 1 or hardware.ram is None or hardware.ram.total_gb is None:
         return None
     name, total = hardware.gpus[0].name, hardware.ram.total_gb
@@ -34,7 +34,7 @@ def _mac(hardware: Hardware) -> str | None:
 
 
 def canonical(hardware: Hardware) -> Hardware:
-    """Return the same machine in one form: catalogue names, like GPUs joined and sorted, no empty parts."""
+    """Return the machine in canonical form: catalogue names, identical GPUs merged and sorted, no empty parts."""
     joined: dict[Gpu, Gpu] = {}
     for gpu in map(_canonical_gpu, hardware.gpus):
         alike = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, device_order=None)
@@ -56,13 +56,13 @@ def hardware_hash(hardware: Hardware) -> str:
     machine = msgspec.structs.replace(canonical(hardware), notes=None)
     form = msgspec.to_builtins(machine)
     for part, field in ((form, "backend"), *((gpu, "device_order") for gpu in form["gpus"])):
-        if part[field] is None:  # what was stored before the field was there hashes as it did
+        if part[field] is None:  # hashes stored before the field existed must stay the same
             del part[field]
     return hashlib.sha256(msgspec.json.encode(form, order="sorted")).hexdigest()
 
 
 def rig_key(hardware: Hardware) -> str:
-    """Return the SHA-256 (hex) of what makes two machines the same rig: what changes from day to day is left out."""
+    """Return the SHA-256 (hex) of what identifies a rig, leaving out what changes from day to day."""
     machine = canonical(hardware)
     gpus = [
         msgspec.structs.replace(gpu, free_gib=None, uuids=None, pci_order=None, device_order=None, display=None)
@@ -84,7 +84,7 @@ def _short(gpu: Gpu) -> str:
 
 
 def _plain(name: str) -> bool:
-    """A name that shorthand reads back without quotes: the catalogue's own, free of sizes and brackets."""
+    """Return whether shorthand reads a name back without quotes: one from the catalogue, without sizes and brackets."""
     rows, reading = gpu_meant(name)
     return (
         bool(rows)
@@ -149,7 +149,7 @@ def _join(a: Gpu, b: Gpu) -> Gpu:
 
 
 def _in_order(gpu: Gpu) -> Gpu:
-    """Cards of one entry by their number, else by UUID: the order in which they were named says nothing."""
+    """Sort an entry's cards by number, else by UUID: the order in which they were named has no meaning."""
     gpu = msgspec.structs.replace(gpu, device_order=sorted(gpu.device_order) if gpu.device_order else None)
     if gpu.uuids and gpu.pci_order:
         pairs = sorted(zip(gpu.pci_order, gpu.uuids, strict=True))

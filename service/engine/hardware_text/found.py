@@ -1,4 +1,4 @@
-"""What a piece of text says about a machine, and how the findings of several pieces become one description."""
+"""What one piece of text says about a machine, and how several such findings become one description."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service.engine.hardware import NO_GPU_NAMED, Backend, Cpu, Gpu, Hardware, R
 
 MAX_CHARS = 64 << 10
 _MIB_A_GIB = 1024
-# A driver's own total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) by its reserve too.
+# A driver's total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) also by its reserve.
 _SAME_SIZE = 0.03
 
 
 class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU as a tool lists it; MiB. `name` may be cut (`NVIDIA R...`).
+    """One GPU as a tool lists it; sizes in MiB. `name` may be cut off (`NVIDIA R...`).
 
-    `index`: its number there, in PCI order; `device`: its number in an engine's list.
+    `index`: its number in PCI order; `device`: its number in an engine's list.
     """
 
     name: str
@@ -38,10 +38,9 @@ Part = TypeVar("Part", Cpu, Ram, SeenGpu)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it).
+    """Facts from one piece of text. `gpus`: stated by the person; `seen`: listed by a tool, which `tool` names.
 
-    `link`: of the GPUs before this piece. `doubt`: the piece, where the size behind a GPU is more than any such card
-    has. `vram_gb`: memory of GPUs that are named elsewhere. `notes`: what no figure is taken from.
+    `notes`: text without usable figures.
     """
 
     tool: str = ""
@@ -53,38 +52,35 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     os: str | None = None
     backend: Backend | None = None
     notes: str | None = None
-    link: str | None = None
-    doubt: str | None = None
-    vram_gb: float | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a recogniser found, and the numbers of the lines that it read (no other recogniser gets them)."""
+    """What a recogniser found, and the line numbers it read, which no other recogniser gets."""
 
     found: Found
     lines: frozenset[int]
 
 
 Recogniser: TypeAlias = Callable[[Sequence[str]], Claim | None]
-"""Reads one format: gets all lines (those already read are empty), returns what it found, or None if there is none."""
+"""Reads one format: gets all lines (those already taken are empty) and returns what it found, None if nothing."""
 
 
 def unreadable(piece: str, right: str) -> InvalidHardware:
-    """Return the error for a piece of text that cannot be read: it quotes the piece and says what would be right."""
+    """Return the error for unreadable text: it quotes the piece and says how to write it."""
     short = piece.strip()[:80]
     return InvalidHardware(f"`{short}` cannot be read: {right}", field="hardware")
 
 
 def whole(text: str | None) -> int | None:
-    """Return a count that a tool printed, None for what is none."""
+    """Return a count printed by a tool, None if it is not a number."""
     return int(text) if text and text.isdecimal() and len(text) < 6 else None
 
 
 def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
-    """Return one description of all that was found; what an earlier piece says holds against a later one.
+    """Return one description of everything found; earlier findings win over later ones.
 
-    Tools that list the same GPUs (nvidia-smi and llama-server) count them once. Raises InvalidHardware when neither a
-    GPU nor `no GPU` was found but `gpus_required`.
+    GPUs listed by several tools (nvidia-smi and llama-server) count once. Raises InvalidHardware if `gpus_required` but
+    neither a GPU nor `no GPU` was found.
     """
     found = list(findings)
     gpus = _gpus(found)
@@ -111,7 +107,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
 
 
 def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
-    """Return one part with the first value that any of `parts` states for each fact; None when there are no parts."""
+    """Return one part that takes each fact from the first of `parts` that states it; None if there are no parts."""
     if not parts:
         return None
     values: dict[str, Any] = {
@@ -122,7 +118,7 @@ def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
 
 
 def _gpus(found: Sequence[Found]) -> list[Gpu]:
-    """GPUs stated, then those of each tool that no earlier one listed."""
+    """Return the stated GPUs, then those of each tool that were not listed before."""
     stated = [gpu for f in found for gpu in f.gpus]
     by_tool: dict[str, list[SeenGpu]] = {}
     for f in found:
@@ -143,7 +139,7 @@ def _gpus(found: Sequence[Found]) -> list[Gpu]:
 
 
 def _numbered(gpus: Sequence[Gpu], by_tool: Mapping[str, Sequence[SeenGpu]]) -> list[Gpu]:
-    """Unlike GPUs with their numbers in an engine's list, where one lists as many of each name as there are."""
+    """Return the GPUs with their numbers in an engine's list, if they differ and one list has as many of each name."""
     devices: dict[str, list[int]] = {}
     for seen in by_tool.values():
         if not devices and all(gpu.device is not None for gpu in seen):
@@ -170,7 +166,7 @@ def _counts(gpus: Iterable[Gpu]) -> Counter[str]:
 
 
 def _by_index(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
-    """Several lists by one tool (`nvidia-smi` and `nvidia-smi -L`) describe the same GPUs: join them by number."""
+    """Join lists of one tool (`nvidia-smi` and `nvidia-smi -L`) by number: they describe the same GPUs."""
     joined: dict[int, SeenGpu] = {}
     unnumbered = [gpu for gpu in gpus if gpu.index is None]
     for gpu in gpus:
@@ -184,7 +180,7 @@ def _joined(a: SeenGpu, b: SeenGpu) -> SeenGpu:
 
 
 def is_cut(name: str) -> bool:
-    """Return whether a tool shortened the name."""
+    """Return whether a tool cut off the name."""
     return name.endswith(("...", "…"))
 
 
@@ -218,7 +214,7 @@ def _whole_name(gpu: SeenGpu) -> str:
 
 
 def _grouped(cards: Sequence[Gpu]) -> list[Gpu]:
-    """Cards alike in all but number and UUID become one entry with a count."""
+    """Merge cards that differ only in number and UUID into one entry with a count."""
     groups: dict[Gpu, list[Gpu]] = {}
     for card in cards:
         same = msgspec.structs.replace(card, uuids=None, pci_order=None)

@@ -1,4 +1,4 @@
-"""Machines of clouds by the name under which they are rented, as the rest of the shorthand writes them.
+"""Cloud instances by the name under which they are rented, in shorthand.
 
 Sources: aws.amazon.com/ec2/instance-types, cloud.google.com/compute/docs/gpus, Microsoft's sizes of virtual machines;
 AWS as meta-pytorch/torchx's specs/named_resources_aws.py has it too. Memory is in GiB, a vCPU a thread.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-# One row a family: cards, and by size how many of them, vCPUs and GiB.
+# One row per instance family: its card and, per size, the number of cards, vCPUs and GiB.
 _AWS = {
     "g4dn": ("T4", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
              "12xlarge 4 48 192, metal 8 96 384"),

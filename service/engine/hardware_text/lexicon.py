@@ -1,4 +1,4 @@
-"""The words and signs by which people write hardware; `mentions.py` tries them at every place of a text."""
+"""The words and signs people use for hardware; `mentions.py` tries them at every position of a text."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
 _LSCPU_KEYS = (
     "Architecture", "Model name", "Socket(s)", "Core(s) per socket", "Thread(s) per core", "CPU(s)", "Vendor ID",
 )  # fmt: skip
-# Values stand in a column of their own, but for keys as wide as the column (an older lscpu does not indent).
+# Values are in a column of their own, except after keys as wide as the column (older lscpu does not indent).
 _LSCPU_LINE = re.compile(
     r"^(?:\s{1,8}\S.{0,900}|[A-Z][A-Za-z0-9() ./_-]{1,40}:(?:\s*|\s{2,}\S.{0,900})"
     r"|(?:Vulnerabilit|NUMA|L\d|CPU|Flags|Model|Caches)[A-Za-z0-9() ./_-]{0,40}:\s.{0,900})$"
@@ -29,7 +29,7 @@ _MEMINFO = re.compile(r"^([A-Z]\w{1,30}(?:\(\w{1,12}\))?):\s+(\d{1,15})(?: kB)?\
 
 
 def read_lscpu(lines: Sequence[str]) -> Claim | None:
-    """Return model, sockets and cores of `lscpu`."""
+    """Return model, sockets and cores from `lscpu`."""
     pairs = {i: (m[1].strip(), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
     known = [i for i, (key, _) in pairs.items() if key in _LSCPU_KEYS]
     values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
@@ -43,7 +43,7 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
 
 
 def _run_on(lines: Sequence[str], start: int) -> set[int]:
-    """Lines after `start` that lscpu's output goes on with, up to the first that it cannot have written."""
+    """Return the lines from `start` on that belong to lscpu's output."""
     end = start
     while end + 1 < len(lines) and _LSCPU_LINE.match(lines[end + 1]) and not _MEMINFO_KB.match(lines[end + 1]):
         end += 1
@@ -51,7 +51,7 @@ def _run_on(lines: Sequence[str], start: int) -> set[int]:
 
 
 def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
-    """Return model, sockets and cores of /proc/cpuinfo."""
+    """Return model, sockets and cores from /proc/cpuinfo."""
     taken = [i for i, line in enumerate(lines) if _CPUINFO_KEY.match(line) or _CPUINFO_FLAGS.match(line)]
     fields = [(key.strip(), value.strip()) for key, _, value in (lines[i].partition(":") for i in taken)]
     models = [value for key, value in fields if key == "model name"]
@@ -64,7 +64,7 @@ def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
 
 
 def read_free(lines: Sequence[str]) -> Claim | None:
-    """Return total and available RAM of `free` in any unit."""
+    """Return total and available RAM from `free`, in any unit."""
     heads = [i for i, line in enumerate(lines) if _FREE_HEAD.match(line)]
     rows = {i: m for i, line in enumerate(lines) if (m := _FREE_ROW.match(line))}
     memory = next((rows[i + 1] for i in heads if i + 1 in rows), None)
@@ -84,7 +84,8 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _gib(cell: str, first: str) -> float | None:
-    """Amounts without unit: the size of the total says whether `free` counted GiB, MiB, KiB or bytes."""
+    """Return an amount in GiB; without a unit, the size of the total tells whether `free` counted GiB, MiB, KiB or
+    bytes."""
     m, whole = _AMOUNT.match(cell), _AMOUNT.match(first)
     if m is None or whole is None:
         return None
@@ -100,7 +101,7 @@ def _gib(cell: str, first: str) -> float | None:
 
 
 def read_meminfo(lines: Sequence[str]) -> Claim | None:
-    """Return total and available RAM of /proc/meminfo."""
+    """Return total and available RAM from /proc/meminfo."""
     rows = {i: m for i, line in enumerate(lines) if (m := _MEMINFO.match(line))}
     values = {m[1]: int(m[2]) / _KIB_A_GIB for m in rows.values()}
     if "MemTotal" not in values:

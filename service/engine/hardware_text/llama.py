@@ -9,12 +9,12 @@ from service.engine.catalogue.names import gpu_key
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
-_LOGGED = r"\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"  # what a server's log has before each line
+_LOGGED = r"\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"  # the prefix of a line in a server's log
 _DEVICE = re.compile(
     rf"^\s*(?:{_LOGGED})?(?:- )?(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{{0,2}})\s?:\s+(.{{1,120}}?)\s+"
     r"\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
 )
-# Where llama-server starts, it lists the processor as well, with the machine's RAM.
+# At start, llama-server also lists the processor, with the machine's RAM.
 _HOST = re.compile(rf"^\s*(?:{_LOGGED})?- CPU\s+:\s+(.{{3,120}}?)\s+\((\d{{1,8}}) MiB, (\d{{1,8}}) MiB free\)\s*$")
 _LOG = re.compile(rf"^\s*{_LOGGED}.{{0,300}}$")
 _OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} MiB, \d{1,8} MiB free\)\s*$")
@@ -37,7 +37,7 @@ _STARTING = re.compile(
 
 
 def read_list_devices(lines: Sequence[str]) -> Claim | None:
-    """Return the devices of `--list-devices` with what is free; they are in the engine's order, not in PCI order."""
+    """Return the devices of `--list-devices` and their free memory, in the engine's order, which is not PCI order."""
     found = {i: m for i, line in enumerate(lines) if (m := _DEVICE.match(line))}
     if not found:
         return None
@@ -64,7 +64,7 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
 
 
 def read_cuda_init(lines: Sequence[str]) -> Claim | None:
-    """Return the devices that a CUDA or HIP build of either engine prints when it starts."""
+    """Return the devices that a CUDA or HIP build of either engine prints at start."""
     found = {i: m for i, line in enumerate(lines) if (m := _STARTED.match(line))}
     if not found:
         return None
@@ -82,7 +82,7 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
 
 
 def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
-    """Return the devices that a Vulkan build of either engine prints when it starts; it says no sizes."""
+    """Return the devices that a Vulkan build of either engine prints at start, without sizes."""
     found = {i: m for i, line in enumerate(lines) if (m := _VULKAN.match(line))}
     if not found:
         return None
@@ -94,7 +94,7 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:
-    """Integrated Radeons all have one name; the chip next to it tells them apart."""
+    """Return a name with its chip if needed: all integrated Radeons share one name."""
     return f"{name} {chips[0]}" if chips and chips[0] and not gpu_key(name) else name
 
 

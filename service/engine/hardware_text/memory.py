@@ -1,4 +1,4 @@
-"""Sizes of memory in a text: whose each is (a card's, all cards', the machine's), or what must be asked."""
+"""Decides whose memory each size in a text is (a card's, all cards', the machine's), or asks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
 
-# GB of cards that workshops rebuild with more memory, and owners post benchmarks of.
+# GB of cards that workshops rebuild with more memory, seen in owners' published benchmarks.
 _REBUILT = {
     "NVIDIA GeForce RTX 2080 Ti": 22,
     "NVIDIA GeForce RTX 3070": 16,
@@ -22,25 +22,25 @@ _REBUILT = {
     "NVIDIA GeForce RTX 4090": 48,
     "NVIDIA GeForce RTX 4090 D": 48,
 }
-_CLOSE = 0.045  # of the size that a card is sold with: 23 of 24
-_ROUNDED = 0.07  # of a stated sum: 190 of 192
-_MOST_UNKNOWN_GB = 144  # a single card that no list has: more is the sum of several
-# GB of RAM that machines have, or show of what they have; any other size must say that it is RAM.
+_CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
+_ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
+_MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
+# Usual GB of RAM, installed or as displayed; any other size must be called RAM.
 _USUAL_RAM = frozenset((
     1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32, 36, 40, 48, 60, 62, 63, 64, 72, 80, 94, 96, 112, 120, 125,
     126, 128, 144, 160, 187, 188, 192, 196, 200, 224, 250, 251, 256, 288, 300, 320, 384, 400, 440, 448, 500, 503,
     512, 576, 640, 754, 755, 768, 800, 896, 960, 1000, 1007, 1024, 1152, 1280, 1511, 1536, 2048, 2304, 3072, 4096,
     6144, 8192,
 ))  # fmt: skip
-_MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB that one is sold with
+_MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB of one module
 _TWO = 2
-_NO_CORES = 36  # from here on no size that a Mac is sold with is its number of cores (but for the M1 Ultra: 48, 64)
-_SHOWN = 0.93  # of what its modules make, a machine shows at least
-_DISK_GB = 1000  # a second size from here on is a disk's where the RAM says that it is RAM
+_NO_CORES = 36  # from here on, a Mac's memory size cannot be its number of cores (except M1 Ultra: 48, 64)
+_SHOWN = 0.93  # a machine displays at least this share of its modules' sum
+_DISK_GB = 1000  # from here on, a second size is a disk's if another is called RAM
 
 
 class _Size(msgspec.Struct):
-    """GB that a text states. `role`: ram | vram | gpu (behind a card) | before (one) | bare. `gpu`: its index."""
+    """A stated size. `role`: ram | vram | gpu (after a card) | before (a card) | bare. `gpu`: the card's index."""
 
     gb: float
     role: str
@@ -50,11 +50,11 @@ class _Size(msgspec.Struct):
     gpu: int = -1
     each: bool = False
     total: bool = False
-    own: bool = False  # said to be the card's, in words
+    own: bool = False  # explicitly the card's
 
 
 class Memory:
-    """What a text says of memory. `sold`: a Mac's chip and the GB it is sold with."""
+    """What a text says about memory. `sold`: a Mac's chip and the GB it is sold with."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -68,10 +68,10 @@ class Memory:
         self.sold: tuple[str, tuple[int, ...]] | None = None
         self.notes: list[str] = []
         self.total: float | None = None
-        self.maybe_cores = ""  # a number behind a Mac's chip
+        self.maybe_cores = ""  # a number after a Mac's chip
 
     def modules(self, m: Mention) -> None:
-        """Take `8x32GB`, `8 sticks of 64GB` or, behind a size, `(4x32)`."""
+        """Take `8x32GB`, `8 sticks of 64GB` or, after a size, `(4x32)`."""
         n, each = next((a, b) for a, b in zip(m.hit.groups()[::2], m.hit.groups()[1::2], strict=True) if a)
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
@@ -80,9 +80,9 @@ class Memory:
         self.of_modules = (float(n) * float(each), int(n), m.text)
 
     def are_modules(self, n: int, at: int) -> bool:
-        """Take `32GB x4` and `32G*4`, a count right behind the size of a module. Return whether it is one.
+        """Take a count right after a module's size, as in `32GB x4` or `32G*4`; return whether it was one.
 
-        `64GB DDR5-4800 x12` is one, too: no module has 5.3 GB, where `512GB DDR5-4800 x8` may be the sum.
+        So is `64GB DDR5-4800 x12`, as no module has 5.3 GB; `512GB DDR5-4800 x8` may be the sum.
         """
         last = self.sizes[-1] if self.sizes else None
         if last is None or last.role not in ("ram", "bare") or last.gb not in _MODULES or self.of_modules is not None:
@@ -107,16 +107,17 @@ class Memory:
             self.rate(m.hit[2])
 
     def rate(self, value: str) -> None:
-        """Take a transfer rate; a second one that differs is a note."""
+        """Take a transfer rate; a second, different one becomes a note."""
         if self.mts is None:
             self.mts = int(value)
         elif self.mts != int(value):
             self.notes.append(f"{value} MT/s")
 
     def is_of_mac(self, text: str) -> bool:
-        """Take a bare number behind a Mac's chip for its memory: `M1 Max 64`; `M1 Max 32` if no other size is stated.
+        """Take a bare number after a Mac's chip as its memory: `M1 Max 64`; `M1 Max 32` only if no other size is
+        stated.
 
-        Where it may be the number of cores as well, it is the least memory that the chip is sold with, and is said.
+        If it may also be the number of cores, it is taken as memory with a note.
         """
         chip, sizes = self.sold or ("", ())
         if not text.isdecimal() or int(text) not in sizes:
@@ -128,7 +129,8 @@ class Memory:
         return True
 
     def is_rate(self, number: str) -> bool:
-        """Return whether a bare number behind RAM is its rate. Raises InvalidHardware if it may be a card as well."""
+        """Return whether a bare number after RAM is its transfer rate. Raises InvalidHardware if it may also be a
+        card."""
         if not lex.RATE.fullmatch(number):
             return False
         gb = self.of_modules[0] / self.of_modules[1] if self.of_modules else self.sizes[-1].gb if self.sizes else 0
@@ -140,11 +142,11 @@ class Memory:
         return True
 
     def size(self, m: Mention, owner: str, gpus: Sequence[Gpu]) -> str:
-        """Take a size and return the part that it belongs to: `gpu` or `ram`."""
+        """Take a size and return whose it is: `gpu` or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
         if last and self.text[last.end : m.at].strip() == "(" and abs(gb - last.gb) <= _CLOSE * last.gb != 0:
-            return owner  # the same in other units: `16GB (16311 MiB)`
+            return owner  # the same size in other units: `16GB (16311 MiB)`
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         used = self.sizes and not re.sub(r"\W|of|v?ram|memory", "", self.text[self.sizes[-1].end : m.at], flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
@@ -173,7 +175,7 @@ class Memory:
         self.sizes.append(_Size(gb=gb, role="before", text=text, at=0, end=0, gpu=gpu, each=True, own=True))
 
     def take_before(self, m: Mention, gpus: Sequence[Gpu]) -> None:
-        """Give a size right before a card's name (`24GB 3090`) to the card."""
+        """Assign a size right before a card's name (`24GB 3090`) to the card."""
         last = self.sizes[-1] if self.sizes else None
         between = self.text[last.end : m.at] if last is not None else ""
         if last is None or (m.count and not fits(gpus[-1], last.gb)):  # `768GB 2x T4`
@@ -183,7 +185,7 @@ class Memory:
             last.own = re.search(r"\w", between) is not None
 
     def settle(self, gpus: Sequence[Gpu], *, is_mac: bool) -> list[Gpu]:
-        """Return the cards with the memory that is theirs. Raises InvalidHardware for a size that may be another's."""
+        """Return the cards with their memory. Raises InvalidHardware for a size that could belong to either."""
         cards = list(gpus)
         if self.of_modules is not None:
             self._check_modules(*self.of_modules)
@@ -198,12 +200,12 @@ class Memory:
         return cards
 
     def is_of(self, number: int, gpu: Gpu, *, not_of: Gpu) -> bool:
-        """Whether the memory that stands at a card is one that `gpu` is sold with, and `not_of` is not."""
+        """Return whether the memory stated with a card is one that `gpu` is sold with and `not_of` is not."""
         sizes = [size.gb for size in self.sizes if size.role in ("gpu", "before") and size.gpu == number]
         return any(fits(gpu, gb) and not fits(not_of, gb) for gb in sizes)
 
     def has_size(self, number: int) -> bool:
-        """Whether memory stands at a card, or behind it as VRAM."""
+        """Return whether memory is stated with a card, or after it as VRAM."""
         return any(size.role in ("gpu", "before", "vram") and size.gpu == number for size in self.sizes)
 
     def _check_modules(self, total: float, n: int, text: str) -> None:
@@ -259,7 +261,7 @@ class Memory:
             )
 
     def _behind_comma(self, cards: list[Gpu]) -> None:
-        """Give a bare size behind a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, where the RAM is another one."""
+        """Assign a bare size after a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, if another size is the RAM."""
         machine = [s for s in self.sizes if s.role in ("ram", "bare")]
         if len({s.gb for s in machine}) < 2:
             return
@@ -330,13 +332,13 @@ class Memory:
         self._ask_whose(stated, cards)
 
     def _ask_whose(self, stated: Sequence[_Size], cards: Sequence[Gpu]) -> None:
-        """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is what the card has."""
+        """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is also the card's own memory."""
         if len(stated) != 1 or not cards or stated[0].at == 0:
             return
         size, gpu = stated[0], cards[0]
         together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
         n_cards = sum(card.count for card in cards)
-        listed = "," in self.text[: size.at][-3:] or "\n" in self.text[: size.at][-3:]  # a list ends with the RAM
+        listed = "," in self.text[: size.at][-3:] or "\n" in self.text[: size.at][-3:]  # lists end with the RAM
         may_be_all = size.gb == together and (n_cards == 1 or not listed)
         names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
         if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
@@ -353,7 +355,7 @@ class Memory:
             )
 
     def ram(self) -> Ram | None:
-        """Return what was said of the machine's memory; None for nothing."""
+        """Return what was said about the machine's memory, None if nothing."""
         ram = Ram(
             total_gb=self.total,
             free_gb=self.free,
@@ -366,7 +368,7 @@ class Memory:
 
 
 def gigabytes(size: re.Match[str]) -> float:
-    """Return the gigabytes of a match of a size."""
+    """Return the gigabytes of a matched size."""
     groups = size.groups()
     if groups[0] is None:
         return float(groups[2])
@@ -375,7 +377,7 @@ def gigabytes(size: re.Match[str]) -> float:
 
 
 def sizes_of(gpu: Gpu) -> frozenset[float]:
-    """Return the GB that cards of this name are sold or rebuilt with; empty where it is not known."""
+    """Return the GB that cards of this name are sold or rebuilt with; empty if unknown."""
     rows = gpu_rows(gpu.name)
     sizes = {row.vram_gib for row in rows if row.vram_gib} | {
         _REBUILT[row.name] for row in rows if row.name in _REBUILT
@@ -384,17 +386,17 @@ def sizes_of(gpu: Gpu) -> frozenset[float]:
 
 
 def usual(gpu: Gpu) -> float:
-    """Return the GB of the usual card of this name, 0 where it is not known."""
+    """Return the GB of the usual card of this name, 0 if unknown."""
     return next((row.vram_gib or 0 for row in gpu_rows(gpu.name)), 0)
 
 
 def largest(gpu: Gpu) -> float:
-    """Return the GB of the largest card of this name, 0 where it is not known."""
+    """Return the GB of the largest card of this name, 0 if unknown."""
     return max(sizes_of(gpu), default=0)
 
 
 def fits(gpu: Gpu, gb: float) -> bool:
-    """Return whether a card of this name may have so much memory."""
+    """Return whether a card of this name can have this much memory."""
     sizes = sizes_of(gpu)
     if not gpu_rows(gpu.name):
         return gb <= _MOST_UNKNOWN_GB

@@ -1,4 +1,4 @@
-"""Every part of a machine that a text mentions, in order, and every word that is none: nothing is left out."""
+"""Finds every part of a machine that a text mentions, in order, and every other word: nothing is skipped."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LONGEST_NAME = 80
 
 
 class Mention(msgspec.Struct, kw_only=True):
-    """What stands at one place of a text. `kind` as in `_PATTERNS`, or gpu | cpu | either | word.
+    """One mention in a text. `kind`: as in `_PATTERNS`, or gpu | cpu | either | word.
 
-    `gap`: what separates it from the mention before: "" (spaces), "with" (a word or sign that joins), "words" (others
-    that say nothing), "," (a separator). `count`: how many it says there are, None where it does not.
+    `gap`: what separates it from the previous mention: "" (only spaces), "with" (a joining word or sign), "words"
+    (other filler words), "," (a separator). `count`: how many it states, None if it does not.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Mention(msgspec.Struct, kw_only=True):
 
     @property
     def hit(self) -> re.Match[str]:
-        """The match of the pattern by which it was found."""
+        """Return the match of the pattern that found it."""
         if self.match is None:
             raise ValueError(f"{self.kind} is found without a pattern")
         return self.match
@@ -88,7 +88,7 @@ _NOTHING = frozenset(
 
 
 def plain(text: str) -> str:
-    """Return the text in one spelling: signs of other scripts and Markdown replaced; quoted names as they are."""
+    """Return the text in normalised spelling: foreign signs and Markdown replaced, quoted names unchanged."""
     parts = re.split(r'("[^"\n]{0,200}")', text)
     return "".join(part if part.startswith('"') else _plain(part) for part in parts)
 
@@ -117,7 +117,7 @@ def _plain(text: str) -> str:
 
 
 def mentions_of(text: str, most: int) -> Iterator[Mention]:
-    """Yield what `plain` text mentions, up to `most` mentions."""
+    """Yield what a text that went through `plain` mentions, up to `most` mentions."""
     at, gap, clause, n = 0, ",", 0, 0
     boards = {m.start(): m for m in lex.BOARD.finditer(text)} if lex.BOARD_WORD.search(text) else {}
     while at < len(text) and n < most:
@@ -169,7 +169,7 @@ def _mention(text: str, at: int) -> tuple[Mention, int] | None:
 
 
 def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
-    """Whether a GPU follows: `2x 24GB 3090` are cards, `2x16GB 3200` modules."""
+    """Return whether a GPU follows: `2x 24GB 3090` are cards, `2x16GB 3200` modules."""
     start = lex.SIZE_BEFORE.match(text, modules.start(2)) if modules[2] else None
     end = start.end() if start else modules.end() if modules[8] else None
     if end is None or "\n" in text[modules.start() : end]:
@@ -180,18 +180,18 @@ def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
 
 
 def _may_be_several(cpu: str, n: int) -> bool:
-    """Whether boards have so many of a CPU: `2 7763`; a number before any other is not how many there are."""
+    """Return whether boards exist with so many of a CPU, as in `2 7763`; otherwise the number means something else."""
     row = cpu_row(cpu)
     return n <= row.sockets if row and cpu.isdigit() else lex.ONE_A_BOARD.search(cpu) is None
 
 
 def _past_bracket(text: str, at: int) -> int:
-    """Where a name begins that may stand in brackets behind its size: `3x 24GB (3090)`."""
+    """Return where a name starts that may be in brackets after its size: `3x 24GB (3090)`."""
     return at + 1 if text[at : at + 1] == "(" else at
 
 
 def _counted(text: str, at: int) -> tuple[Mention, int] | None:
-    """A name with its number before it, and perhaps its memory between: `2x 24GB 3090`, `two MI50s`."""
+    """Return a name with the count before it, and perhaps its memory between: `2x 24GB 3090`, `two MI50s`."""
     m = lex.COUNT.match(text, at)
     if m is None and text[:at].rstrip(" ")[-1:] in ("", "\n", ",", ";", "+", "("):
         m = lex.COUNT_BEFORE.match(text, at)
@@ -212,7 +212,7 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
 
 
 def _named(text: str, at: int) -> tuple[Mention, int] | None:
-    """The GPU or CPU whose name begins here, in its longest form."""
+    """Return the GPU or CPU whose name starts here, taking the longest known name."""
     if m := lex.APPLE.match(text, at):
         return Mention(kind="apple", text=m[0], match=m), m.end()
     first = lex.WORD.match(text, at)
@@ -252,7 +252,7 @@ def _mobile(name: str) -> str:
 
 
 def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, bool]:
-    """The end of the longest known name from here, 0 for none; and whether it stands in the plural."""
+    """Return the end of the longest known name from here (0 for none), and whether it is plural."""
     ends: list[int] = []
     end = at
     while len(ends) < _MOST_WORDS and (m := lex.NEXT_WORD.match(text, end)) and m.end() - at <= _LONGEST_NAME:
@@ -305,7 +305,7 @@ def _is_cpu(name: str) -> bool:
 
 @cache
 def _starts() -> frozenset[str]:
-    """First words of the names of parts, besides those with a digit."""
+    """Return the first words of part names, besides those with a digit."""
     names = [n for row in known_gpus() for n in (row.name, *row.aliases)]
     names += [n for row in known_cpus() for n in (row.name, *row.aliases)]
     return frozenset(name.lower().split()[0] for name in names) | lex.LINE_WORDS

@@ -19,7 +19,7 @@ _DATE = re.compile(r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d \d\d:\d\d:\d
 _FRAME = re.compile(r"^\s*[#>]?\s*[|+]")
 
 _LISTED = re.compile(r"^\s*GPU (\d{1,3}): (.{1,120}?) \(UUID: (GPU-[0-9a-fA-F-]{8,64})\)\s*$")
-# The same list as reports copy it: `- **GPU 0:** NVIDIA GeForce RTX 5090 | 32607 MiB | driver 595.71.05`.
+# The same list as bug reports copy it: `- **GPU 0:** NVIDIA GeForce RTX 5090 | 32607 MiB | driver 595.71.05`.
 _REPORTED = re.compile(
     r"^[\s>*-]*GPU (\d{1,3}):(?:\*\*)?\s+([A-Za-z].{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
 )
@@ -27,7 +27,7 @@ _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
 
-# What stands in a cell besides a name: numbers with their units, identifiers, bus ids, states.
+# Other cells than names: numbers with units, identifiers, bus ids, states.
 _CELL = re.compile(
     r"\d[\d.]{0,12}(?: (?:MiB|%|W|MHz|C))?|GPU-[\w-]{4,80}|[0-9A-F]{4,8}:[0-9A-F:.]{4,12}|\[?N/A\]?|\[Not Supported\]"
     r"|Enabled|Disabled|Default|P\d{1,2}|[\d.]{3,12}",
@@ -41,7 +41,7 @@ _HEADER_NAMES = ("name", "gpu_name", "index", "uuid", "gpu_uuid", "memory.total"
 
 
 def read_table(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs of an `nvidia-smi` table; used memory is not free, MIG slices and processes are left out."""
+    """Return the GPUs in an `nvidia-smi` table, without MIG slices and processes; memory in use is not free."""
     if none := frozenset(i for i, line in enumerate(lines) if line.strip() == "No devices were found"):
         return Claim(Found(tool=TOOL, no_gpu=True), none)
     if not any("NVIDIA-SMI" in line or _table_row(line) for line in lines):
@@ -87,7 +87,7 @@ def read_list(lines: Sequence[str]) -> Claim | None:
 
 
 def _read_report(lines: Sequence[str]) -> Claim | None:
-    """The GPUs of a report that copies the list, with memory and link where it has them."""
+    """Return the GPUs in a report that copies the list, with memory and link if stated."""
     found = {i: m for i, line in enumerate(lines) if (m := _REPORTED.match(line)) and gpu_rows(m[2])}
     if not found:
         return None
@@ -141,7 +141,7 @@ def _row(values: Mapping[str, str]) -> SeenGpu:
 
 
 def _headless(cells: Sequence[str]) -> SeenGpu | None:
-    """A row without header: a GPU's name and at least one memory size; of several the largest is the total.
+    """Read a row without header: a GPU's name and at least one memory size; of several, the largest is the total.
 
     Used and free memory cannot be told apart without a header, so what is free is left unknown. `RTX 3060, 5600` are
     a card and a processor: a size without a unit is one only where the card has it.
@@ -163,7 +163,7 @@ def _headless(cells: Sequence[str]) -> SeenGpu | None:
 
 
 def _has(name: str, mib: float) -> bool:
-    """Whether a card of that name has so much memory, as its driver or its maker counts it."""
+    """Return whether a card of that name has this much memory, as its driver or its maker counts."""
     sizes = [size for row in gpu_rows(name) for size in (row.driver_mib, (row.vram_gib or 0) * 1024) if size]
     return any(abs(mib - size) <= _SAME_SIZE * size for size in sizes)
 

@@ -1,4 +1,4 @@
-"""What is known of parts once they are read: which are the same, which come with another."""
+"""Relations between parts that were read: which are the same, which come with another."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text.found import merged, unreadable
 
-# The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
+# Integrated GPUs worth running models on, by the processor's catalogue name (AMD's product pages).
 _OWN_GPU = {
     "AMD Ryzen AI Max+ 395": "AMD Radeon 8060S",
     "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
 
-# Of processors that are mostly used without (AMD's and Intel's product pages): where the text says so.
+# Integrated GPUs that are mostly not used (AMD's and Intel's product pages): only if the text says so.
 _GRAPHICS = {
     "AMD Ryzen AI 9 HX 370": "AMD Radeon 890M",
     "AMD Ryzen 9 7940HS": "AMD Radeon 780M",
@@ -27,7 +27,7 @@ _GRAPHICS = {
     "Intel Core Ultra 7 268V": "Intel Arc 140V",
     "Intel Core Ultra 9 288V": "Intel Arc 140V",
 }
-# GB of memory that Apple sells a chip with, by its kind and generation (apple.com/mac, technical specifications).
+# GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
     "": ((8, 16), (8, 16, 24), (8, 16, 24), (16, 24, 32), (16, 24, 32)),
     "pro": ((16, 32), (16, 32), (18, 36), (24, 48, 64), (24, 48, 64)),
@@ -37,15 +37,15 @@ _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
 
 
 def sold_with(kind: str, generation: int) -> tuple[int, ...]:
-    """Return the GB that a Mac with this chip is sold with; empty where it is not known."""
+    """Return the GB that a Mac with this chip is sold with; empty if unknown."""
     sizes = _SOLD[kind]
     return sizes[generation - 1] if generation <= len(sizes) else ()
 
 
 def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]]) -> list[Gpu]:
-    """Return the GPUs with the number of cards that a text says apart from their names, where it is not theirs yet.
+    """Apply counts of cards stated apart from their names.
 
-    `said`: the number, and whether it is of the card that was named. Raises InvalidHardware for another number.
+    `said`: each count, and whether it is of the card just named. Raises InvalidHardware if it contradicts.
     """
     out = list(gpus)
     for n, of_named in said:
@@ -64,7 +64,7 @@ def is_shared(gpu: Gpu) -> bool:
 
 
 def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return the GPUs, those without a number in the engine's list with what is left.
+    """Return the GPUs, giving those without numbers in the engine's list the numbers that are left.
 
     Raises InvalidHardware if that is unclear.
     """
@@ -79,7 +79,8 @@ def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def one_cpu(cpus: Sequence[Cpu]) -> Cpu | None:
-    """Return the CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two."""
+    """Return the CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two
+    CPUs."""
     models = list(dict.fromkeys(c.model for c in cpus if c.model))
     exact = [model for model in models if re.search(r"\d{3}", model)]
     if len({_identity(model) for model in exact}) > 1 or (not exact and len({_identity(m) for m in models}) > 1):
@@ -90,7 +91,7 @@ def one_cpu(cpus: Sequence[Cpu]) -> Cpu | None:
 
 
 def _of_all_sockets(cpu: Cpu) -> Cpu:
-    """Return the CPU with the cores of all sockets: `2x Xeon 8168, 24 cores` says how many one of them has."""
+    """Return the CPU with the cores of all sockets: in `2x Xeon 8168, 24 cores` the cores are of one."""
     row = cpu_row(cpu.model) if cpu.model else None
     if row is None or (cpu.sockets or 1) == 1 or cpu.physical_cores != row.cores:
         return cpu
@@ -98,27 +99,28 @@ def _of_all_sockets(cpu: Cpu) -> Cpu:
 
 
 def _identity(model: str) -> str:
-    """Return the catalogue's name of a CPU, else its own in a plain spelling."""
+    """Return a CPU's catalogue name, else its normalised name."""
     row = cpu_row(model)
     return row.name if row else cpu_key(model)
 
 
 def closer(link: str, before: str | None) -> str:
-    """Return the slower of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
+    """Return the more exact of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
     return before if before and link == "egpu" else link
 
 
 def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:
-    """Return the GPU that is in a processor, where models are run on it, or it `is_said` to be used."""
+    """Return a processor's integrated GPU if models are usually run on it, or `is_said` to be used."""
     row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
     known = {**_OWN_GPU, **(_GRAPHICS if is_said else {})}
     return (Gpu(name=known[row.name]),) if row is not None and row.name in known else ()
 
 
 def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:
-    """Return the GPUs without those that a processor's name says (`of_cpu`) where there are cards, and what to say.
+    """Drop integrated GPUs that only a processor's name mentions (`of_cpu`) if there are cards; also return notes on
+    them.
 
-    No build but Vulkan's uses both. `own`: the GPU of the processor that is named.
+    Only Vulkan builds use both. `own`: the integrated GPU of the named processor.
     """
     cards = [gpu for gpu in gpus if not is_shared(gpu)]
     left_out = [gpu for gpu in gpus if gpu.name in of_cpu] if cards else []
@@ -130,7 +132,8 @@ def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu])
 
 
 def without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs, one that shares the machine's memory once: `Strix Halo (Radeon 8060S)` are two names of it."""
+    """Return the GPUs, counting one that shares the machine's memory once: `Strix Halo (Radeon 8060S)` names it
+    twice."""
     out: list[Gpu] = []
     shared: set[str] = set()
     for gpu in gpus:

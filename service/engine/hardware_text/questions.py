@@ -1,4 +1,4 @@
-"""What must be asked before a text is read: alternatives, plans, and words that may be a part of the machine."""
+"""Questions to ask about a text: alternatives, plans, and words that may be part of the machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service.engine.hardware_text.mentions import Mention
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
 MACHINE = "describe only the one machine that will run the model"
 
-_MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names that only laptops' GPUs have
+_MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
 
 
 def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
-    """Raise InvalidHardware for a Mac or Strix Halo of which `text` says no memory: all depends on it.
+    """Raise InvalidHardware for a Mac or Strix Halo without stated memory, on which everything depends.
 
-    A name in quotes is our own form of a machine that was described in JSON, where it may be left out.
+    A name in quotes is our own form of a machine given as JSON, where memory may be left out.
     """
     stated = hardware.ram is not None and (hardware.ram.total_gb or hardware.ram.free_gb)
     for gpu in hardware.gpus if not stated else ():
@@ -33,7 +33,7 @@ def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
 
 
 def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
-    """Raise InvalidHardware for a card that no list has, of which more than its size must be known."""
+    """Raise InvalidHardware for a card missing from the catalogue if only its size is stated: more must be known."""
     for gpu in gpus:
         if gpu.name not in quoted and gpu.vram_gib and not gpu.bandwidth_gbs and not gpu_rows(gpu.name):
             near = ", ".join(nearest(gpu.name, n=3))
@@ -42,16 +42,16 @@ def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
 
 
 def ask_about_mac(gpus: Sequence[Gpu]) -> None:
-    """Raise InvalidHardware for an Apple chip and another GPU: they are parts of two machines."""
+    """Raise InvalidHardware for an Apple chip with another GPU: they must be two machines."""
     if {gpu.name.startswith("Apple") for gpu in gpus} == {True, False}:
         names = " + ".join(gpu.name for gpu in gpus)
         raise unreadable(names, f"no Mac with an Apple chip has another GPU. Several machines? {MACHINE.capitalize()}")
 
 
 def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:
-    """Raise InvalidHardware for a laptop's GPU of which the catalogue has the desktop's card only.
+    """Raise InvalidHardware for a laptop's GPU of which the catalogue knows only the desktop card.
 
-    A laptop's has less memory as a rule. `is_known`: its memory is stated.
+    A laptop's usually has less memory. `is_known`: its memory is stated.
     """
     rows = gpu_rows(gpu.name)
     if rows and not is_known and gpu.vram_gib is None and not rows[0].unified and not _MOBILE.search(rows[0].name):
@@ -60,9 +60,9 @@ def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:
 
 
 def ask_about_plural(m: Mention) -> None:
-    """Raise InvalidHardware for a plural without a number, and for one that may be another card's name.
+    """Raise InvalidHardware for a plural without a count, and for one that may be another card's name.
 
-    `2 L40s` and `4x V100s` may be the card without an S or the one with it, `4070s` several or a SUPER.
+    `2 L40s` and `4x V100s` may be the card with or without an S; `4070s` may be several or a SUPER.
     """
     if m.plural and m.count is None:
         one = f"`{m.name} SUPER`" if gpu_rows(f"{m.name} SUPER") else ""
@@ -80,7 +80,7 @@ def ask_about_plural(m: Mention) -> None:
 
 
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
-    """Raise InvalidHardware where a text names alternatives or what its writer may buy."""
+    """Raise InvalidHardware if a text names alternatives, or what its writer may buy."""
     parts = ("gpu", "cpu", "either", "apple", "size", "mac")
     for i, m in enumerate(mentions):
         around = [o for o in mentions if o.clause == m.clause and o.kind in parts]
@@ -93,7 +93,7 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
 
 
 def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
-    """Raise InvalidHardware for a word that may be a part: a number, or nearly a name."""
+    """Raise InvalidHardware for a word that may be a part: a number, or almost a name."""
     if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
     before = mentions[i - 1] if i else None

@@ -29,12 +29,12 @@ _TOTAL, _USED = "vram total memory (b)", "vram total used memory (b)"
 
 
 def read_rocm_smi(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs of rocm-smi in any of its forms. Raises InvalidHardware for its table without names."""
+    """Return the GPUs in any form of rocm-smi's output. Raises InvalidHardware for its table without names."""
     return _text(lines) or _csv(lines) or _json(lines)
 
 
 def read_rocminfo(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs of rocminfo, and the CPU and RAM of its CPU agents; a GPU that shares the RAM counts if alone."""
+    """Return rocminfo's GPUs, and the CPU and RAM of its CPU agents; an integrated GPU counts only if alone."""
     heads = [i for i, line in enumerate(lines) if _AGENT.match(line)]
     agents: list[dict[str, str]] = []
     for head, end in zip(heads, (*heads[1:], len(lines)), strict=False):

@@ -1,4 +1,4 @@
-"""What runtimes print of the machine when they start: SYCL's lists of devices, Ollama's log, llama.cpp's own."""
+"""What runtimes print about the machine at start: SYCL's device lists, Ollama's log, llama.cpp's own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_sycl(lines: Sequence[str]) -> Claim | None:
 
 
 def read_ollama(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs that Ollama's log names, each once."""
+    """Return the GPUs in Ollama's log, each once."""
     taken = {i for i, line in enumerate(lines) if _OLLAMA.search(line)}
     seen: dict[str, SeenGpu] = {}
     for i in sorted(taken):

@@ -1,7 +1,7 @@
-"""Hardware in words, in any order: `2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8`, or the same inside prose.
+"""Reads hardware in words, in any order: `2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8`, or the same in prose.
 
-Whatever a text says is one of three: a fact of a part, a note that is handed back (`hardware.notes`), or a question. A
-name that no list has is quoted: `gpu "Name" [24 GiB]`. What is known of a card stands behind it, or in brackets.
+Everything in a text becomes a fact about a part, a note that is handed back (`hardware.notes`), or a question. A name
+missing from the catalogue is quoted: `gpu "Name" [24 GiB]`. A card's details follow it, or are in brackets.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from service.engine.hardware_text.questions import (
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
-_MOST_CARDS = 20  # of one kind, where the number stands behind the name
+_MOST_CARDS = 20  # of one kind, if the count comes after the name
 _MOST_PROSE = 20_000
 _LINKS = "write the link after the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
-    """Return what all lines that are left say. Raises InvalidHardware for what cannot be read, or be two things."""
+    """Return what the remaining lines say. Raises InvalidHardware for what is unreadable or ambiguous."""
     kept, asides = without_asides(lines)
     text = plain("\n".join(kept))
     if not text.strip():
@@ -72,7 +72,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
 
 
 class _Reading:
-    """One text as it is read: what the mentions so far came to. `owner`: the part that details behind it belong to."""
+    """The state of reading one text: what the mentions so far have said. `owner`: the part that details are about."""
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
         self.text, self.mentions = text, mentions
@@ -84,14 +84,14 @@ class _Reading:
         self.no_gpu = self.no_card = self.has_mac = self.own_gpu = self.is_reference = False
         self.os: str | None = None
         self.backend: Backend | None = None
-        self.waiting: Mention | None = None  # a link or a display whose GPU is named next
+        self.waiting: Mention | None = None  # a link or display whose GPU is named next
         self.laptops: set[int] = set()
         self.is_laptop = False
         self.quoted: set[str] = set()
-        self.sockets: int | None = None  # of the CPU that is named next
-        self.of_cpu: set[str] = set()  # GPUs that stand in a processor's own name: `8845HS w/ Radeon 780M`
-        self.numbers: list[int] = []  # of the engine's list, said of the GPU that is named next
-        self.all_cards: list[tuple[int, bool]] = []  # how many cards it says there are, and whether of the card named
+        self.sockets: int | None = None  # of the CPU named next
+        self.of_cpu: set[str] = set()  # GPUs within a processor's name: `8845HS w/ Radeon 780M`
+        self.numbers: list[int] = []  # in the engine's list, of the GPU named next
+        self.all_cards: list[tuple[int, bool]] = []  # stated counts of cards; whether of the card just named
 
     def found(self) -> Found:
         """Return what all mentions together say."""
@@ -140,7 +140,7 @@ class _Reading:
             self._note(m, i)
 
     def _note(self, m: Mention, i: int) -> None:
-        """A word that names no part: kept, together with its neighbours, and asked about if it may be a part."""
+        """Keep a word that names no part, together with its neighbours, as a note; ask if it may be a part."""
         before = self.mentions[i - 1] if i else None
         if before and before.kind == "apple" and m.gap == "" and self.memory.is_of_mac(m.text):
             return
@@ -158,7 +158,7 @@ class _Reading:
             self.notes.append(m.text.strip(" ()@"))
 
     def _is_rate_of_ram(self, m: Mention) -> bool:
-        """Take the number behind RAM that is its rate, and the name of a card or CPU as well. Return whether it is."""
+        """Take a number after RAM that is its rate, although also the name of a card or CPU. Return whether it was."""
         is_rate = self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name)
         if is_rate:
             self.memory.rate(m.name)
@@ -266,7 +266,7 @@ class _Reading:
         self.numbers = [int(n) for n in re.findall(r"\d+", next(group for group in m.hit.groups() if group))]
 
     def _number(self, gpu: Gpu) -> bool:
-        """Give the numbers just read to the GPUs of that name: those named before, else these. Return whether done."""
+        """Assign numbers just read to the GPUs of that name, mentioned before or now. Return whether there were any."""
         numbers, self.numbers = self.numbers, []
         if not numbers:
             return False
@@ -280,7 +280,7 @@ class _Reading:
         return True
 
     def _named_again(self, m: Mention, gpu: Gpu) -> bool:
-        """Whether `the 2080 Ti` is the card named before: what stands behind it is said of that one."""
+        """Return whether `the 2080 Ti` refers to the card named before, which the following details are then about."""
         is_reference = m.count is None and re.search(r"\bthe\s+$", self.text[: m.at], re.I) is not None
         first, self.is_reference = self.is_reference, is_reference
         alike = len(self.gpus) == 1 and {r.name for r in gpu_rows(gpu.name)} & {
@@ -328,7 +328,7 @@ class _Reading:
         self.owner = "ram"
 
     def _ask_about_sockets(self, m: Mention) -> None:
-        """Raise InvalidHardware for `8x32GB per CPU`: how much the machine has is the sum."""
+        """Raise InvalidHardware for `8x32GB per CPU`: the machine's memory is the sum."""
         if behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48]):
             raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
 
@@ -483,7 +483,7 @@ class _Reading:
             self.is_laptop = True
 
     def _settle_laptops(self) -> None:
-        """The GPU of a laptop has the name of a larger card; one that is connected from outside is that card."""
+        """Name laptop GPUs as such: they share names with larger cards, which only external ones really are."""
         mobile = next((c.model for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None)
         alone = sum(gpu.name not in self.of_cpu for gpu in self.gpus) == 1
         for i, gpu in enumerate(self.gpus):

@@ -52,7 +52,7 @@ _INXI_RAM = re.compile(r"(?:RAM|Mem): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,
 
 
 def read_lspci(lines: Sequence[str]) -> Claim | None:
-    """Return the cards of `lspci`, in PCI order. Raises InvalidHardware for a chip that several products have."""
+    """Return the cards in `lspci`, in PCI order. Raises InvalidHardware for a chip used in several products."""
     found = {i: m[1] for i, line in enumerate(lines) if (m := _PCI.match(line))}
     if not found:
         return None
@@ -62,7 +62,7 @@ def read_lspci(lines: Sequence[str]) -> Claim | None:
 
 
 def read_fetch(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of neofetch, fastfetch or screenfetch, beside its picture or without it."""
+    """Return cards, CPU and RAM from neofetch, fastfetch or screenfetch, with or without its picture."""
     pairs = {i: (m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _FETCH.match(line))}
     keys = {key for key, _ in pairs.values()}
     if len(keys & _MACHINE_KEYS) < 2 or not keys & {"CPU", "GPU", "Memory"}:
@@ -88,7 +88,7 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
 
 
 def read_inxi(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of `inxi`, of its short line too."""
+    """Return cards, CPU and RAM from `inxi`, also in its short form."""
     section, taken, texts = "", set[int](), dict[str, list[str]]()
     for i, line in enumerate(lines):
         if head := _INXI_HEAD.match(line):
@@ -121,7 +121,7 @@ def _gib(number: str, unit: str) -> float:
 
 
 def _product(text: str) -> str:
-    """The product behind a chip as the PCI list names it: `AD102 [GeForce RTX 4090]`; "" for what is no card.
+    """Return a chip's product as in the PCI list, `AD102 [GeForce RTX 4090]`; "" if it is not a card.
 
     Raises InvalidHardware where the list has no name for it, or the chip stands for several products.
     """
@@ -142,13 +142,14 @@ def _product(text: str) -> str:
 
 
 def _listed(value: str) -> str:
-    """A card's name without what a summary says besides."""
+    """Return a card's name without the rest of the summary."""
     shared = "[Integrated]" if "integrated" in value.lower() else ""
     return f"{_BESIDES.sub('', value).strip()} {shared}".strip()
 
 
 def _apart(names: Iterator[str]) -> Iterator[str]:
-    """The cards; GPUs in processors only where the catalogue has them and there is no other."""
+    """Return the cards; integrated GPUs only if the catalogue has them and there is no other."""
+
     listed = [(name.removesuffix("[Integrated]").strip(), name.endswith("[Integrated]")) for name in names]
     cards = [name for name, shared in listed if not shared and not is_integrated(name) and not _unified(name)]
     yield from cards or [name for name, _ in listed if _unified(name)]

@@ -19,7 +19,7 @@ _BYTES = re.compile(r"^\s*(?:hw\.memsize: )?(\d{10,13})\s*$")
 
 
 def read_sysctl(lines: Sequence[str]) -> Claim | None:
-    """Return chip and memory of `sysctl machdep.cpu.brand_string hw.memsize`, with the names or without (`-n`)."""
+    """Return chip and memory from `sysctl machdep.cpu.brand_string hw.memsize`, with the names or without (`-n`)."""
     chips = {i: m[1] for i, line in enumerate(lines) if (m := _CHIP.match(line))}
     sizes = {i: int(m[1]) for i, line in enumerate(lines) if (m := _BYTES.match(line))}
     if len(set(chips.values())) != 1 or len(set(sizes.values())) != 1:
@@ -68,7 +68,7 @@ def _found(pairs: Sequence[tuple[str, str]]) -> Found:
 
 
 def _has_cpu(first: dict[str, str]) -> bool:
-    """SPDisplaysDataType alone counts the GPU's cores."""
+    """Return whether a CPU is described: SPDisplaysDataType alone counts only the GPU's cores."""
     return "Chip" in first or "Processor Name" in first
 
 

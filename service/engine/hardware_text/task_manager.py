@@ -1,4 +1,4 @@
-"""Windows' task manager: what `Copy` puts on the clipboard of its pages on CPU, memory and GPUs."""
+"""Windows' task manager: what `Copy` puts on the clipboard from its pages on CPU, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIB_A_GIB = 1024
 
 
 def read_task_manager(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of the pages of the task manager; adapters that share the RAM are left out."""
+    """Return cards, CPU and RAM from the task manager's pages, without adapters that share the RAM."""
     pages = list(_pages(lines))
     if not pages:
         return None
@@ -49,7 +49,7 @@ def read_task_manager(lines: Sequence[str]) -> Claim | None:
 
 
 def _pages(lines: Sequence[str]) -> Iterator[tuple[str, str, dict[str, str], list[int]]]:
-    """Kind, name, items and line numbers of each page: a heading, what it is, and at least one item of its own."""
+    """Yield each page's kind, name, items and line numbers: a heading, what it is, and at least one item of its own."""
     heads = [i for i, line in enumerate(lines) if _PAGE.fullmatch(line)]
     for head, end in zip(heads, (*heads[1:], len(lines)), strict=False):
         filled = [i for i in range(head + 1, end) if lines[i].strip()]

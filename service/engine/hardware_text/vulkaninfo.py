@@ -51,7 +51,7 @@ def _has_its_own(device: _Device) -> bool:
 
 
 def _devices(lines: Sequence[str]) -> Iterator[_Device]:
-    """Each name once: the whole output lists properties, then heaps, device by device."""
+    """Return each name once: full output lists first the properties, then the heaps of all devices."""
     kind, name, heap, n_bytes = "", "", 0, 0
     for line in lines:
         if m := _PROPERTY.match(line):

@@ -19,7 +19,7 @@ _PROCESSORS = re.compile(r"(.{3,120}?)\s+\(\d{1,4} CPUs?\).{0,40}")
 _MEMORY = re.compile(r"(\d{3,8})MB RAM")
 _SECTION = re.compile(r"-{5,}|[A-Z][A-Za-z/ ]{3,30} (?:Devices|Notes|Levels|Filters|Information|Drives)")
 _ENDS = re.compile(r"(?:DirectShow Filters|EVR Power Information|Diagnostics|System Devices)\s*")
-_LEAST_MIB = 1_024  # less dedicated memory has only what draws the desktop
+_LEAST_MIB = 1_024  # an adapter with less dedicated memory only draws the desktop
 
 _ITEM = re.compile(r"^\s*([A-Z][A-Za-z ()/.-]{2,60}?)(?:\t+| {2,}|(?<=Processor) )\s*(\S.{0,300})$")
 _CORES = re.compile(r"(.{3,160}?), \d{3,5} Mhz, (\d{1,4}) Core\(s\).{0,60}", re.I)
@@ -40,7 +40,7 @@ _GBYTES = re.compile(r"(\d{1,5}) GBytes")
 
 
 def read_systeminfo(lines: Sequence[str]) -> Claim | None:
-    """Return the RAM of `systeminfo`; it names neither the processor's model nor cards."""
+    """Return the RAM from `systeminfo`, which names neither the processor's model nor cards."""
     totals = [m for line in lines if (m := _TOTAL.fullmatch(line))]
     if not totals:
         return None
@@ -50,7 +50,7 @@ def read_systeminfo(lines: Sequence[str]) -> Claim | None:
 
 
 def read_hwinfo(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of HWiNFO's text report: all lines from its first of ours to its last are its own."""
+    """Return cards, CPU and RAM from HWiNFO's text report, which takes all lines between its first and last we know."""
     items = [(i, m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _HWINFO.fullmatch(line))]
     values = {key: value for _, key, value in reversed(items)}
     if not {"CPU Brand Name", "Total Memory Size"} <= values.keys():
@@ -80,7 +80,7 @@ def read_hwinfo(lines: Sequence[str]) -> Claim | None:
 
 
 def read_dxdiag(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of a dxdiag report, whole or in parts; adapters of the desktop alone are left out."""
+    """Return cards, CPU and RAM from a dxdiag report, whole or partial, without adapters that only draw the desktop."""
     pairs = [(i, m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))]
     cpu = next((m[1] for _, key, value in pairs if key == "Processor" and (m := _PROCESSORS.fullmatch(value))), None)
     ram = next((m[1] for _, key, value in pairs if key == "Memory" and (m := _MEMORY.fullmatch(value))), None)
@@ -115,7 +115,7 @@ def _cards(pairs: Sequence[tuple[int, str, str]]) -> Iterator[SeenGpu]:
 
 
 def _report(lines: Sequence[str], first: int) -> frozenset[int]:
-    """The lines of a report: pairs and headings; of a whole one all that follows."""
+    """Return the lines of a report: pairs and headings; all that follows, if it is complete."""
     taken = {i for i, line in enumerate(lines) if i >= first and (_PAIR.match(line) or _ENDS.fullmatch(line))}
     whole = any(_ENDS.fullmatch(lines[i]) for i in taken)
     taken |= {i for i, line in enumerate(lines) if _SECTION.fullmatch(line.strip())}
@@ -123,7 +123,8 @@ def _report(lines: Sequence[str], first: int) -> frozenset[int]:
 
 
 def read_msinfo(lines: Sequence[str]) -> Claim | None:
-    """Return cards, CPU and RAM of msinfo32's summary and of its page on displays."""
+    """Return cards, CPU and RAM from msinfo32's summary and its page on displays."""
+
     items = [(i, m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _ITEM.match(line))]
     cpus = [m for _, key, value in items if key == "Processor" and (m := _CORES.fullmatch(value))]
     stated = [value for _, key, value in items if key.startswith("Installed Physical Memory")]
