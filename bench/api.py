@@ -39,7 +39,7 @@ PUBLISHED_A_SECOND = 2
 
 
 class Line(NamedTuple):
-    """One line of the table: what was asked, how, what came of it, and the service's own CPU milliseconds each."""
+    """One line of the table: what was asked and how, the outcome, and the service's CPU milliseconds per request."""
 
     name: str
     how: str
@@ -76,7 +76,8 @@ def asked(stage: Stage, name: str, ask: Ask, seconds: float, rate: float | None)
 
 @contextmanager
 def held_open(stage: Stage, listeners: int, agents: int) -> Iterator[list[Saw]]:
-    """Hold event streams and long polls for a block, and publish progress; the list has then what they saw."""
+    """Hold event streams and long polls open for the block while publishing progress; then the list has what they
+    saw."""
     streams = [f"/v1/advice/{stage.waiting[i % len(stage.waiting)]}/events" for i in range(listeners)]
     spec = held.Spec(host=stage.host, port=stage.port, streams=streams, machines=stage.machines[:agents])
     saw: list[Saw] = []
@@ -93,7 +94,7 @@ def held_open(stage: Stage, listeners: int, agents: int) -> Iterator[list[Saw]]:
 
 
 def _publish(stage: Stage, over: threading.Event) -> None:
-    """Move advices that wait on, now and then, as a worker does."""
+    """Advance waiting advices now and then, as a worker does."""
     rng = random.Random(1)
     while not over.wait(rng.expovariate(PUBLISHED_A_SECOND)):
         advice, step = rng.choice(stage.waiting), f"at {time.time():.4f}"
@@ -102,7 +103,7 @@ def _publish(stage: Stage, over: threading.Event) -> None:
 
 
 def run(stage: Stage, seconds: float) -> list[str]:
-    """Print every line; return what was missed."""
+    """Print every line; return the missed targets."""
     kinds = {"bare hello": Ask("GET", "/"), **stage.asks()}
     print(HEAD)
     most = {name: asked(stage, name, ask, seconds / 3, None) for name, ask in kinds.items()}
@@ -163,14 +164,14 @@ def _missed_held(saw: Saw) -> Iterator[str]:
 
 
 def watch(stage: Stage, minutes: float) -> list[str]:
-    """Print what memory is used with a fifth of the listeners and agents; return what grows."""
+    """Print the memory used with a fifth of the listeners and agents; return what grows."""
     with held_open(stage, LISTENERS // 5, AGENTS // 5) as saw:
         grows = watched(stage, minutes)
     return [*grows, *_missed_held(saw[0])]
 
 
 def main() -> int:
-    """Print the table; return 1 where a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--postgres", action="store_true", help="the database is PostgreSQL")
     parser.add_argument("--results", type=int, default=0, help="on the board; 0: those that come with the service")

@@ -29,7 +29,7 @@ TABLES = Path(__file__).parent.parent / "tests" / "data" / "many_at_once.jsonl"
 
 
 def run_of(table: dict[str, Any]) -> ResolvedRun:
-    """Return the run that a table is of; its CPU and RAM, which nobody named, do not matter."""
+    """Return the run of a table. CPU and RAM are unknown and do not matter."""
     rig = resolve(parse_hardware(f"{table['gpu']}, Ryzen 9 5950X, 64GB DDR4-3200"))
     model = build(table["model"], table["mix"])
     devices = engine_devices(rig, "llama.cpp", (0,))
@@ -45,7 +45,7 @@ def run_of(table: dict[str, Any]) -> ResolvedRun:
 
 
 def ratios(table: dict[str, Any]) -> Iterator[tuple[int, float]]:
-    """Yield each number of requests of a table, and predicted over measured tokens a second."""
+    """Yield each number of requests in a table, with predicted over measured tokens a second."""
     run, depth = run_of(table), table["depth"]
     p, work = run.rig.calibration.coefficients, work_of(run)
     machine = machine_of(run.rig, run.devices, run.flags, p)

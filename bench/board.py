@@ -74,7 +74,7 @@ QUESTIONS = {
 
 
 def fill(engine: Engine, n_results: int, n_advices: int, seed: int) -> float:
-    """Fill an empty database; return the seconds that making the board took."""
+    """Fill an empty database; return the seconds it took to build the board."""
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA cache_size=-2000000"))
     several = crowd(n_results, seed)
@@ -94,7 +94,7 @@ def fill(engine: Engine, n_results: int, n_advices: int, seed: int) -> float:
 
 
 def _advice() -> dict[str, Any]:
-    """An advice as large as one is; what it says does not matter here."""
+    """Return an advice of typical size; its content does not matter here."""
     key = secrets.token_hex(32)
     return {
         "id": secrets.token_urlsafe(16),
@@ -125,7 +125,7 @@ def ask(client: httpx.Client, path: str) -> tuple[float, int]:
 
 
 def far_pages(client: httpx.Client) -> list[float]:
-    """Return milliseconds of each page when the board is followed from its first one."""
+    """Return the milliseconds of each page when following the board from its first one."""
     spent, cursor = [], None
     for _ in range(PAGES):
         began = time.perf_counter()
@@ -137,7 +137,7 @@ def far_pages(client: httpx.Client) -> list[float]:
 
 @contextmanager
 def databases(folder: str) -> Iterator[list[str]]:
-    """The URLs of empty databases of both kinds."""
+    """Yield the URLs of empty databases of both kinds."""
     with postgres_server() as socket:
         name = f"bench_{uuid4().hex}"
         with psycopg.connect(host=socket, user="postgres", dbname="postgres", autocommit=True) as connection:
@@ -156,7 +156,7 @@ def filled(url: str, args: argparse.Namespace) -> None:
 
 
 def measure(url: str, valkey: EmbeddedValkey) -> None:
-    """Ask everything of one database, and print what it took."""
+    """Ask one database everything, and print how long it took."""
     engine = make_engine(url)
     with engine.connect() as connection:
         several = (tables.result, tables.advice, board_tables.board)
@@ -178,7 +178,7 @@ def measure(url: str, valkey: EmbeddedValkey) -> None:
 
 
 def _added(engine: Engine) -> float:
-    """Return the median of milliseconds that adding a result takes, each in a transaction that keeps the board."""
+    """Return the median milliseconds of adding a result in a transaction that updates the board."""
     spent = []
     for one in crowd(REPEATS, secrets.randbelow(1 << 30), 50):
         began = time.perf_counter()
@@ -189,7 +189,7 @@ def _added(engine: Engine) -> float:
 
 
 def _names(client: httpx.Client) -> dict[str, str]:
-    """Names of what is common: the model, rig and result that slow pages have."""
+    """The most common model, rig and result, which make for slow pages."""
     rows = client.get("/v1/results?limit=200").json()["results"]
     models, rigs = ([one[part]["slug"] for one in rows] for part in ("model", "rig"))
     common = {"model": max(models, key=models.count), "rig": max(rigs, key=rigs.count)}
@@ -197,7 +197,7 @@ def _names(client: httpx.Client) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print what everything costs on both databases, or on one that was filled before."""
+    """Print the costs on both databases, or on one that was filled before."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--results", type=int, default=200_000)
     parser.add_argument("--advices", type=int, default=5_000)

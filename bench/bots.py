@@ -34,7 +34,7 @@ REPO, SMALL = "unsloth/Qwen3-235B-A22B-GGUF", "Qwen/Qwen3-0.6B-GGUF"
 
 
 class _Platform(BaseHTTPRequestHandler):
-    """Takes every message."""
+    """Accepts every message."""
 
     def _take(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -46,12 +46,12 @@ class _Platform(BaseHTTPRequestHandler):
     do_PATCH = do_POST = do_DELETE = _take
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def platform() -> Iterator[str]:
-    """Run something that takes messages; the value is its address."""
+    """Run a server that accepts messages; yields its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Platform)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -60,7 +60,7 @@ def platform() -> Iterator[str]:
 
 @contextmanager
 def service(hub: str, messages: str) -> Iterator[httpx.Client]:
-    """Run `advisor serve` with both bots; the value is a client of it."""
+    """Run `advisor serve` with both bots; yields a client for it."""
     with tempfile.TemporaryDirectory(prefix="advisor-bots-") as folder:
         settings = settings_of(Path(folder), "", hub, discord_api=messages, workers=WORKERS, port=0)
         settings = msgspec.structs.replace(
@@ -86,14 +86,14 @@ def service(hub: str, messages: str) -> Iterator[httpx.Client]:
 
 
 def saturate(client: httpx.Client) -> None:
-    """Ask for more advices than the workers compute while the bench lasts."""
+    """Ask for more advices than the workers can compute during the bench."""
     for i in range(ADVICES):
         body = {"repo": REPO, "hardware": f"RTX 3090, Ryzen 9 7950X, {96 + i}GB DDR5-5600"}
         client.post("/v1/advice", json=body).raise_for_status()
 
 
 def waiting(client: httpx.Client) -> bool:
-    """Return whether the last advice asked for is still to be computed."""
+    """Return whether the last advice is still not computed."""
     body = {"repo": REPO, "hardware": f"RTX 3090, Ryzen 9 7950X, {95 + ADVICES}GB DDR5-5600"}
     return client.post("/v1/advice", json=body).status_code == 202
 
@@ -111,7 +111,7 @@ def measured(send: Callable[[], int]) -> list[float]:
 
 
 def main() -> int:
-    """Print the table; return 1 where the 99th percentile is 100 ms or more."""
+    """Print the table; return 1 if the 99th percentile is 100 ms or more."""
     numbers = itertools.count()
     cards = ("RTX 3090", "RTX 4090", "2x3090")
 

@@ -30,7 +30,7 @@ _NO_BOUND = 0.99  # faster than the forecast by more than 1 %
 
 
 class Ratio(NamedTuple):
-    """Seconds as placed to those of the forecast, and what was placed."""
+    """Ratios of placed to forecast seconds, and what was placed."""
 
     times: float
     n_cards: int
@@ -39,7 +39,7 @@ class Ratio(NamedTuple):
 
 
 def ratios_of(seed: int) -> list[Ratio]:
-    """Return the ratios of the request of this seed; none where it is refused."""
+    """Return the ratios for the request of this seed; none if it is refused."""
     request = random_request(random.Random(seed))
     found = []
     try:

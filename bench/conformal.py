@@ -37,12 +37,12 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def phase(self) -> Phase:
-        """Which speed it is."""
+        """Return which speed it is."""
         return "tg" if self.row.test.phase == "TG" else "pp"
 
     @property
     def kind(self) -> str:
-        """The class whose interval it gets."""
+        """Return the class whose interval it gets."""
         s = self.row.test.setup
         return class_of(self.row.work, s.rig, s.devices, self.parts, self.phase)
 
@@ -106,7 +106,7 @@ def _assumed_factor(guesses: list[Guess], name: str, before: float) -> float:
 
 
 def _square_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
-    """Beyond what assumed facts explain: the quantile of what is left of each squared error."""
+    """Return the quantile of what assumed facts leave of each squared error."""
     left = []
     for one in guesses:
         s = one.row.test.setup
@@ -116,7 +116,7 @@ def _square_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
 
 
 def _quantile(values: list[tuple[Guess, float]]) -> float:
-    """Return the value that four of five lie below, every case counting once and groups by the root of their cases."""
+    """Return the value that four of five are below; cases count alike, groups by the root of their number of cases."""
     count = Counter(g.row.test.setup.case["id"] for g, _ in values)
     cases = Counter(s.group for s in {g.row.test.setup.case["id"]: g.row.test.setup for g, _ in values}.values())
     ordered = sorted((value, _weight(g.row, count, cases)) for g, value in values)

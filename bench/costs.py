@@ -52,7 +52,7 @@ PARTS = ("API", "worker", "Valkey", "database")
 
 
 class Meter:
-    """Counts what is done, and what it takes."""
+    """Measures what each action costs."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -62,8 +62,8 @@ class Meter:
                 self.processes["database"] = child
 
     def of(self, what: str, n: int, do: Callable[[int], object]) -> Cost:
-        """Do something `n` times, and return what one of it costs."""
-        do(n)  # what is made at its first time is not counted
+        """Do something `n` times, and return the cost of doing it once."""
+        do(n)  # first-time costs do not count
         size, before = self._n_bytes(), self._seconds()
         for i in range(n):
             do(i)
@@ -82,7 +82,7 @@ class Meter:
 
 
 def _cpu(process: psutil.Process) -> float:
-    """CPU seconds of a process and of all that it ever started."""
+    """Return the CPU seconds of a process and all its children, past ones too."""
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
     seconds: float = sum(t.user + t.system + t.children_user + t.children_system for t in times)
     return seconds
@@ -140,7 +140,7 @@ def _computing(stage: Stage, meter: Meter, client: httpx.Client) -> Iterator[Cos
 
 
 def _mib(process: psutil.Process) -> float:
-    """What a process and its children take, shared pages by their share."""
+    """Return the memory of a process and its children, with their shares of shared pages."""
     n_bytes: int = sum(one.memory_full_info().pss for one in (process, *process.children(recursive=True)))
     return n_bytes / (1 << 20)
 
@@ -160,7 +160,7 @@ def _runs(context: Context, meter: Meter, client: httpx.Client) -> Iterator[Cost
     rows = measured_like(advice, config)
 
     def run(_: int) -> None:
-        """As an agent does it: a lease, news three times in a lease, a report."""
+        """Do what an agent does: get a lease, report progress three times per lease, send a report."""
         _ok(client, "POST", f"/v1/advice/{advice.id}/validations", json={"configs": [config]}, headers=owner)
         leased = signer.call("/v1/agent/leases", {"wait": 0}).json()
         path, fence = f"/v1/agent/runs/{leased['run']}", leased["fence"]
@@ -180,7 +180,7 @@ def _ok(client: httpx.Client, method: str, path: str, **words: Any) -> httpx.Res
 
 
 def _from_elsewhere(request: httpx.Request) -> None:
-    """Each request comes from an address of its own: limits are on, and nobody is counted out."""
+    """Give each request an address of its own, since limits are on."""
     n = next(_addresses)
     request.headers["X-Forwarded-For"] = f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}"
 

@@ -58,7 +58,7 @@ class _Machine(NamedTuple):
 
 
 class _Uneven:
-    """Draws from a sequence, the k-th thing a k-th as often as the first."""
+    """Draws from a sequence, its k-th item a k-th as often as the first."""
 
     def __init__(self, things: Sequence[_T]) -> None:
         self.things = things
@@ -137,7 +137,7 @@ def _result(
 
 
 def _rows(rng: random.Random, tg: float) -> list[MeasuredRow]:
-    """A sweep of 2,048 tokens a step, as deep as people go."""
+    """Return a sweep in steps of 2,048 tokens, as deep as people go."""
     deepest = rng.choice((1, 3, 5, 9, 9, 17, 17))
     found = []
     for n_kv in range(0, deepest * 2048, 2048):

@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> bool:
-        """Whether the predicted ratio is near enough and of the same sign."""
+        """Return whether the predicted ratio is close enough and has the same sign."""
         within = _WITHIN if self.effect.runs else _WITHIN_TEXT
         near = abs(math.log(self.predicted / self.measured)) <= math.log(within)
         matters = abs(math.log(self.measured)) > math.log(_NO_EFFECT)
@@ -112,7 +112,7 @@ def _published(effect: Effect, side: int) -> Test:
 
 
 def _written(effect: Effect, side: int) -> Test:
-    """A command as a test with an observed speed of 1: only the predicted ratio counts."""
+    """Return a command as a test with an observed speed of 1, since only the predicted ratio counts."""
     command = (effect.commands or ("", ""))[side]
     asked = BuildAsked(date=effect.date) if effect.date else None
     flags = parse(command, effect.engine, build=asked).flags
@@ -136,7 +136,7 @@ def _written(effect: Effect, side: int) -> Test:
 
 
 def report() -> Iterator[str]:
-    """Yield the table, and how many come out right."""
+    """Yield the table, and how many are right."""
     found = [outcome(effect) for effect in effects()]
     yield "| effect | | measured | predicted | |"
     yield "|---|---|---|---|---|"

@@ -45,7 +45,7 @@ Identity = Callable[[int], dict[str, str]]
 
 
 class Waits(NamedTuple):
-    """What clients waited, in seconds."""
+    """How long clients waited, in seconds."""
 
     median: float
     p95: float
@@ -73,7 +73,7 @@ def waited(client: httpx.Client, number: int, round_: int) -> float:
 
 
 def waits(client: httpx.Client, round_: int, every: float) -> Waits:
-    """Have each client ask, `every` so many seconds one, and return what they waited."""
+    """Have each client ask once every `every` seconds, and return how long they waited."""
 
     def one(number: int) -> float:
         time.sleep(number * every)
@@ -86,7 +86,7 @@ def waits(client: httpx.Client, round_: int, every: float) -> Waits:
 
 @contextmanager
 def at_its_limit(client: httpx.Client, identity: Identity) -> Iterator[dict[int, int]]:
-    """Keep the dearest advices that are taken open for a block; the value counts the answers by status."""
+    """Keep the most expensive allowed advices open for the block; yields the counts of answers by status."""
     over, statuses = threading.Event(), dict[int, int]()
     dearest = list(_DEAREST)
 
@@ -113,7 +113,7 @@ def at_its_limit(client: httpx.Client, identity: Identity) -> Iterator[dict[int,
 
 
 def identities(kind: str, url: str) -> Identity:
-    """Return the headers under which the client at its limit asks, the n-th time."""
+    """Return the headers of the n-th request of the client at its limit."""
     if kind == "ipv6":
         return lambda number: {"X-Forwarded-For": f"2001:db8:0:1{number % 256:02x}::1"}
     if kind == "network":
@@ -125,7 +125,7 @@ def identities(kind: str, url: str) -> Identity:
 
 
 def run(stack: ExitStack, args: argparse.Namespace) -> int:
-    """Print what was waited, and return the exit code."""
+    """Print the waiting times, and return the exit code."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="advisor-fairness-")))
     url = stack.enter_context(postgres_url()) if args.postgres else f"sqlite:///{folder}/advisor.db"
     hub = stack.enter_context(LocalHub())

@@ -1,6 +1,6 @@
-"""What memory each process has of its own (USS) while the service is asked for a while, and whether it grows.
+"""Measures each process's own memory (USS) while the service is under load for a while, and whether it grows.
 
-Shared pages are left out: the share of them that counts as a process's own (PSS) grows when others end.
+Shared pages are left out: a process's share of them (PSS) grows when other processes end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from bench.stage import Stage
 
 RATE = 30  # requests a second, of all kinds in turn
 SAMPLE_SECONDS = 30.0
-WARM_UP = 1 / 3  # of the time: caches fill, and the allocator takes what it needs
-MOST_GROWTH = 0.02  # of the memory in the whole time that counts as flat
+WARM_UP = 1 / 3  # of the time, in which caches fill and the allocator takes what it needs
+MOST_GROWTH = 0.02  # share of the memory by which it may grow over the whole time and still count as flat
 
 
 def watched(stage: Stage, minutes: float) -> list[str]:
-    """Ask everything in turn for so long; print each process's memory and its slope, and return what grows.
+    """Ask everything in turn for `minutes`; print each process's memory and its slope, and return what grows.
 
-    Flat: of the straight line through the samples after the warm-up, the lower end of the slope's 95 % interval is not
-    above zero, or the growth over the whole time is under MOST_GROWTH of the memory.
+    Growth counts only if the lower end of the 95 % interval of the slope after the warm-up is above zero, and the
+    growth over the whole time is at least MOST_GROWTH of the memory.
     """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in stage.processes if name != "hello"}
     over = threading.Event()
@@ -60,7 +60,7 @@ def _grows(name: str, samples: Sequence[tuple[float, float]], minutes: float) ->
 
 
 def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the slope of the line of least squares, and half its 95 % interval (Student's t)."""
+    """Return the slope of the least-squares line, and half its 95 % interval (Student's t)."""
     xs, ys = [x for x, _ in samples], [y for _, y in samples]
     from scipy.special import stdtrit  # takes a second to import
 

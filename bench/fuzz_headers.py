@@ -67,7 +67,7 @@ def _array(kind: int, n: int, body: bytes) -> bytes:
 
 
 def seeds() -> list[bytes]:
-    """Return headers with every kind of value, and one with an array that is large enough to be jumped over."""
+    """Return headers with every kind of value, and one with an array large enough to be jumped over."""
     scalars = [_entry(b"s%d" % kind, kind, bytes(size)) for kind, size in
                ((0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (7, 1), (10, 8), (11, 8), (12, 8))]  # fmt: skip
     texts = [_entry(b"general.architecture", 8, _text(b"qwen3")), _entry(b"empty", 8, _text(b""))]
@@ -117,12 +117,12 @@ def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
 
 
 def read_whole(data: bytes, rng: random.Random) -> Header:
-    """Parse all at once, as the header of a file of some size, or of none that is known."""
+    """Parse all at once, as the header of a file of known or unknown size."""
     return parse_header(data, rng.choice((None, len(data), len(data) + 700, 1 << 40)))
 
 
 def read_pieces(data: bytes, rng: random.Random) -> Header:
-    """Parse in pieces, and hold the outcome to that of all at once. Raises AssertionError where they differ."""
+    """Parse in pieces, and compare with parsing all at once. Raises AssertionError if the outcomes differ."""
     whole = _outcome(lambda: parse_header(data))
     parser, start, header = HeaderParser(), 0, None
     try:
@@ -165,7 +165,7 @@ def _outcome(read: Callable[[], Header]) -> Header | str:
 
 
 def attempt(read: Callable[[bytes, random.Random], Header], data: bytes, rng: random.Random) -> str:
-    """Return `read`, how the input was refused, or what went wrong (it begins with FAILED)."""
+    """Return `read`, how the input was refused, or what went wrong (starting with FAILED)."""
     outcome, took = _timed(read, data, rng)
     if took >= SLOW_SECONDS:  # of a large process a full garbage collection takes a second, whatever is read meanwhile
         outcome, took = _timed(read, data, rng)
@@ -189,7 +189,7 @@ def _timed(read: Callable[[bytes, random.Random], Header], data: bytes, rng: ran
 
 
 class Coverage:
-    """Which steps from line to line of the parser were ever taken."""
+    """Which steps between lines of the parser have ever been taken."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, int, int]] = set()
@@ -199,7 +199,7 @@ class Coverage:
         return len(self._seen)
 
     def of(self, run: Callable[[], str]) -> tuple[str, bool]:
-        """Return what `run` returns, and whether it took a step that none did before."""
+        """Return the result of `run`, and whether it took a step never taken before."""
         self._new = False
         sys.settrace(self._called)
         try:
@@ -228,7 +228,7 @@ class Coverage:
 
 
 class Campaign:
-    """One run: its inputs so far by outcome, and what failed."""
+    """One campaign: its inputs so far by outcome, and its failures."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -266,7 +266,7 @@ class Campaign:
 
 
 def corpus() -> list[bytes]:
-    """Return the inputs that earlier campaigns kept."""
+    """Return the inputs kept by earlier campaigns."""
     return [path.read_bytes() for path in sorted(CORPUS.glob("*.bin"))]
 
 

@@ -40,7 +40,7 @@ def tables(text: str) -> Iterator[dict[str, str]]:
 
 
 def entry_of(row: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the test and speed of a row; None where it is neither pp nor tg, or no speed."""
+    """Return the test and speed of a row; None if it is neither pp nor tg, or has no speed."""
     test, speed = _TEST.fullmatch(row["test"]), _SPEED.fullmatch(row["t/s"])
     if test is None or speed is None:
         return None

@@ -102,7 +102,7 @@ def _serve(pipe: Connection) -> None:
 
 
 class FarHub:
-    """The Hub's endpoint, and what it was asked."""
+    """The Hub's endpoint and the requests it got."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -141,7 +141,7 @@ def far_hub() -> Iterator[FarHub]:
 
 @contextmanager
 def our_reader(hub: FarHub, case: Case) -> Iterator[Callable[[], list[Header]]]:
-    """Ours: a fresh Hub that knows nothing but the listing, its connections open."""
+    """Ours: a fresh Hub client that knows only the listing, with open connections."""
     client = Hub(hub.endpoint)
     listing = _listed(client, case)
     warm = client.list_repo(parse_repo_reference(_WARM))
@@ -154,7 +154,7 @@ def our_reader(hub: FarHub, case: Case) -> Iterator[Callable[[], list[Header]]]:
 
 @contextmanager
 def plain_reader(hub: FarHub, case: Case) -> Iterator[Callable[[], list[Header]]]:
-    """A script's: files one after the other, 2 MiB at a time, through the redirect each time."""
+    """A simple script's: one file after another, 2 MiB at a time, each time through the redirect."""
     with httpx.Client(base_url=hub.endpoint, follow_redirects=True, trust_env=False) as client:
         listing = _listed_once(hub, case)
         client.get(_address(_listed_once(hub, Case("", _WARM)), "small-Q8_0.gguf"), headers={"range": "bytes=0-9"})
@@ -205,7 +205,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 
 @contextmanager
 def node_peer() -> Iterator[Callable[[list[str]], dict[str, float]] | None]:
-    """`@huggingface/gguf` in a node that stays open; None where there is no node or npm."""
+    """`@huggingface/gguf` in a node process that stays open; None without node or npm."""
     if not (shutil.which("node") and shutil.which("npm")):
         yield None
         return
@@ -249,7 +249,7 @@ def _address(listing: RepoListing, path: str) -> str:
 
 
 def middle(costs: list[Cost]) -> Cost:
-    """The run with the median time."""
+    """Return the run with the median time."""
     return sorted(costs)[len(costs) // 2]
 
 
@@ -259,7 +259,7 @@ def show(name: str, cost: Cost, note: str = "") -> None:
 
 
 def our_cost(hub: FarHub, case: Case, repeats: int) -> tuple[Cost, int]:
-    """Return the median run of ours, and the number of tensors it found."""
+    """Return our median run, and the number of tensors it found."""
     costs, tensors = [], 0
     for _ in range(repeats):
         with our_reader(hub, case) as read:
@@ -270,7 +270,7 @@ def our_cost(hub: FarHub, case: Case, repeats: int) -> tuple[Cost, int]:
 
 
 def compare(hub: FarHub, case: Case, peer: Callable[[list[str]], dict[str, float]] | None, repeats: int) -> None:
-    """Print what each reader took for one case."""
+    """Print what each reader took in one case."""
     print(f"{case.name}\n  {'reader':<22}{'ms':>9}{'requests':>10}{'MB':>10}")
     listing = _listed_once(hub, case)
     ours, tensors = our_cost(hub, case, repeats)

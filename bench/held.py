@@ -1,7 +1,7 @@
-"""Listeners and agents that hold connections open, in a process of their own: `python -m bench.held`.
+"""Holds connections of listeners and agents open, in a process of its own: `python -m bench.held`.
 
-They come one by one, in the time of a long poll. It reads a Spec, a line of JSON, prints `held` when each listener has
-its first event and each agent has asked, and ends with its input: then it prints what it Saw.
+They connect one by one, spread over a long poll. It reads a Spec, one line of JSON, prints `held` once each listener
+has its first event and each agent has asked, and at the end of its input prints what it Saw.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nacl.signing import SigningKey
 from bench.load import Connection, address
 from tests.hosts import Signer
 
-WAIT_SECONDS = 25  # of one long poll, the longest that there is
+WAIT_SECONDS = 25  # of one long poll, the longest allowed
 OPENED_SECONDS = 120
 _LEASES, _SESSIONS = "/v1/agent/leases", "/v1/agent/sessions"
 
@@ -34,7 +34,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds what. `streams`: the paths that listeners follow, one each."""
+    """What to hold. `streams`: the paths that listeners follow, one each."""
 
     host: str
     port: int
@@ -43,8 +43,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saw(msgspec.Struct, kw_only=True):
-    """What they saw: events with the milliseconds since they were published, comments, streams that ended, polls that
-    were answered, and whatever else came, by what it was."""
+    """What they saw: delays of events since publication, comments, ended streams, answered polls, and anything else by
+    name."""
 
     delays_ms: list[float] = []
     comments: int = 0
@@ -139,7 +139,7 @@ class _Holder:
             self.saw.delays_ms.append(round(1000 * (time.time() - float(said[3:])), 2))
 
     async def poll(self, number: int, machine: Machine) -> None:
-        """Ask for a run, again and again; none is ever there."""
+        """Ask for a run again and again; there never is one."""
         await asyncio.sleep(random.uniform(0, WAIT_SECONDS))
         signer = Signer(self.base, machine.host, SigningKey(bytes.fromhex(machine.key)), time.time_ns())
         connection = Connection(self.spec.host, self.spec.port)
@@ -171,7 +171,7 @@ class _Holder:
 
 
 def main() -> None:
-    """Hold what one line of standard input says."""
+    """Hold what a line on standard input specifies."""
     asyncio.run(_Holder(msgspec.json.decode(sys.stdin.buffer.readline(), type=Spec)).run())
 
 

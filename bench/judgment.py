@@ -139,7 +139,7 @@ def answer(question: dict[str, Any]) -> list[AdvisedConfig]:
 
 
 def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
-    """Return what an expert would not accept of the first config; empty where all is well."""
+    """Return what an expert would object to in the first config; empty if nothing."""
     if not configs:
         return ["no config"]
     first, gpus = configs[0], configs[0].devices[:-1]
@@ -162,7 +162,7 @@ def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
 
 
 class Worth(NamedTuple):
-    """A pick against the first config: times its seconds, per cent of perplexity above its; words of its command."""
+    """A pick compared with the first config: its seconds in times, its perplexity in per cent; words of its command."""
 
     seconds: float
     loss: float
@@ -170,7 +170,7 @@ class Worth(NamedTuple):
 
 
 def worths(configs: list[AdvisedConfig]) -> Iterator[tuple[str, Worth]]:
-    """Yield the name and worth of each pick of an answer."""
+    """Yield the name of each pick of an answer and how it compares."""
     for config in configs:
         if config.pick and config.loss_percent and configs[0].loss_percent:
             seconds = config.goal_seconds[1] / configs[0].goal_seconds[1]
@@ -179,7 +179,7 @@ def worths(configs: list[AdvisedConfig]) -> Iterator[tuple[str, Worth]]:
 
 
 def words_of(text: str) -> int:
-    """Return the number of words in a command, those inside a path or a pattern counted each."""
+    """Return the number of words in a command, counting those inside paths and patterns."""
     return len(re.findall(r"\w+", text))
 
 

@@ -1,9 +1,9 @@
-"""Requests over HTTP from a process of its own: `python -m bench.load`, which reads a Spec and prints what it Found.
+"""Sends HTTP requests from a process of its own: `python -m bench.load` reads a Spec and prints what it Found.
 
-Open loop (a `rate`): requests begin at instants fixed beforehand, exponential gaps from a seed, whether earlier ones
-were answered or not, and a latency counts from that instant: what waits in line is not left out. Closed loop (no rate):
-each connection asks again as soon as it was answered. Connections are kept alive; each request is of a random client,
-as a trusted proxy names it.
+Open loop (with a `rate`): requests start at times fixed in advance, with exponential gaps from a seed, whether or not
+earlier ones were answered, and latency counts from those times, so waiting in line is included. Closed loop (no rate):
+each connection asks again as soon as it is answered. Connections are kept alive; each request is from a random client,
+as named by a trusted proxy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-_LATE_SECONDS = 30.0  # for what is not answered when the time is over
+_LATE_SECONDS = 30.0  # for requests still unanswered at the end
 _HEAD_BYTES = 1 << 16
 
 
@@ -32,7 +32,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: one of `asks` each time, in turn. `rate`: requests a second; None: as many as are answered."""
+    """What to ask: one of `asks` each time, in turn. `rate`: requests a second; None: as many as are answered."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: milliseconds of each answered request in ascending order, statuses, and bytes of all bodies."""
+    """The outcome: ascending milliseconds of the answered requests, statuses, and bytes of all bodies."""
 
     milliseconds: list[float]
     statuses: dict[int, int]
@@ -55,7 +55,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Return the answers per second."""
         return len(self.milliseconds) / self.seconds
 
     def quantile(self, share: float) -> float:
@@ -64,7 +64,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def generated(spec: Spec) -> Found:
-    """Return what a process of its own found."""
+    """Run a load in a process of its own and return what it found."""
     command = [sys.executable, "-m", "bench.load"]
     done = subprocess.run(command, input=msgspec.json.encode(spec), capture_output=True, check=False)
     if done.returncode:
@@ -88,7 +88,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, request: bytes) -> Reply:
-        """Send a whole request and return the answer; once more where the server has just closed an idle connection."""
+        """Send a request and return the answer; retry once if the server has just closed an idle connection."""
         fresh = self._streams is None or self._streams[0].at_eof()
         try:
             return await self._exchange(request)
@@ -131,7 +131,7 @@ def as_bytes(spec: Spec, ask: Ask, client: int) -> bytes:
 
 
 def address(client: int) -> str:
-    """Return the address of a client: of a network that is for benchmarks (RFC 2544)."""
+    """Return a client's address, from a network reserved for benchmarks (RFC 2544)."""
     return f"198.{18 + (client >> 16)}.{client >> 8 & 255}.{client & 255}"
 
 
@@ -197,7 +197,7 @@ class _Generator:
 
 
 def main() -> None:
-    """Read a Spec from standard input, ask, and write what was found."""
+    """Read a Spec from standard input, send the requests, and write what was found."""
     found = asyncio.run(_Generator(msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)).run())
     sys.stdout.buffer.write(msgspec.json.encode(found))
 

@@ -32,7 +32,7 @@ Result = tuple[list[Compared], bool | None, bool | None, float, list[Decision]]
 
 
 def replay(row: LabRow) -> Result:
-    """Return the compared figures, whether splits and nodes agree (None: not measured), the seconds, what fits."""
+    """Return the compared figures, whether splits and nodes agree (None: not measured), the seconds, and what fits."""
     start = time.perf_counter()
     memory = row.predict()
     taken = time.perf_counter() - start

@@ -38,7 +38,7 @@ def decide(row: LabRow, memory: Memory) -> list[Decision]:
 
 
 def fits(row: LabRow, memory: Memory, capacities: dict[str, float]) -> dict[str, bool]:
-    """Return what the report says of each device, with these capacities in MiB."""
+    """Return what the report says about each device with these capacities in MiB."""
     room = {name: int(mib * MIB) for name, mib in capacities.items()}
     devices = [
         Device(f"CUDA{i}", i, room.get(f"CUDA{i}", 0), room.get(f"CUDA{i}", 0)) for i in range(len(row.free_mib))

@@ -1,17 +1,12 @@
-"""Memory of each engine against a real context on stand-in cards, in bytes.
-
-python -m bench.memory_rig [--show N]
-"""
+"""Memory of each engine against a real context on stand-in cards, in bytes (part of `bench.memory`)."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import defaultdict
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from typing import NamedTuple
 
-from service.engine.config import ENGINES, Engine
+from service.engine.config import Engine
 from tests.memory_rig import PARTS, RigFigure, RigRow, compare_bytes, rig_rows
 
 
@@ -53,16 +48,3 @@ def _line(kind: str, outcomes: list[Outcome]) -> str:
         cells.append(f"{sum(f.predicted == f.measured for f in figures)}/{len(figures)}")
     equal = f"{sum(o.graphs for o in outcomes)}/{len(outcomes)}"
     return f"  {kind:<20}{len(outcomes):>5}" + "".join(f"{cell:>12}" for cell in cells) + f"{equal:>10}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--show", type=int, default=10, help="figures that differ, the first N")
-    options = parser.parse_args()
-    with ProcessPoolExecutor() as pool:
-        exact = [show_rig(engine, pool, options.show) for engine in ENGINES]
-    return 0 if all(exact) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,9 @@
-"""Memory of ik_llama.cpp's `-sm graph` against its CUDA build on stand-in cards.
-
-python -m bench.memory_split [--show N]
-"""
+"""Memory of ik_llama.cpp's `-sm graph` against its CUDA build on stand-in cards (part of `bench.memory`)."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import defaultdict
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 from service.engine.units import MIB
@@ -16,7 +11,7 @@ from tests.memory_split import SplitRow, equal_graph, exact_buffers, split_rows
 
 
 class Outcome(NamedTuple):
-    """One run: the compared figures as equal or not, and the figures that differ in words."""
+    """One run: whether its stored sizes, buffers and graph are equal, and the basis of the prediction."""
 
     row: SplitRow
     stored: list[bool]
@@ -56,15 +51,3 @@ def _line(model: str, outcomes: list[Outcome]) -> str:
     cells = [f"{sum(equal)}/{len(equal)}" for equal in (stored, buffers, [o.graph for o in outcomes])]
     bases = ", ".join(sorted({o.basis for o in outcomes}))
     return f"  {model:<20}{len(outcomes):>5}{cells[0]:>12}{cells[1]:>12}{cells[2]:>10}  {bases}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--show", type=int, default=10, help="runs that differ, the first N")
-    options = parser.parse_args()
-    with ProcessPoolExecutor() as pool:
-        return 0 if show_split(pool, options.show) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -40,7 +40,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def rig(self) -> tuple[object, ...]:
-        """Whose machine it is: author, CPU, cards, bandwidth."""
+        """Return whose machine it is: author, CPU, cards, bandwidth."""
         return rig_of(self.setup)
 
 
@@ -68,7 +68,7 @@ def cases() -> list[Case]:
 
 
 def nearness(one: Case, other: Case) -> Nearness | None:
-    """Return what two runs of one rig share; None for runs of two."""
+    """Return what two runs of one rig share; None for different rigs."""
     if one.rig != other.rig:
         return None
     same_model = one.setup.case["model"]["shape"] == other.setup.case["model"]["shape"]

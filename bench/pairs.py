@@ -56,12 +56,12 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Which comparisons it belongs to."""
+        """Return the comparisons it belongs to."""
         return comparison_of(self.ours.parts, self.ours.phase)
 
     @property
     def same_engine(self) -> bool:
-        """Whether both run in one engine."""
+        """Return whether both run in one engine."""
         return self.ours.row.work.engine == self.theirs.row.work.engine
 
     def spread(self, known: Comparison) -> float:
@@ -97,7 +97,7 @@ def pairs_of(guesses: Iterable[Guess]) -> list[Pair]:
 
 
 def _is_choice(pair: Pair) -> bool:
-    """Whether somebody could choose on one machine: two engines, or two configs of builds that behave alike."""
+    """Return whether a user could choose between two runs: other engines, or configs of builds that behave alike."""
     ours, theirs = pair.ours.row.work, pair.theirs.row.work
     if _driven(pair.ours) != _driven(pair.theirs):
         return False
@@ -128,7 +128,7 @@ def _pair(
 
 
 def fitted_comparisons(pairs: Sequence[Pair]) -> dict[str, Comparison]:
-    """Return what two configs do not share, by phase and place.
+    """Return the scatter of what two configs do not share, by phase and place.
 
     The likeliest own scatter and scale of the parts, then stretched so that four of five measured ratios lie in the
     interval, every published comparison counting once.

@@ -46,7 +46,7 @@ class Judged(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing was found, and nothing is known to fit."""
+        """Return whether nothing was found and nothing is known to fit."""
         return math.isnan(self.gap)
 
 
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
 
 def found(asked: Asked) -> Found:
-    """Return what the planner makes of a problem."""
+    """Return the planner's answer to a problem."""
     problem, flags = asked.problem, asked.flags
     best_placement(problem, flags)
     started = time.process_time()
@@ -103,7 +103,7 @@ def judged(seed: int) -> Judged:
 
 
 def _cause(ours: Found, best: Fitted, gap: float, most: float) -> str:
-    """What the better placement does otherwise."""
+    """Return how the better placement differs."""
     if ours.fitted is None:
         return "refused, but something fits"
     if gap <= WITHIN:
@@ -149,7 +149,7 @@ def _quantile(values: Iterable[float], share: float) -> float:
 
 
 def _quiet() -> None:
-    """HiGHS writes to the process's standard output, past Python."""
+    """Silence HiGHS, which writes to the process's standard output, past Python."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -1,4 +1,4 @@
-"""Write what is predicted of the published runs that the service ships: `python -m bench.published`.
+"""Writes the predictions for the published runs that the service ships: `python -m bench.published`.
 
 Each is predicted by parameters that saw neither its author nor its machine (bench.speed), so that `/accuracy` of a new
 service shows errors as strangers meet them. `service/data/predictions.jsonl` has a line for each; it is written again
@@ -42,7 +42,7 @@ def predictions() -> Iterator[PredictedResult]:
 
 
 def _predicted(at: SpeedPoint, points: Sequence[Point]) -> SpeedPoint | None:
-    """What was predicted at a depth: the measured speed times the median error there, of either phase."""
+    """Return the prediction at a depth: the measured speed times the median error of either phase there."""
     phases = [[p for p in points if (p.phase, p.depth) == (phase, at.n_kv)] for phase in ("PP", "TG")]
     if not all(phases):
         return None

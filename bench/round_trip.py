@@ -47,7 +47,7 @@ Outcome = tuple[Counter[str], list[str]]
 
 
 def one_advice(seed: int) -> Outcome:
-    """Return counts and what is wrong with the advice to the request of this seed."""
+    """Return counts and faults of the advice to the request of this seed."""
     request = random_request(random.Random(seed))
     counts, wrong = Counter[str](), list[str]()
     try:
@@ -111,7 +111,7 @@ def _reserves(rig: Rig, stated_mib: int | Sequence[int] | None) -> tuple[float, 
 
 
 def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> Iterator[str]:
-    """Yield what is wrong with one command of a config."""
+    """Yield the faults of one command of a config."""
     command = getattr(config.commands, tool)
     model = next(v.model for v in request.variants if v.name == config.variant)
     reserve = request.constraints.reserve_mib

@@ -211,12 +211,12 @@ def _built(case: dict[str, Any]) -> str:
 
 
 def _day(date: str) -> str:
-    """Return the middle of a year or a month that is all that is known."""
+    """Return the middle of a year or month if only that is known."""
     return f"{date}-07-01" if len(date) == 4 else f"{date}-15" if len(date) == 7 else date
 
 
 def of_backend(rig: Rig, backend: str | None) -> Rig:
-    """Return the machine as the stated back end drives it."""
+    """Return the machine as driven by the stated back end."""
     name = _BACKENDS.get(backend or "")
     if name is None:
         return rig

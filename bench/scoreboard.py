@@ -65,12 +65,12 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Logarithm of predicted over observed."""
+        """Return the logarithm of predicted over observed speed."""
         return math.log(self.predicted.expected / self.observed)
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds the published speed."""
+        """Return whether the interval contains the published speed."""
         return self.predicted.low <= self.observed <= self.predicted.high
 
 

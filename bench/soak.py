@@ -37,7 +37,7 @@ def _text(read: Callable[[str], object]) -> Reader:
 
 
 def read_header(data: bytes) -> None:
-    """Parse a header, as that of a file whose size is unknown, and build its model."""
+    """Parse a header as that of a file of unknown size, and build its model."""
     build_model(parse_header(data))
 
 
@@ -124,7 +124,7 @@ def attempt(read: Reader, data: bytes) -> str:
 
 
 def keep(name: str, data: bytes) -> Path:
-    """Write an input that failed, so that it can become a test."""
+    """Save an input that failed, so that it can become a test."""
     folder = ROOT / "bench/results/found"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{abs(hash(data)):x}.bin"

@@ -29,7 +29,7 @@ _EXCEPTION = re.compile(r"# noqa: ((?:[A-Z]+[0-9]+(?:, )?)+)")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One of bandit's. `code`: the lines, each with its number before it."""
+    """A finding of bandit. `code`: the source lines, each with its number in front."""
 
     test_id: str
     filename: str
@@ -44,14 +44,14 @@ class _Found(msgspec.Struct):
 
 
 class Vulnerability(msgspec.Struct, frozen=True):
-    """One that is known of a version of a package."""
+    """A known vulnerability of a version of a package."""
 
     id: str
     fix_versions: Sequence[str] = ()
 
 
 class Package(msgspec.Struct, frozen=True):
-    """What pip-audit says of one. `skip_reason`: why nobody could be asked."""
+    """What pip-audit says about a package. `skip_reason`: why it could not be checked."""
 
     name: str
     version: str = ""
@@ -64,14 +64,14 @@ class _Audited(msgspec.Struct):
 
 
 class Verdict(NamedTuple):
-    """What an audit came to, line by line, and whether it lets pass."""
+    """The outcome of an audit: lines to print, and whether it passes."""
 
     lines: list[str]
     passes: bool
 
 
 def code_verdict(findings: Sequence[Finding], root: Path = ROOT) -> Verdict:
-    """Return what is found in the code and has no exception on its line."""
+    """Return the findings in the code that have no exception on their line."""
     wrong = [found for found in findings if found.test_id not in _exceptions(root, found)]
     lines = [f"{found.filename}:{found.line_number}: {found.test_id} {found.issue_text}" for found in wrong]
     return Verdict(lines, not wrong)
@@ -84,7 +84,7 @@ def _exceptions(root: Path, found: Finding) -> list[str]:
 
 
 def dependency_verdict(packages: Sequence[Package] | None) -> Verdict:
-    """Return what is known of packages. None: nobody could be asked, nor of any of them."""
+    """Return what is known about packages. None, or all of them skipped: no advisory service answered."""
     if packages is None or all(one.skip_reason for one in packages):
         return Verdict(["NOT AUDITED: no advisory service answers here, so nothing is known of any package"], True)
     known = [(one, vulnerability) for one in packages for vulnerability in one.vulns]
@@ -97,7 +97,7 @@ def dependency_verdict(packages: Sequence[Package] | None) -> Verdict:
 
 
 def audit_code() -> Verdict:
-    """Run bandit over the code. Raises CalledProcessError where it does not run."""
+    """Run bandit over the code. Raises CalledProcessError if it fails."""
     made = subprocess.run(
         [sys.executable, "-m", "bandit", "-q", "-r", *CODE, "-c", "pyproject.toml", "-f", "json"],
         cwd=ROOT, capture_output=True, check=False,
@@ -111,7 +111,8 @@ def audit_code() -> Verdict:
 
 
 def audit_dependencies(requirements: Path, services: Sequence[Sequence[str]]) -> Verdict:
-    """Ask the first advisory service that answers of everything in `requirements`; `services`: options of pip-audit."""
+    """Check everything in `requirements` with the first advisory service that answers; `services`: pip-audit's
+    options."""
     for options in services:
         packages = _asked(requirements, options)
         if packages and not all(one.skip_reason for one in packages):
@@ -133,7 +134,7 @@ def _asked(requirements: Path, options: Sequence[str]) -> list[Package] | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Audit code and dependencies, print what is found; 1 where something is."""
+    """Audit code and dependencies and print the findings; return 1 if there are any."""
     parser = argparse.ArgumentParser(description="Look for what is known to be dangerous.")
     parser.add_argument("--requirements", type=Path, default=ROOT / "requirements-dev.txt")
     parser.add_argument("--osv-url", help="ask this advisory service, which speaks OSV's protocol")

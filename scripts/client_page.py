@@ -9,7 +9,7 @@ _SCRIPT = "examples/advice.sh"
 
 
 def clients_markdown() -> str:
-    """Return docs/clients.md as it is, but for the script between its marks."""
+    """Return docs/clients.md with the script between its marks replaced."""
     begin, end = (f"<!-- {_SCRIPT}: {mark} -->\n" for mark in ("begin", "end"))
     before, rest = (ROOT / "docs" / "clients.md").read_text().split(begin)
     _, after = rest.split(end)

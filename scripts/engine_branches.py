@@ -22,7 +22,7 @@ TELLING = frozenset(
 
 
 def branches(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, what) for each place of a module that depends on which engine it is."""
+    """Yield (line, text) for each place in a module that depends on which engine it is."""
     tree = ast.parse(source)
     held = {
         target.id
@@ -45,7 +45,8 @@ def branches(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _type_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of `Engine: TypeAlias = Literal[…]`, of annotations and of the list of all engines: no branches."""
+    """Return the nodes that are no branches: `Engine: TypeAlias = Literal[…]`, annotations, and the list of all
+    engines."""
     if (
         isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
@@ -57,7 +58,7 @@ def _type_parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def count() -> dict[str, list[tuple[int, str]]]:
-    """Return the places by file, relative to the engine package, of all files outside the engines' folders."""
+    """Return the places by file, relative to the engine package, in all files outside the engines' folders."""
     found = {}
     for path in sorted(ENGINE.rglob("*.py")):
         places = sorted(branches(path.read_text()))

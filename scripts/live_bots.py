@@ -42,7 +42,7 @@ CHECKLIST = {
 
 
 class Finding(NamedTuple):
-    """One thing looked at: whether it is as expected, and what was seen."""
+    """One check: whether it is as expected, and what was seen."""
 
     what: str
     as_expected: bool
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def findings(discord_channel: str | None, slack_channel: str | None) -> Iterator[Finding]:
-    """Yield what was looked at; nothing where no bot is set up."""
+    """Yield the checks; none if no bot is set up."""
     settings = load_settings(os.environ)
     for one in diagnose_bots(settings):
         yield Finding(one.part, one.state == "good", one.text)
@@ -81,7 +81,7 @@ def _on_slack(settings: Settings, channel: str) -> Sent:
 
 
 def checklist() -> Iterator[str]:
-    """Yield the lines of what a person looks at."""
+    """Yield what a person has to check, line by line."""
     for platform, steps in CHECKLIST.items():
         yield f"{platform}, by hand:"
         yield from (f"  [ ] {step}" for step in steps)

@@ -35,7 +35,7 @@ _MOST_VARIANTS = 3
 
 
 def findings(endpoint: str, token: str | None, repos: tuple[str, ...], gated: str, missing: str) -> Iterator[Finding]:
-    """Yield what was looked at, in order. Nothing is raised for a Hub that answers otherwise."""
+    """Yield the checks in order. Raises nothing if the Hub answers unexpectedly."""
     with httpx.Client(base_url=endpoint, follow_redirects=False, timeout=30) as client:
         for repo in repos:
             yield from _guarded(f"{repo}: reading", partial(_repo, client, endpoint, token, repo))

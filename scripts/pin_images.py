@@ -18,7 +18,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def digest_of(image: str) -> str:
-    """Return `sha256:…` of an image by its tag, for all platforms of it. Raises SystemExit that says why not."""
+    """Return an image tag's `sha256:…`, which covers all its platforms. Raises SystemExit with the reason if it
+    fails."""
     words = ["docker", "buildx", "imagetools", "inspect", image, "--format", "{{.Manifest.Digest}}"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -30,7 +31,7 @@ def digest_of(image: str) -> str:
 
 
 def main(root: Path = ROOT) -> int:
-    """Write the digests into the files of `root`, all or none; return 0."""
+    """Write the digests into the files below `root`, all or none; return 0."""
     texts = {name: (root / name).read_text() for name in FILES}
     images = {found[2] for text in texts.values() for found in _NAMED.finditer(text)}
     digests = {image: digest_of(image) for image in sorted(images)}

@@ -23,11 +23,11 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 class Impossible(Exception):
-    """Why there can be no release."""
+    """Why a release is not possible."""
 
 
 def main() -> int:
-    """Make a release, or show one."""
+    """Make a release, or show what it would be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="such as 0.2.0")
     parser.add_argument("--dry-run", action="store_true", help="in a clone of the last commit")
@@ -87,7 +87,8 @@ def _succeeds(root: Path, *words: str) -> bool:
 
 
 def dated(changelog: str, version: str, today: date) -> str:
-    """Return the changelog with its unreleased changes under a version and a day. Raises Impossible where none are."""
+    """Return the changelog with its unreleased changes under a version and a date. Raises Impossible if there are
+    none."""
     parts = re.split(r"^## (Unreleased)\n", changelog, maxsplit=1, flags=re.M)
     if len(parts) != 3 or not re.split(r"^## ", parts[2], maxsplit=1, flags=re.M)[0].strip():
         raise Impossible("CHANGELOG.md has nothing under Unreleased")
@@ -100,7 +101,7 @@ def _newer(version: str, before: str) -> bool:
 
 
 def _build(root: Path, version: str) -> None:
-    """Build wheel and sdist, and hold the wheel to what a release is: this version, and only the program."""
+    """Build wheel and sdist, and verify that the wheel has this version and contains only the program."""
     shutil.rmtree(root / "dist", ignore_errors=True)
     _run(root, str(Path(sys.executable).parent / "uv"), "build", "--quiet", "--out-dir", "dist", ".")
     (wheel,) = (root / "dist").glob("*.whl")
@@ -114,7 +115,7 @@ def _build(root: Path, version: str) -> None:
 
 
 def _run(root: Path, *words: str) -> str:
-    """Return what a command prints in `root`, whose own packages it imports. Raises Impossible where it fails."""
+    """Return the output of a command run in `root`, with its packages importable. Raises Impossible if it fails."""
     done = subprocess.run(
         words, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=False
     )

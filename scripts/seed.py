@@ -90,7 +90,7 @@ def _hardware(stated: dict[str, Any]) -> Hardware:
 
 
 def _sweep(case: dict[str, Any]) -> Iterator[MeasuredRow]:
-    """Rows of a sweep by their printed speeds, which have more digits than their printed times."""
+    """Return the rows of a sweep, using the printed speeds, which have more digits than the printed times."""
     for n_prompt, n_gen, n_kv, _, pp, _, tg in case["rows"]:
         if case["tool"] == "llama-batched-bench":
             yield MeasuredRow(n_kv=0, n_prompt=n_prompt, pp_seconds=(round(n_prompt / pp, 9),))
@@ -113,7 +113,7 @@ def _tests(bench: list[dict[str, Any]]) -> Iterator[MeasuredRow]:
 
 
 def main() -> int:
-    """Write the file, or with `--check` return 1 where it is otherwise."""
+    """Write the file, or with `--check` return 1 if it differs."""
     if "--check" in sys.argv[1:]:
         return int(WRITTEN.read_bytes() != written())
     WRITTEN.write_bytes(written())

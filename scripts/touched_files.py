@@ -1,7 +1,7 @@
-"""How many of our files one advice of the command line touches: those in which a function runs, and those loaded.
+"""Counts how many of our files one advice on the command line touches: files where a function runs, and files loaded.
 
-`python scripts/touched_files.py WORDS…` runs `advisor WORDS…` in this process and counts. Without words it asks for an
-advice of a model of the tests' local Hub.
+`python scripts/touched_files.py WORDS…` runs `advisor WORDS…` in this process. Without words it asks for an advice
+about a model on the tests' local Hub.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OURS = (f"{ROOT}/service/", f"{ROOT}/workers/")
 
 
 def touched(words: list[str]) -> tuple[Counter[str], int]:
-    """Return how often functions of each of our files were called by `advisor WORDS…`, and how many were loaded."""
+    """Return how often `advisor WORDS…` called functions in each of our files, and how many files were loaded."""
     called: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -40,7 +40,7 @@ def touched(words: list[str]) -> tuple[Counter[str], int]:
 
 
 def main() -> None:
-    """Print the two numbers, and the number of files of each folder in which a function ran."""
+    """Print both numbers, and for each folder the number of files in which a function ran."""
     sys.path.insert(0, str(ROOT))
     words = sys.argv[1:]
     with contextlib.ExitStack() as stack:

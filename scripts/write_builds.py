@@ -45,7 +45,7 @@ def builds(clone: str, commit: str) -> dict[str, str]:
 
 
 def lifetimes(clone: str, commit: str, path: str) -> dict[str, str]:
-    """Return `BORN` or `BORN GONE` (and again) of the options that came or went since; others were always there."""
+    """Return `BORN` or `BORN GONE` (repeated) of the options that came or went since; the others were always there."""
     log = git(clone, "log", "--first-parent", "--reverse", "--format=%h %cs", f"--since={SINCE}", commit, "--", path)
     found: dict[str, list[str]] = {}
     before: set[str] | None = None

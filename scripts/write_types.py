@@ -19,7 +19,7 @@ TABLE = Path(__file__).parent.parent / "service/engine/data/ggml_types.json"
 
 
 def updated(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return the table with id, block and bytes of every type of the package, in the order of ids."""
+    """Return the table with id, block size and bytes of every type in the package, ordered by id."""
     by_id = {row["id"]: dict(row) for row in rows}
     for kind in GGMLQuantizationType:
         block, n_bytes = GGML_QUANT_SIZES[kind]
@@ -30,7 +30,7 @@ def updated(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Write the table, or exit with 1 when it differs and --check is given."""
+    """Write the table; with --check exit with 1 if it differs."""
     old = TABLE.read_text()
     new = json.dumps(updated(json.loads(old)), indent=1) + "\n"
     if "--check" in sys.argv:

@@ -84,7 +84,7 @@ class FaultInjector:
         self._pauses: list[threading.Thread] = []
 
     def inject(self, faults: Sequence[PlannedFault]) -> None:
-        """Inject them all, each in its time, and return when every pause is over."""
+        """Inject all faults at their times, and return when every pause is over."""
         began = time.monotonic()
         for fault in faults:
             time.sleep(max(began + fault.at - time.monotonic(), 0))
@@ -121,7 +121,7 @@ class FaultInjector:
         return True
 
     def _victims(self, fault: PlannedFault) -> list[Sequence[psutil.Process]]:
-        """Return the processes that a fault may hit, those together that are hit together."""
+        """Return the processes a fault may hit, grouped as they are hit together."""
         if fault.victim == "engine":
             return [[one] for one in _processes_of(self.engines)]
         workers = self._heads(fault.victim)
@@ -132,7 +132,7 @@ class FaultInjector:
         return [horses if alone else [one, *horses] for one, horses in families if horses]
 
     def _heads(self, kind: str) -> list[psutil.Process]:
-        """Return the processes of a kind: `advisor serve` has workers and a Valkey of its own."""
+        """Return the processes of a kind; `advisor serve` has workers and a Valkey of its own."""
         own = [part.process for part in self.stack.of(kind) if part.process is not None]
         if own or self.stack.of(kind):
             return own
@@ -236,7 +236,7 @@ def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
 
 
 def _processes_of(engines: Path) -> list[psutil.Process]:
-    """Return the engines that run: not what guards them, nor what asks them for their version."""
+    """Return the running engines, not their guards or version checks."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []

@@ -15,7 +15,7 @@ _MOST_WRONG = 50
 
 
 class Sent(msgspec.Struct, kw_only=True):
-    """A result that somebody sent and what he was told of it last."""
+    """A result that a client sent, and what it was last told about it."""
 
     id: str
     rows: str
@@ -25,7 +25,7 @@ class Sent(msgspec.Struct, kw_only=True):
 
 
 class Ledger:
-    """Of all clients together; safe to use from their threads."""
+    """The record of all clients; thread-safe."""
 
     def __init__(self) -> None:
         self.advices: dict[str, str] = {}  # id: the final state that somebody was told, "" where nobody was
@@ -45,13 +45,13 @@ class Ledger:
             yield
 
     def is_wrong(self, text: str) -> None:
-        """Note what may never happen."""
+        """Record something that must never happen."""
         with self._lock:
             if len(self.wrong) < _MOST_WRONG:
                 self.wrong.append(text)
 
     def accept(self, advice: str, state: str) -> None:
-        """Note an advice that was promised, or is there; `state` as it was told."""
+        """Record an advice that was promised or is there, with the `state` reported."""
         with self._lock:
             final = state if state in ("ready", "failed") else ""
             known = self.advices.get(advice, "")
@@ -60,17 +60,17 @@ class Ledger:
             self.advices[advice] = known or final
 
     def well(self, what: str, began: float) -> None:
-        """Note that something went well just now."""
+        """Record that something went well just now."""
         with self._lock:
             self.went_well.setdefault(what, []).append((began, time.monotonic()))
 
     def longest_gap(self, what: str, first: float, last: float) -> float:
-        """Return the most seconds between two times that something went well, from `first` to `last`."""
+        """Return the longest time, in seconds, without anything going well, from `first` to `last`."""
         ends = sorted(end for _, end in self.went_well.get(what, []) if first <= end <= last)
         times = [first, *ends, last]
         return max(b - a for a, b in pairwise(times))
 
     def recovered(self, what: str, after: float) -> float | None:
-        """Return the seconds from `after` until the first that began later had ended well; None: none did."""
+        """Return the seconds from `after` until something that started later went well; None if nothing did."""
         ends = [end for began, end in self.went_well.get(what, []) if began >= after]
         return min(ends) - after if ends else None

@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Part:
-    """One process of the stack; `kind` is what it is counted under."""
+    """One process of the stack; it is counted under `kind`."""
 
     def __init__(self, kind: str, name: str, program: Program) -> None:
         self.kind, self.name, self.program = kind, name, program
@@ -55,7 +55,7 @@ class Part:
         return self.program.process if self.program.is_running else None
 
     def keep(self) -> None:
-        """Start it again where it ended RESTART_SECONDS ago."""
+        """Restart it if it ended at least RESTART_SECONDS ago."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -70,7 +70,7 @@ class Part:
 
 
 class Stack(OneService):
-    """All parts, the relays between them, and what starts again whatever ends."""
+    """All parts and the relays between them; restarts whatever ends."""
 
     def __init__(self, folder: Path, hub: LocalHub, *, together: bool, **extra: str) -> None:
         self.folder, self.token = folder, ""
@@ -166,7 +166,7 @@ class Stack(OneService):
                 part.keep()
 
     def stop(self) -> None:
-        """End everything, in order, whatever state it is in; what does not end in time is killed."""
+        """Stop everything in order, whatever its state; kill what does not end in time."""
         self._over.set()
         if self._keeper.is_alive():
             self._keeper.join()
@@ -183,16 +183,16 @@ class Stack(OneService):
             relay.close()
 
     def clean(self) -> None:
-        """Remove what lies outside of the folder."""
+        """Remove what lies outside the folder."""
         if self.database_folder is not None:
             shutil.rmtree(self.database_folder, ignore_errors=True)
 
     def log(self) -> str:
-        """Return the last words of every part."""
+        """Return the end of every part's log."""
         return "\n".join(f"--- {part.name}\n{part.program.log[-1500:]}" for part in self.parts)
 
     def left(self) -> list[str]:
-        """Return the command lines of processes of ours that still run: parts, engines, and what they started."""
+        """Return the command lines of our processes that still run: parts, engines, and what they started."""
         mark, found = str(self.folder), []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

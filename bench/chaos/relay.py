@@ -18,7 +18,7 @@ End = int | Path
 
 
 class Relay:
-    """Listens on a port of 127.0.0.1, and connects each who comes to the next of `ends` that takes it.
+    """Listens on a port of 127.0.0.1 and connects each client to the next of `ends` that accepts it.
 
     An end is a port of 127.0.0.1 or the path of a unix socket.
     """
@@ -39,11 +39,11 @@ class Relay:
         self._loop.call_soon_threadsafe(self._cut)
 
     def stall(self) -> None:
-        """Pass nothing on until `flow`."""
+        """Hold everything back until `flow`."""
         self._loop.call_soon_threadsafe(self._flows.clear)
 
     def flow(self) -> None:
-        """Pass on what comes, and what came meanwhile."""
+        """Pass everything on, including what came meanwhile."""
         self._loop.call_soon_threadsafe(self._flows.set)
 
     def close(self) -> None:

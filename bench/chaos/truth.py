@@ -58,7 +58,7 @@ def slowest(engine: Engine) -> list[tuple[float, str]]:
 
 
 def wrong(stack: Stack, ledger: Ledger, engine: Engine) -> Iterator[str]:
-    """Yield what does not hold, while the service still runs."""
+    """Yield violated promises while the service still runs."""
     yield from ledger.wrong
     yield from _advices(ledger, engine)
     yield from _runs(engine)
@@ -72,7 +72,7 @@ def wrong(stack: Stack, ledger: Ledger, engine: Engine) -> Iterator[str]:
 
 
 def left_behind(stack: Stack) -> Iterator[str]:
-    """Yield what is left after everything was stopped."""
+    """Yield leftovers after everything was stopped."""
     yield from (f"left running: {words}" for words in stack.left())
     for path in sorted((stack.folder / "tmp").iterdir()):
         yield f"left in the temporary folder: {path.name}"
@@ -148,7 +148,7 @@ def _sent(ledger: Ledger, engine: Engine) -> Iterator[str]:
 
 
 def _readable(stack: Stack, ledger: Ledger) -> Iterator[str]:
-    """What was promised is read through the front door; nothing is refused any more."""
+    """Yield promises that the public API does not keep; nothing may be refused any more."""
     paths = [f"/v1/advice/{one}" for one in ledger.advices]
     paths += [f"/v1/validations/{one}" for one in ledger.validations]
     paths += [f"/v1/results/{one.id}" for one in ledger.sent.values() if one.state in (None, "shown")]
@@ -165,7 +165,7 @@ def _readable(stack: Stack, ledger: Ledger) -> Iterator[str]:
 
 
 def _settled(engine: Engine) -> Iterator[str]:
-    """To say again what results say of each other changes nothing: nobody was killed before it was said."""
+    """Yield results that were not settled: settling everything again must change nothing."""
     before = _verdicts(engine)
     context = Database(engine)
     for cell in sorted({row.cell for row in _rows(engine, result) if row.cell}):
@@ -190,7 +190,7 @@ def _board(engine: Engine) -> Iterator[str]:
 
 
 def _tidied(stack: Stack) -> list[str]:
-    """What is left in Redis after workers have had time to tidy up after those that were killed."""
+    """Return what is left in Redis once workers had time to tidy up after killed ones."""
     # RQ takes a job for abandoned a minute after its last heartbeat, and clears what lay between two queues a minute
     # after it was first seen there (rq 2.12: Worker.get_heartbeat_ttl, IntermediateQueue.should_be_cleaned_up).
     deadline = time.monotonic() + 120 + 4 * TIDY_BEATS * HEARTBEAT_SECONDS
@@ -202,7 +202,7 @@ def _tidied(stack: Stack) -> list[str]:
 
 
 def _redis(stack: Stack) -> Iterator[str]:
-    """Nothing is queued or worked on; what is left are workers, counters, and failures that are forgotten soon."""
+    """Yield anything queued or in progress; only workers, counters and failures that soon expire may be left."""
     with closing(Redis.from_url(stack.redis, decode_responses=True)) as redis:
         for key in redis.scan_iter("rq:*"):
             kind = redis.type(key)
@@ -215,7 +215,7 @@ def _redis(stack: Stack) -> Iterator[str]:
 
 
 def _sessions(engine: Engine) -> Iterator[str]:
-    """No connection of a client that is gone holds anything."""
+    """Yield open transactions and advisory locks: clients that are gone must hold nothing."""
     if engine.dialect.name != "postgresql":
         return
     with engine.connect() as connection:

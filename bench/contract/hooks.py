@@ -19,13 +19,13 @@ _SINGLE = 0.1  # of the calls are made with a token of one scope, the rest with 
 
 
 class Credentials(AuthBase):
-    """Signs what a host sends and adds a token to the rest, from an address that was never seen."""
+    """Signs requests of a host and adds a token to all others, each from a new address."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world, self._random, self._lock = world, random.Random(seed), threading.Lock()
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Return the request with what shows who sends it."""
+        """Return the request with credentials."""
         path, body = urlsplit(request.url or "").path, request.body or b""
         request.headers.update(self._world.address())
         with self._lock:
@@ -57,7 +57,7 @@ def shortened(value: Any) -> Any:
 
 
 def as_shapes(document: dict[str, Any]) -> None:
-    """Say in shapes what the document says in words, for generated clients would read these shapes wrongly.
+    """Express in shapes what the document says in words, because generated clients would misread these shapes.
 
     Answers as text and Markdown, and events, whose `data` is JSON.
     """
@@ -73,7 +73,7 @@ def as_shapes(document: dict[str, Any]) -> None:
 
 
 def install(world: World, seed: int) -> None:
-    """Let every call of this process's Schemathesis carry credentials of `world`, and be held to more."""
+    """Make every call of this process's Schemathesis carry credentials of `world`, and check more of each answer."""
     schemathesis.auth.set_from_requests(Credentials(world, seed))  # type: ignore[attr-defined]
 
     @schemathesis.hook
@@ -103,7 +103,7 @@ def install(world: World, seed: int) -> None:
 def refused_in_words(
     ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case[Any]
 ) -> None:
-    """Every refusal is a problem with a sentence; every wrong value names its field."""
+    """Check that every refusal is a problem with a sentence, and that a wrong value names its field."""
     if response.status_code < 400 or not response.content:
         return
     found = response.json()

@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 def targets(found: World) -> list[Target]:
-    """Return every way in that takes a body, with good ones."""
+    """Return every endpoint that takes a body, with good ones."""
     advice, result, run = found.advice()["id"], found.result()["id"], None
     found.validation(advice)
     run = found.run()
@@ -136,7 +136,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def changed(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a body with one to three of its values changed, left out, doubled or nested deeply."""
+    """Return a copy of a body with one to three values changed, removed, doubled or nested deeply."""
     made: dict[str, Any] = json.loads(json.dumps(body))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if not (found := places(made)):
@@ -192,7 +192,7 @@ def request_of(found: World, target: Target, data: bytes) -> dict[str, Any]:
 
 
 def attempt(found: World, target: Target, data: bytes) -> str:
-    """Return the status, or what is wrong with the answer (it begins with FAILED)."""
+    """Return the status, or what is wrong with the answer (starting with FAILED)."""
     started = time.perf_counter()
     try:
         reply = found.client.request(target.method, target.path, **request_of(found, target, data))
@@ -211,12 +211,12 @@ def attempt(found: World, target: Target, data: bytes) -> str:
 
 
 def grown(found: World, before: int) -> int:
-    """Return by how many MiB the service and what it started have grown."""
+    """Return by how many MiB the service and its children have grown."""
     return (resident(found) - before) >> 20
 
 
 def resident(found: World) -> int:
-    """Return the bytes of memory of the service and what it started."""
+    """Return the bytes of memory of the service and its children."""
     assert found.service.process is not None
     family = [found.service.process, *found.service.family()]
     return sum(one.memory_info().rss for one in family if psutil.pid_exists(one.pid))

@@ -69,7 +69,7 @@ class World:
         self.agent = self.new_agent()
 
     def address(self) -> dict[str, str]:
-        """Return the header of a client that was never here: what is counted by address is counted again."""
+        """Return the header of a client not seen before, so that limits by address start anew."""
         number = next(self._numbers)
         return {"X-Forwarded-For": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"}
 
@@ -88,7 +88,8 @@ class World:
             return found
 
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return what the service answers to a request that is good."""
+        """Return the service's answer to a valid request."""
+
         reply = self.client.post(path, json=body, headers={**self.address(), **(headers or self.all)})
         assert reply.is_success, f"{path}: {reply.status_code} {reply.text}"
         found: dict[str, Any] = reply.json()

@@ -16,7 +16,6 @@ ggml_cuda_init: found 1 CUDA devices:
 
 build: f08c4c0 (6199)
 """
-_GPU = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
 _COMMON = {
     "id": "ggerganov",
     "date": "2025-08-18",
