@@ -31,20 +31,19 @@ def with_picks(
         name = names.get(id(contender))
         pick = _pick(name, contender, picked["balanced"], outcomes) if name else None
         found.append(replace(config, pick=pick))
-    return [*_without_raising(found[:1], found, ranked), *found[1:]]
+    if found and ranked[0].raises_limit:
+        found[0] = _with_alternative(found, ranked)
+    return found
 
 
-def _without_raising(
-    first: Sequence[AdvisedConfig], configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]
-) -> list[AdvisedConfig]:
-    """The first config; if it needs a raised limit of GPU memory, with a note about what fits without that."""
-    if not first or not ranked[0].raises_limit:
-        return list(first)
+def _with_alternative(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> AdvisedConfig:
+    """The first config, which needs a raised limit of GPU memory, with a note about what fits without that."""
+    first = configs[0]
     fits = [c for c, contender in zip(configs, ranked, strict=True) if not contender.raises_limit]
     best = min(fits, key=lambda c: (c.strategy == "CPU only", c.loss_percent or (0.0, 0.0, 0.0)), default=None)
     where = " on the CPU" if best and best.strategy == "CPU only" else ""
     text = f"without it, #{best.rank} ({best.variant}) fits{where}" if best else "without it, nothing listed here fits"
-    return [replace(first[0], notes=[*first[0].notes[:1], text, *first[0].notes[1:]])]
+    return replace(first, notes=[*first.notes[:1], text, *first.notes[1:]])
 
 
 def _pick(name: Pick, contender: Contender, first: Contender, outcomes: Sequence[Outcome]) -> NamedPick:

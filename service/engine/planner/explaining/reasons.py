@@ -125,11 +125,13 @@ def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     placement = contender.fitted.placement
     what = "expert" if model.moe_layers else "FFN"
     blocks = [block for block in blocks_of(contender.engine, model) if block.pieces or block.ram_only]
-    whole = parts = 0
-    for block in blocks:
-        names = [name for piece in (*block.pieces, *block.ram_only) for name in piece.names]
-        on_gpus = sum(placement.tensors.get(name, placement.n_devices) < placement.n_devices for name in names)
-        whole, parts = whole + (on_gpus == len(names)), parts + (0 < on_gpus < len(names))
+    cpu = placement.n_devices
+    placed = [
+        [placement.tensors.get(name, cpu) < cpu for piece in (*block.pieces, *block.ram_only) for name in piece.names]
+        for block in blocks
+    ]
+    whole = sum(all(on_gpus) for on_gpus in placed)
+    parts = sum(any(on_gpus) for on_gpus in placed) - whole
     total = len(blocks)
     of_parts = f", and parts of {parts}" if parts else ""
     rest = (

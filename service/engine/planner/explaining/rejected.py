@@ -43,8 +43,10 @@ def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str],
         kinds.setdefault(key, []).append(line)
     nearest = [(min(lines, key=_nearness), len(lines)) for lines in kinds.values()]
     nearest.sort(key=lambda pair: _nearness(pair[0]))
-    first_of_a_group = {id(pair) for pair in {_why_group(pair[0]): pair for pair in reversed(nearest)}.values()}
-    nearest.sort(key=lambda pair: id(pair) not in first_of_a_group)
+    firsts: dict[object, tuple[_Line, int]] = {}
+    for pair in nearest:
+        firsts.setdefault(_why_group(pair[0]), pair)
+    nearest.sort(key=lambda pair: pair is not firsts[_why_group(pair[0])])
     return [
         Loser(
             engine=outcome.case.engine,

@@ -55,17 +55,14 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     own = best.setdefault(kind_of(first), first)
     found = list(best.values())
     choices, at = [c.choice(goal) for c in found], found.index(own)
-    one_dearer = first_by(_moved(choices, at, _NOISE), goal)
     otherwise = {first_by([c.choice(goal, memory=by) for c in found], goal) for by in (1 - _LESS, 1 + _LESS)}
-    as_good = [
-        c
-        for i, c in enumerate(found)
-        if i != at
-        and (
-            abs(choices[i].cost - choices[at].cost) < _NOISE
-            or i in (one_dearer, first_by(_moved(choices, i, -_NOISE), goal), *otherwise)
-        )
-    ]
+    otherwise.add(first_by(_moved(choices, at, _NOISE), goal))
+
+    def may_be_first(i: int) -> bool:
+        is_near = abs(choices[i].cost - choices[at].cost) < _NOISE
+        return is_near or i in otherwise or first_by(_moved(choices, i, -_NOISE), goal) == i
+
+    as_good = [c for i, c in enumerate(found) if i != at and may_be_first(i)]
     less = _with_less_memory(own, contenders, goal)
     named = less is not None and kind_of(less) in {kind_of(c) for c in as_good}
     return Ties(tuple(as_good), None if named else less)

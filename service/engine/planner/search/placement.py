@@ -152,14 +152,12 @@ class PlacementSearch:
         tried: set[Flags] = set()
         for number in range(_MOST_REPLAYS):
             layouts = self._layout_search(rooms)
-            layout = (
-                layouts.packed(starts)
-                if fixed or number >= _SEARCHES
-                else layouts.best(starts, widely=widely and number == 0)
-            )
-            flags = layout_flags(
-                self.problem, self.flags, layout.starts, moved_pieces(self.problem, self.blocks, layout)
-            )
+            if fixed or number >= _SEARCHES:
+                layout = layouts.packed(starts)
+            else:
+                layout = layouts.best(starts, widely=widely and number == 0)
+            away = moved_pieces(self.problem, self.blocks, layout)
+            flags = layout_flags(self.problem, self.flags, layout.starts, away)
             if flags in tried:
                 break
             tried.add(flags)
@@ -207,10 +205,12 @@ class PlacementSearch:
     def _with_logits(self, memory: Memory) -> tuple[int, ...]:
         """Bytes of the head on each card: its weights, and what the logits take beyond the compute buffer there."""
         head, compute = memory.placement.head, [device.compute for device in memory.devices[:-1]]
-        others = [n for card, n in enumerate(compute) if card not in (0, head)] or [
-            n for c, n in enumerate(compute) if c != head
-        ]
-        compute[head] = min(compute[head], *others) if others else compute[head]
+        # The head's card has logits in its buffer. Others show what it is without them, the first one if need be: its
+        # buffer may also hold weights copied from RAM.
+        others = {card: n for card, n in enumerate(compute) if card != head}
+        if len(others) > 1:
+            others.pop(0, None)
+        compute[head] = min(compute[head], *others.values()) if others else compute[head]
         spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench")
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
         return tuple(self.head + max(0, logits - peak) for peak in compute)

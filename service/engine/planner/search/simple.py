@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from msgspec.structs import replace
@@ -94,17 +94,28 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
         yield from [found] if found else []
     parted = [False, True] if {"up and gate", "down"} & set(options.values()) else [False]
+    own = [[i for i in options if cards[i] == card] for card in range(len(problem.devices))]
     for by_part, more, last in product(parted, _MORE, (False, True)):
-        away: MovedPieces = {}
-        for card in range(len(problem.devices)):
-            own = sorted((i for i in options if cards[i] == card), reverse=last)
-            moved = Counter(option if by_part else "whole" for option in map(options.get, own) if option)
-            for option in OPTIONS:
-                n_layers = moved[option] + more if moved[option] else 0
-                away.setdefault((CPU, option), []).extend(own[:n_layers])
-                own = own[n_layers:]
-        rules = rules_of(problem.model, {place: sorted(indices) for place, indices in away.items()})
-        yield replace(fitted.flags, overrides=tuple(rules))
+        away = _ranges(own, options, by_part=by_part, more=more, last=last)
+        yield replace(fitted.flags, overrides=tuple(rules_of(problem.model, away)))
+
+
+def _ranges(
+    own: Sequence[Sequence[int]], options: Mapping[int, Option | None], *, by_part: bool, more: int, last: bool
+) -> MovedPieces:
+    """As many pieces in RAM as `options` says, and of `more` layers, but of each card's first (or `last`) own layers.
+
+    `by_part`: a range for each part, else whole layers.
+    """
+    away: MovedPieces = {}
+    for card in own:
+        layers = sorted(card, reverse=last)
+        moved = Counter(option if by_part else "whole" for option in map(options.get, layers) if option)
+        for option in OPTIONS:
+            n_layers = moved[option] + more if moved[option] else 0
+            away.setdefault((CPU, option), []).extend(layers[:n_layers])
+            layers = layers[n_layers:]
+    return {place: sorted(indices) for place, indices in away.items()}
 
 
 def _option_away(block: Block, fitted: Fitted) -> Option | None:
