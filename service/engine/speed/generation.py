@@ -39,7 +39,7 @@ class Token:
         parts["weights on GPU"] = cards_seconds(work, self._reading())
         parts["experts in RAM"], parts["other weights in RAM"] = _read_in_ram(work, machine.token_cpu, p)
         waiting, sending = reduction_seconds(work, machine, p, 1)
-        parts["copies over PCIe"] = crossing_seconds(work, machine, p) + sending
+        parts["copies over PCIe"] = crossing_seconds(work, machine) + sending
         parts["launch overhead"] = p["token"] + _launches(work, machine, p)
         parts["synchronisation"] = _synchronisation(work, machine, p) + waiting
 
@@ -174,7 +174,7 @@ def _states(work: Work, machine: Machine, p: Coefficients) -> float:
     return 2 * seconds
 
 
-def crossing_seconds(work: Work, machine: Machine, p: Coefficients) -> float:
+def crossing_seconds(work: Work, machine: Machine) -> float:
     """Return the seconds of weights that cross to another device for every token."""
     moving = [w for w in work.weights if w.stored != w.device]
     seconds = sum(link_seconds(work, machine, w.stored, w.device, w.n_bytes) for w in moving)

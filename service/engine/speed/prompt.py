@@ -74,7 +74,7 @@ class MicroBatch:
                 if card.backend in CUDA_KERNELS:
                     parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
         parts["weights on GPU"] = cards_seconds(work, multiplying)
-        parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
+        parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(machine.batch_cpu)
         return parts
 
     def _attend(self, parts: Seconds, n_kv: int) -> None:
@@ -246,7 +246,7 @@ class _InRam(msgspec.Struct):
             self.other_bytes += weights.n_bytes + activations
             self.other_computing += seconds
 
-    def seconds(self, work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, float]:
+    def seconds(self, cpu: CpuRate) -> tuple[float, float]:
         """Return the CPU's seconds for (experts, other weights)."""
         reads = (self.expert_bytes * cpu.read_batch, self.other_bytes * cpu.read_batch)
         total = overlap(sum(reads), self.expert_computing + self.other_computing, _BATCH_OVERLAP)

@@ -135,7 +135,7 @@ def apportioned(n: int, step: int, shares: Sequence[float], held: Sequence[int])
 
 
 def _padding(kind: str, n: int) -> int:
-    """Return the bytes behind a slice with rows of `n`: a split buffer pads every type (ik ggml-cuda.cu:862)."""
+    """Return the bytes after a slice with rows of `n`: a split buffer pads every type (ik ggml-cuda.cu:862)."""
     return row_size(kind, -n % _ROW_PADDING + n) - row_size(kind, n)
 
 
@@ -147,7 +147,7 @@ def _cut_row(kind: str, n: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _slice_bytes(kind: str, dims: tuple[int, ...], axis: int, n: int) -> tuple[int, int]:
-    """Return the bytes of `n` elements along `axis` (-1: of all), and of the padding behind them."""
+    """Return the bytes of `n` elements along `axis` (-1: of all), and of the padding after them."""
     own = [n if i == axis else d for i, d in enumerate(dims)]
     return _cut_row(kind, own[0]) * math.prod(own[1:]), _padding(kind, own[0])
 
@@ -202,7 +202,7 @@ class Shares:
         self._attention(layer, tensors)
         for name in _ON_EVERY_CARD[1:3]:
             self._put(tensors, name, -1, everywhere)
-        self._feed_forward(layer, tensors)
+        self._feed_forward(tensors)
         for name in ("ffn_gate_inp.weight", "ffn_gate_inp.bias", _ON_EVERY_CARD[3]):
             if name == _ON_EVERY_CARD[3] or self.model.architecture != "llama":
                 self._put(tensors, name, -1, everywhere)
@@ -244,7 +244,7 @@ class Shares:
         self._put(tensors, f"attn_{part}_norm.weight", -1, values if whole else own)
         return whole
 
-    def _feed_forward(self, layer: Layer, tensors: Mapping[str, Tensor]) -> None:
+    def _feed_forward(self, tensors: Mapping[str, Tensor]) -> None:
         experts: list[int] = []
         for pattern in _FEED_FORWARD:
             names = [pattern.format(part) for part in ("down", "up", "gate")]

@@ -45,10 +45,10 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
     found = [_strategy(contender, model, devices)]
     flags = contender.fitted.flags
     if contender.candidate.strategy == "FFN in RAM":
-        found += [_critical_first(model, contender), _together(contender)]
+        found += [_critical_first(model), _together(contender)]
     found += _every_layer(flags)
     found += _micro_batch(contender, model)
-    found += _cache(flags, model)
+    found += _cache(flags)
     if flags.tensor_split:
         found.append(
             Reason("explicit-split", "-ts is set: without it the split depends on the memory that is free at startup")
@@ -143,7 +143,7 @@ def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     )
 
 
-def _critical_first(model: Model, contender: Contender) -> Reason:
+def _critical_first(model: Model) -> Reason:
     shared = ", shared experts" if any("_shexp" in t.name for t in model.tensors) else ""
     n_layer = model.n_layer - model.n_layer_nextn
     return Reason(
@@ -209,7 +209,7 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     return [Reason("ubatch-threshold", text)]
 
 
-def _cache(flags: Flags, model: Model) -> list[Reason]:
+def _cache(flags: Flags) -> list[Reason]:
     found = []
     if flags.mla is not None:
         found.append(

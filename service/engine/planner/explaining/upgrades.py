@@ -86,7 +86,7 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
             raise InvalidInput(f"`{text[:120]}`: {error.detail}", field=FIELD, choices=error.choices) from error
         kinds.append(kind)
     kind = kinds[0] if len(set(kinds)) == 1 else "several"
-    return _upgrade(text, kind, hardware, found, rig)
+    return _upgrade(text, kind, found, rig)
 
 
 def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
@@ -101,7 +101,7 @@ def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     yield from _faster_memory(hardware, rig)
 
 
-def _upgrade(text: str, kind: Component, before: Hardware, after: Hardware, rig: Rig) -> Upgrade:
+def _upgrade(text: str, kind: Component, after: Hardware, rig: Rig) -> Upgrade:
     new = resolve(after)
     vram = sum(card.total for card in new.cards) - sum(card.total for card in rig.cards)
     return Upgrade(text, kind, after, round(vram / GIB, 2), round((new.ram_bytes - rig.ram_bytes) / GIB, 2))
@@ -111,7 +111,7 @@ def _wider_links(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     """The links that cards and platform have if none are stated, where these are wider in sum."""
     found = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])
     if _links(resolve(found).cards) > _links(rig.cards):
-        yield _upgrade("the fastest link that cards and board support", "link", hardware, found, rig)
+        yield _upgrade("the fastest link that cards and board support", "link", found, rig)
 
 
 def _links(cards: Sequence[Card]) -> float:

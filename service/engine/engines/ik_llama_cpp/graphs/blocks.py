@@ -156,7 +156,8 @@ class IkGraph(ModelGraph):
             else:
                 v = self.cont(self.transpose(self.view(values, (dim_v, n_kv, n_head_kv), v_rows)))
             one_by_one = n_head == n_head_kv and sinks is None
-            x = (self._by_head if one_by_one and self._exceeds_batch(n_head) else self._at_once)(k, q, v, mask, sinks)
+            by_head = one_by_one and self._exceeds_batch(n_head)
+            x = self._by_head(k, q, v, mask) if by_head else self._at_once(k, q, v, mask, sinks)
             x = self.cont(self.swap_heads(x), dim_v * n_head, self.n_tokens)
             self.ram_pins.append(x.index)  # llama-build-context.cpp:2699
         if not by_head:
@@ -175,7 +176,7 @@ class IkGraph(ModelGraph):
         scores = self.apply("SOFTCAP", scores) if self.caps_scores else scores
         return self.apply("SOFT_MAX", scores, mask, sinks)
 
-    def _by_head(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
+    def _by_head(self, k: Node, q: Node, v: Node, mask: Node) -> Node:
         """`-amb` smaller than all scores: head by head."""
         joined = self._one_head(k, q, v, mask)
         for _ in range(q.ne[2] - 1):
