@@ -1,4 +1,4 @@
-"""`advise()`: variants and hardware in, ranked configs and refusals out. The one entry to the engine's knowledge."""
+"""`advise()`: variants and hardware in, ranked configs and refusals out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def advise(
     """Return ranked configs for these variants on this hardware, and a refusal for each one that cannot be advised.
 
     `what_if`: questions about other hardware, as `planner.explaining.upgrades` reads them. `calibration`: what speeds
-    are predicted by; None: the one that comes with the engine. `report` is called with what is being done. Raises
+    are predicted by; None: the one that comes with the engine. `report` is called with the progress. Raises
     UnknownHardware or InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that contradicts
     itself or a question that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
     """
@@ -128,9 +128,9 @@ def advise(
 
 
 def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: str | None) -> tuple[Rig, list[Outcome]]:
-    """Return the rig, of one machine's with several back ends, that comes first, and what was found of it alone.
+    """Return the best of one machine's rigs, which differ in their back end, and the outcomes for it.
 
-    That `in_use` stays. Else another than the `usual` has to be worth its build (`OTHER_BUILD`).
+    The back end `in_use` is kept. Else another than the `usual` one has to be worth building for it (`OTHER_BUILD`).
     """
 
     def cost(rig: Rig) -> float:
@@ -163,11 +163,12 @@ def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:
 
 
 def _refused(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Each engine and variant of which nothing fits, however the cards are used; of several ways the nearest."""
-    ways: dict[tuple[str, int], list[Outcome]] = {}
+    """The outcomes of each engine and variant that fits on none of the machine's rigs; the nearest to fitting of
+    each."""
+    by_rig: dict[tuple[str, int], list[Outcome]] = {}
     for outcome in outcomes:
-        ways.setdefault((outcome.case.engine, outcome.case.variant), []).append(outcome)
-    none = [group for group in ways.values() if all(not o.contenders and _was_tried(o) for o in group)]
+        by_rig.setdefault((outcome.case.engine, outcome.case.variant), []).append(outcome)
+    none = [group for group in by_rig.values() if all(not o.contenders and _was_tried(o) for o in group)]
     return [min(group, key=lambda o: o.shortfall.n_bytes if o.shortfall else sys.maxsize) for group in none]
 
 
@@ -328,7 +329,7 @@ def _drive_configs(
 def _drive_config(
     number: int, one: FromDrive, variant: VariantModel, goal: Goal, constraints: Constraints
 ) -> AdvisedConfig:  # fmt: skip
-    """The config with the speeds that reading from a drive leaves, and its context as asked for."""
+    """The config with its speeds when experts are read from a drive, and the context that was asked for."""
     config, reading = _config(number, one.contender, variant, goal, constraints, None), one.reads.token.expected
     why = [reason for reason in config.reasons if not reason.rule.startswith("limit-")]
     return replace(
@@ -345,7 +346,7 @@ def _drive_config(
 def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:
     """Return the memory of every device with the names of the cards; the CPU is last.
 
-    Cards without memory of their own take theirs from RAM: what is free there is free for both.
+    Cards without memory of their own use RAM, so that what is free there is free for both.
     """
     *rows, host = report(memory, devices, reserve, rig.ram_bytes)
     shared = sum(row.total_mib for row, d in zip(rows, devices, strict=True) if rig.cards[d.gpu].unified)

@@ -1,4 +1,4 @@
-"""What is worked out once for a model or a run, and lives as long as that: both are frozen."""
+"""Memoisation on a model or a run: what is computed once for it, and lives as long as it does. Both are frozen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Found = TypeVar("Found")
 
 
 def kept(find: Callable[[Owner], Found]) -> Callable[[Owner], Found]:
-    """Return `find`, which is never None, as a function that keeps what it has found with what it was asked of."""
+    """Return `find`, which never returns None, memoised: its result is kept in its argument's `__dict__`."""
     name = f"{find.__module__}.{find.__qualname__}"
 
     @wraps(find)

@@ -1,7 +1,7 @@
-"""Tuning by measuring: the configs around one that are worth it, with as little time on a host as possible.
+"""Tuning by measuring: configs around a start that are worth measuring, in as little of a host's time as possible.
 
-Each fits by the memory model, and differs in what it says. Successive halving: all steps for a short while, the best
-third three times as long, until one is clearly best.
+Each of these steps fits by the memory model. They are measured by successive halving: all of them for a short while,
+the best third three times as long, and so on until one is clearly best.
 
 Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016; a third as in
 Hyperband (Li et al., 2018). What decides is the time of the goal's request with its spread, not one speed.
@@ -24,14 +24,14 @@ from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import GIB
 
 MOST_STEPS = 18
-_TOO_SLOW = 1.6  # times the start's predicted time: no speed of this service is that far off between two like configs
+_TOO_SLOW = 1.6  # times the start's predicted time: predictions for two such configs are not that far off
 _SHARES_OF_CORES = (1.0, 0.75, 0.5)  # both engines lose where threads wait for memory (docs/offloading.md)
-_MORE_RESERVE = 4  # times the reserve: a layer's experts less on each card, where the usual margin is too small
+_MORE_RESERVE = 4  # times the usual reserve: a layer's experts less on each card, in case that margin is too small
 _DEFAULT_RESERVE = 512
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One config to measure: its flags, what it changes of the start in words, and the goal's time as predicted."""
+    """One config to measure: its flags, how it differs from the start in words, and the goal's predicted time."""
 
     flags: Flags
     changed: str
@@ -39,11 +39,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def steps_around(case: SearchCase, cards: Cards, start: Flags) -> tuple[Step, ...]:
-    """Return the start and at most 17 configs around it, the fastest as predicted first among these.
+    """Return the start and at most 17 configs around it, these by their predicted time.
 
-    On the same cards, in the same order: other micro-batches, cache types and split modes, each with the placement that
-    is best for it; fewer experts on the cards; a layer moved between two cards; fewer threads. Nothing that does not
-    fit, nothing that the constraints exclude.
+    They use the same cards in the same order, with other micro-batches, cache types and split modes, each with its best
+    placement; with fewer experts on the cards; a layer moved between two cards; or fewer threads. All fit, and keep the
+    constraints.
     """
     search = _placed(case, cards)
     problem = search.contenders[0].problem if search.contenders else None
@@ -97,7 +97,7 @@ def _threads(case: SearchCase, first: Fitted) -> Iterator[Flags]:
 
 
 def _shifted(flags: Flags) -> Iterator[Flags]:
-    """One layer more on one card and less on its neighbour, where `-ts` counts layers."""
+    """Flags with a layer moved from one card to the next or back, where `-ts` counts layers."""
     shares = flags.tensor_split
     for i in range(len(shares) - 1):
         for step in (1, -1):
@@ -148,7 +148,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-_KEPT = 3  # one of three goes on
+_KEPT = 3  # one of so many steps goes on to the next rung
 SHORTEST = 30.0  # seconds of measuring below which a sweep has too few rows
 LONGEST = 600.0
 
@@ -162,7 +162,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A step that was measured: the goal's time by what was measured (None: it failed), and the seconds it took."""
+    """A step that was measured: the goal's time by the measurement (None: it failed), and the seconds that it took."""
 
     step: int
     rung: int
@@ -171,7 +171,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What to do now: trials, or none more, and then the `best` step (None: every step failed) and why it is over."""
+    """What to do next: trials; or none, with the `best` step (None: every step failed) and why tuning is over."""
 
     trials: tuple[Trial, ...]
     best: int | None
@@ -181,9 +181,9 @@ class Next(msgspec.Struct, frozen=True):
 def next_trials(n_steps: int, tried: Sequence[Tried], budget: float) -> Next:
     """Return what to measure next of steps 0 (the start) to `n_steps` - 1, best predicted first, in `budget` seconds.
 
-    The same arguments give the same answer: asking again after a restart goes on where it was. The start is
-    always in the first rung. Over when the best is clear (its slowest beats the second's fastest), alone, or the budget
-    is spent.
+    The same arguments give the same answer, so that a restart continues where it was. The start is always in the first
+    rung. Tuning is over when the best is clear (its slowest beats the second's fastest) or alone, or the budget is
+    spent.
     """
     rung, begun = 0, _first_rung(n_steps, budget)
     while True:
@@ -240,7 +240,7 @@ def _over(order: Sequence[Tried], left: float) -> str | None:
 
 
 def _best(tried: Sequence[Tried]) -> int | None:
-    """The fastest of the last rung that any step ran in: times of a longer measurement count for more."""
+    """The fastest step of the last rung in which any ran: longer measurements are more certain."""
     ran = [t for t in tried if t.goal_seconds]
     last = max((t.rung for t in ran), default=0)
     return min((t for t in ran if t.rung == last), key=_expected).step if ran else None

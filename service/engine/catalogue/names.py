@@ -64,7 +64,7 @@ _SHORTEST_KEY = 3
 
 
 def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, ...], str]:
-    """Return the rows that a name means, and how it was read where a remark in parentheses stands behind it, else "".
+    """Return the rows that a name means, and how it was read where a remark in parentheses follows it, else "".
 
     The name holds against a remark that names another card, unless no card has the name alone, or only the other one
     has the memory that is stated.
@@ -86,7 +86,7 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
 
 
 def remark_of(name: str) -> tuple[str, str]:
-    """Return a GPU's name and the remark in parentheses behind it, "" where there is none."""
+    """Return a GPU's name and the remark in parentheses after it, "" where there is none."""
     plain = _MARKS.sub(" ", name).strip()
     found = _REMARK.search(plain)
     return (plain[: found.start()].strip(), (found[1] or "").strip()) if found and found.start() > 0 else (name, "")

@@ -31,7 +31,7 @@ class EngineCommands(ABC):
     - `bench_defaults`: fields of Flags whose default in llama-bench is another than in the server.
     - `first_rule_wins`: `-cmoe` and `-ncmoe` are rules like `-ot`, of which the first that matches wins; else they come
       last. `bench_rule_separator`: what llama-bench splits the rules of one `-ot` at.
-    - `bench_reads_numbers`: llama-bench reads `-fa` as a number, and any word behind it that is none as 0.
+    - `bench_reads_numbers`: llama-bench reads `-fa` as a number, and any word after it that is none as 0.
       `bench_fits`: options by which llama-bench places the model as the server does by itself.
     - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.

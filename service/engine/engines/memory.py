@@ -42,7 +42,7 @@ class EngineMemory(ABC):
       when the buffers are there. `checks_kernels`: the scheduler asks a card whether it has a kernel for an operation,
       and keeps each layer's norms on the layer's device. `most_split_inputs`: copies to one split of the graph, None
       where their number is not limited.
-    - `head_moves_last`: `-ngl` moves the output head behind all layers, else it is the first.
+    - `head_moves_last`: `-ngl` moves the output head after all layers, else it is the first.
     - `split_modes`: the values of `-sm`; `together`: those with which all cards work on every layer, on CUDA cards of
       `together_capability` or newer.
     - `counts_experts_from_first`: `-ncmoe N` on one card is layers 0 to N-1, not the last N with experts.

@@ -78,7 +78,7 @@ class EngineSpec:
     `neglected_backends`: others that it has code for, which its README calls not functional and people have run.
     `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
     command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
-    `refuses_gaps`: it loads no file whose tensors are not stored one behind the other in the order of their table.
+    `refuses_gaps`: it loads no file whose tensors are not stored one after the other in the order of their table.
     """
 
     name: Engine

@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True):
     """Metadata and tensor table of one file; `n_bytes` is where the data section begins.
 
     `by_jump`: parts of large arrays were not read but taken to be as in another file of the same repo (jump.py).
-    `misplaced`: the first tensor that is not stored right behind the one before it, which not every engine accepts.
+    `misplaced`: the first tensor that is not stored right after the one before it, which not every engine accepts.
     """
 
     metadata: dict[str, MetadataValue]

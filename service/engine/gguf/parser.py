@@ -55,7 +55,7 @@ class Passage:
     def described(self, keys: Sequence[str], next_start: int, alignment: int) -> LargeArray | None:
         """Return what was passed, or None where it is too small to be jumped over.
 
-        `keys`: all of the header, with "" before and behind; `next_start`: where the next one, or the header, ends.
+        `keys`: all of the header, with "" before and after; `next_start`: where the next one, or the header, ends.
         """
         if self._end - self.start < SMALLEST or self.seen or self._head is None:
             return None
@@ -114,7 +114,7 @@ class HeaderParser:
     """One header being read: `header`, once it is complete. `needed`: bytes of the file that there must be at least.
 
     With `known`, large arrays of other files of the same repo, it jumps over those that this file has too: it then
-    wants its next bytes from `position`, which is behind what it was fed, and `expected` is where the next jump, or the
+    wants its next bytes from `position`, which is after what it was fed, and `expected` is where the next jump, or the
     end of the header, should be.
     """
 
@@ -319,7 +319,7 @@ def _with_sizes(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None
 
 
 def _misplaced(tensors: tuple[Tensor, ...], alignment: int) -> str | None:
-    """Return the first tensor that does not lie right behind the one before it in the table, with both places."""
+    """Return the first tensor that does not lie right after the one before it in the table, with both places."""
     expected = 0
     for tensor in tensors:
         if tensor.offset != expected:

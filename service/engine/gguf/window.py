@@ -34,7 +34,7 @@ class Window:
 
     @property
     def end(self) -> int:
-        """The position in the file behind what was fed."""
+        """The position in the file after what was fed."""
         return self._start + len(self._data)
 
     def add(self, data: bytes | bytearray | memoryview) -> None:

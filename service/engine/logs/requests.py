@@ -1,4 +1,4 @@
-"""Requests in what programs print while people use them: how long a prompt took, and how long the output behind it.
+"""Requests in what programs print while people use them: how long a prompt took, and how long the output after it.
 
 A request is not a row of a benchmark: its prompt's rate is that of the whole prompt, from what the cache held to its
 end, and the output begins where the prompt ends. Every request is proved (tokens / time is the rate printed) or named.
@@ -405,7 +405,7 @@ def _server(lines: Sequence[str]) -> Iterator[MeasuredSpeed]:
 
 
 def speeds_of(one: Request) -> Iterator[MeasuredSpeed]:
-    """Yield the speeds of a request: of the prompt from what the cache held, of the output behind it."""
+    """Yield the speeds of a request: of the prompt from what the cache held, of the output after it."""
     for n, seconds, name, n_kv in (
         (one.n_prompt, one.prompt_seconds, "pp_tps", one.n_cached or 0),
         (one.n_output, one.output_seconds, "tg_tps", one.depth),

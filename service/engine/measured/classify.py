@@ -173,7 +173,7 @@ _MEMORY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Room]], ...] = 
 # ggml-cuda.cu:140-143; ggml-cuda/ggml-cuda.cu:105-107 (GGML_CUDA_NAME: CUDA, ROCm or MUSA)
 _CARD_FAULT = re.compile(r"^(?:\d[\d.]* [A-Z] )?(CUDA|ROCm|MUSA) error: (.*)")
 _CARD = re.compile(r"^(?:\d[\d.]* [A-Z] )?  current device: (\d{1,2}),")
-# What the buffer was for, said right behind: llama.cpp:1610, llama-kv-cache.cpp:288; ggml-alloc.c:774; llama.cpp:4786.
+# What the buffer was for, said right after: llama.cpp:1610, llama-kv-cache.cpp:288; ggml-alloc.c:774; llama.cpp:4786.
 _PARTS = (
     (re.compile(r"buffer for (?:kv|rs) cache|kv_cache_init\(\) failed"), "the cache"),
     (re.compile(r"compute (?:\w\w )?buffers|gallocr_reserve_n"), "compute buffers"),

@@ -30,7 +30,7 @@ UNMOVED = 4.0
 CUT = 0.146
 """With owners of the weight W already, one more moves the shift by at most CUT (2 W + 4) / ((W + 5) (W + 4)): the
 largest is 0.2021 CUT, less than log 1.03."""
-_DISAGREE = 3  # owners from which on their disagreement is an estimate of anything
+_DISAGREE = 3  # owners, from which on their disagreement says something of the uncertainty
 _SIGMA = 1.4826  # a standard deviation of a normal distribution over its median absolute deviation
 
 
@@ -49,10 +49,10 @@ class _Voice(msgspec.Struct, frozen=True):
 
 
 def shared(prior: float, phase: Phase, observed: Sequence[Residual]) -> Correction:
-    """Return what others' results make of an estimate whose logarithm has the standard deviation `prior`.
+    """Return the correction by others' results of an estimate whose logarithm has the standard deviation `prior`.
 
-    What is shared has 1 / (1 + UNMOVED) of its variance, as the shift takes it; owners who scatter by more than what
-    would be left of it widen it.
+    The shift implies that the shared error has 1 / (1 + UNMOVED) of the variance. Owners who scatter by more than the
+    rest widen the interval.
     """
     voices = _voices(phase, observed)
     if not voices:
@@ -75,7 +75,7 @@ def _voices(phase: Phase, observed: Sequence[Residual]) -> list[_Voice]:
 
 
 def _scatter(voices: Sequence[_Voice]) -> float:
-    """One standard deviation of what the owners say, by its median absolute deviation; 0 where they are too few."""
+    """The standard deviation of the owners' voices, from their median absolute deviation; 0 where they are too few."""
     if len(voices) < _DISAGREE:
         return 0.0
     middle = statistics.median(voice.error for voice in voices)
@@ -83,7 +83,7 @@ def _scatter(voices: Sequence[_Voice]) -> float:
 
 
 def with_residuals(point: SpeedPoint, observed: Sequence[Residual]) -> SpeedPoint:
-    """Return the speed at a depth as others' results have it, basis `calibrated on N results`."""
+    """Return the speed at a depth corrected by others' results, basis `calibrated on N results`."""
     return moved(point, lambda prior, phase: shared(prior, phase, observed), len(observed))
 
 

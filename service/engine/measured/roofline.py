@@ -1,9 +1,9 @@
-"""The fastest that a machine could run a model at all, whatever the engine: what is faster was not measured there.
+"""The roofline: the fastest that a machine could run a model with any engine. What is faster was not measured on it.
 
 A token reads every weight that it uses once, so no output is faster than all memory of the machine together delivers
 these bytes; a prompt's token costs two operations a weight, so no prompt is faster than all arithmetic together does
-them. Both are far above what engines reach (bench/results/speed.txt): the bound is for what cannot be, not for what
-is unlikely. Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+them. Both are far above what engines reach (bench/results/speed.txt): the bound rules out the impossible, not the
+unlikely. Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from service.engine.versions import versions
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Memory and speed as predicted. `most_tg`, `most_pp`: tokens a second that no machine of this kind can exceed.
 
-    `calibration`: by which one (as in Versions; the shipped one where it is not said). `own_rig`: for
-    the very machine that measured; else for one with the same cards, of which memory is the same, speed is not.
+    `calibration`: its version (as in Versions; by default the shipped one). `own_rig`: the prediction is for the
+    machine that measured; else for one with the same cards, whose memory is the same, but not its speed.
     """
 
     devices: list[DeviceMemory]
@@ -39,7 +39,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OVERCLOCKED = 1.25  # memory and cores may run above the catalogue's figure
-_UNKNOWN = 4.0  # of a card whose bandwidth is assumed from its like
+_UNKNOWN = 4.0  # times the bandwidth of a card that is assumed from similar ones
 _CACHES_TPS = 50_000.0  # a model that lies in the caches of its devices is bound by the engine's own steps
 _CPU_OPERATIONS = 256.0  # int8 operations of one core and cycle: two 512-bit units of 64 lanes, multiply and add
 _CPU_BANDWIDTH = 2.0  # the catalogue's is what the engine is seen to read; the modules' own is higher
@@ -47,10 +47,10 @@ _TERA, _GIGA = 1e12, 1e9
 
 
 def bounding_rig(hardware: Hardware) -> Rig:
-    """Return the machine by which its results are bounded: of cards that the catalogue knows its bandwidth, whatever
-    is stated, and of memory no more than _CPU_BANDWIDTH times what it says. Raises UnknownHardware, InvalidHardware.
+    """Return the machine by which its results are bounded. Raises UnknownHardware, InvalidHardware.
 
-    Who sends a result states its hardware: no bound may rise by what he says of a card that all know.
+    Cards have the catalogue's bandwidth if it knows them, whatever is stated; memory has at most _CPU_BANDWIDTH times
+    the catalogue's. Who sends a result states the hardware, and could otherwise raise the bound of a known card.
     """
     gpus = [msgspec.structs.replace(gpu, bandwidth_gbs=_stated_alone(gpu, hardware)) for gpu in hardware.gpus]
     ram = hardware.ram and msgspec.structs.replace(hardware.ram, measured_bandwidth_gbs=None)

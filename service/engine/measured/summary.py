@@ -1,4 +1,4 @@
-"""From repeats to one figure a depth: the median, how far repeats lie apart, and whether that is enough."""
+"""Repeats summarised as one figure for each depth: the median, the spread, and whether there are enough of them."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def measured_speed(rows: Sequence[MeasuredRow]) -> list[SpeedPoint]:
     """Return a point for each depth at which both phases were measured, by depth; basis `measured`.
 
     The figure is the median of all repeats. Low and high are where four of five further runs on this machine should
-    lie: the repeats' own deviation, to which UNKNOWN_SPREAD counts as one more. One measurement alone is hence not
-    taken for certain, and five that agree are.
+    lie, by the repeats' own deviation with UNKNOWN_SPREAD as one more: so a single measurement is uncertain, five that
+    agree are not.
     """
     return [_point(depth) for depth in depths_of(rows)]
 
@@ -103,7 +103,7 @@ def spread(rows: Sequence[MeasuredRow]) -> float | None:
 
 
 def agreed(rows: Sequence[MeasuredRow]) -> bool:
-    """Return whether no further repeat is wanted: every measurement was repeated, and none lies further apart than
+    """Return whether no further repeat is needed: every measurement was repeated, and none spreads by more than
     SPREAD_AIM."""
     phases = [tps for row in merged(rows) for tps in (row.pp_tps, row.tg_tps) if tps]
     known = spread(rows)
@@ -124,8 +124,8 @@ def measured_seconds(points: Sequence[SpeedPoint], goal: Goal) -> float | None:
 
 
 def speed_at(points: Sequence[SpeedPoint], n_kv: int) -> SpeedPoint | None:
-    """Return the speed at a depth: of points sorted by depth, the one there, or between two of them, the time that a
-    token takes being a line. None before the first and behind the last."""
+    """Return the speed at a depth, interpolated between points sorted by depth, in which a token's time is linear. None
+    before the first and after the last."""
     for point in points:
         if point.n_kv == n_kv:
             return point

@@ -166,7 +166,7 @@ def contiguous_bytes(kind: str, ne: Shape) -> int:
 
 
 class GraphTooLarge(Exception):
-    """More tensors than any model's graph has: a header with absurd counts."""
+    """A graph has more tensors than any model's, because a header has absurd counts."""
 
 
 class GraphBuilder:
@@ -191,7 +191,7 @@ class GraphBuilder:
         self, op: str, kind: str, ne: tuple[int, ...], *src: Node | None, root: Node | None = None,
         nb: Shape | None = None,
     ) -> Node:  # fmt: skip
-        """Return a tensor of type `kind` and shape `ne` (filled up with ones); contiguous unless `nb` is given."""
+        """Return a tensor of type `kind` and shape `ne` (padded with ones); contiguous unless `nb` is given."""
         shape: Shape = (*ne, 1, 1, 1)[:4]  # type: ignore[assignment]
         if nb is None:
             nb, n_bytes = _without_gaps(kind, shape)
@@ -323,7 +323,7 @@ class GraphBuilder:
     # -- order ---------------------------------------------------------------------------------------------------
 
     def expand(self, *targets: Node) -> None:
-        """Append what `targets` need and is not in the graph yet, depth first, sources in order."""
+        """Append what `targets` depend on and is not in the graph yet, depth first, sources in order."""
         for target in targets:
             if target.visited:
                 continue

@@ -1,4 +1,4 @@
-"""RAM that a server takes as it runs, beyond what it prints when it starts: prompts that it keeps, and checkpoints.
+"""RAM that a server allocates while it runs, beyond what it prints at its start: cached prompts and checkpoints.
 
 Sources: llama.cpp 0c1e57098 tools/server/server-context.cpp (create_checkpoint, and where it is asked for),
 server-task.cpp (server_prompt_cache), src/llama-kv-cache.cpp (state_write), src/llama-memory-hybrid.cpp; ik_llama.cpp
@@ -42,12 +42,12 @@ class Growth(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes that may come on top; without a limit of prompts those of the checkpoints."""
+        """Bytes of both; those of checkpoints alone where prompts have no limit."""
         return (self.prompts or 0) + self.checkpoints
 
 
 def growth_of(engine: Engine, model: Model, flags: Flags) -> Growth:
-    """Return what llama-server with these flags may take in RAM as it runs, on top of what it starts with."""
+    """Return what llama-server with these flags may allocate in RAM while it runs, beyond what it starts with."""
     limit = _number(flags, PROMPTS, _PROMPT_CACHE_MIB)
     a_slot = max(_number(flags, CHECKPOINTS, _CHECKPOINTS_A_SLOT), 0)
     size = checkpoint_bytes(engine, model, flags) if a_slot else 0
@@ -61,7 +61,7 @@ def _number(flags: Flags, names: tuple[str, ...], default: int) -> int:
 
 
 def checkpoint_bytes(engine: Engine, model: Model, flags: Flags) -> int:
-    """Return the bytes of one checkpoint: what of a slot's state cannot be taken back token by token.
+    """Return the bytes of one checkpoint: the part of a slot's state that cannot be rolled back token by token.
 
     That is the recurrent state of one sequence, and where the engine keeps windows only, the rows in the window.
     """
@@ -78,9 +78,9 @@ def checkpoint_bytes(engine: Engine, model: Model, flags: Flags) -> int:
 
 
 def bounds(engine: Engine, growth: Growth, left: int) -> list[str]:
-    """Return the options, with their values, by which a server keeps to `left` bytes more RAM; [] where it does anyway.
+    """Return the options that bound a server to `left` more bytes of RAM; [] where it stays below them anyway.
 
-    Checkpoints come first, for without one a prompt is read again from its start; a quarter stays free.
+    Checkpoints take precedence, because without one a prompt is processed again from its start; a quarter stays free.
     """
     if growth.prompts is not None and growth.total <= left:
         return []

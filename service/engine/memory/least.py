@@ -1,9 +1,9 @@
-"""What a placement takes at least: all that is stored, exactly, and a compute buffer that no replay undercuts.
+"""A lower bound of a placement's memory: what is stored, exactly, and a compute buffer that no replay undercuts.
 
-The bound of the compute buffer is what some one operation on a device must hold at once: while ggml runs a product, its
-sources and its result lie side by side in the arena of its device, with the weight if it was copied there, and the mask
-where a later layer reads it. Nothing else is counted, and nothing where the device of an operation
-is not certain: this is for pruning, no estimate. No graph is made.
+The bound of the compute buffer is what a single operation on a device must hold at once: while ggml runs a product, its
+sources and its result are in the arena of its device together, with the weight if it was copied there, and the mask if
+a later layer reads it. Nothing else is counted, and nothing where the device of an operation is not certain: this is
+for pruning, not an estimate. It takes no graph.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _COMMON_TYPES = frozenset({"f16", "q8_0", "q4_0"})
 
 
 def least_memory(run: ResolvedRun) -> Memory:
-    """Return what every device takes at least: nothing of it is above what `predict_memory` finds.
+    """Return a lower bound of every device's memory: none of its figures is above that of `predict_memory`.
 
-    Takes about a millisecond. Where a split mode shares layers out (ik's `graph`, llama.cpp's `tensor`), what is stored
-    is counted by whole layers, and compute is 0. Raises InvalidFlags.
+    Takes about a millisecond. Where all cards share every layer (ik's `graph`, llama.cpp's `tensor`), what is stored is
+    counted by whole layers, and compute is 0. Raises InvalidFlags.
     """
     contents = Contents(run)
-    rough = rough_compute(contents.model, contents.spec, contents.placement)  # what stands for a graph that is unknown
+    rough = rough_compute(contents.model, contents.spec, contents.placement)  # which stands in for an unknown graph
     compute = map(min, least_compute(contents), rough)
     outputs, over = [0] * (contents.cpu + 1), map(contents.overhead, range(contents.cpu + 1))
     stored = contents.weights(), contents.caches()
@@ -49,9 +49,9 @@ class _Product(NamedTuple):
 
 
 def least_compute(contents: Contents) -> tuple[int, ...]:
-    """Return bytes that the compute buffer of every device has at least, the CPU last.
+    """Return a lower bound of the compute buffer of every device in bytes, the CPU last.
 
-    Where no graph is known, the rough figure that is predicted in its place may be lower.
+    Where no graph is known, the rough figure that is predicted instead may be lower.
     """
     bound = [0] * (contents.cpu + 1)
     if contents.flags.split_mode not in ("layer", "none"):
@@ -94,7 +94,7 @@ def _undivided_layers(contents: Contents) -> frozenset[int]:
 
 
 def _mixing(model: Model, layer: int) -> tuple[str, ...]:
-    """The names of a layer's tensors but those of its feed-forward."""
+    """The names of a layer's tensors, without those of its feed-forward."""
     known: dict[int, tuple[str, ...]] = model.__dict__.setdefault("_mixing", {})
     if layer not in known:
         names = (t.name for t in model.by_layer[layer])
@@ -103,7 +103,7 @@ def _mixing(model: Model, layer: int) -> tuple[str, ...]:
 
 
 def _reads_mask(contents: Contents, layer: int) -> bool:
-    """Whether attention surely runs on the layer's device, for which the mask is copied there."""
+    """Whether attention is certain to run on the layer's device, to which the mask is then copied."""
     facts, spec = contents.model.layers[layer], contents.spec
     common = facts.head_dim_k == facts.head_dim_v and facts.head_dim_k in _COMMON_HEADS and contents.model.mla is None
     kernels = {spec.type_k, spec.type_v} <= _COMMON_TYPES and common
@@ -111,7 +111,7 @@ def _reads_mask(contents: Contents, layer: int) -> bool:
 
 
 def _fuses(contents: Contents) -> bool:
-    """Whether up and gate of one type are multiplied by in one operation."""
+    """Whether up and gate, if of one type, are one operation."""
     spec = contents.spec
     return contents.allocates.fuses_up_and_gate and spec.fused_moe and spec.rules.fused_dense
 
@@ -138,7 +138,7 @@ def _of_layer(model: Model, layer: int, kind: str, fused: bool) -> list[_Product
 
 
 def _kept_in_ram(contents: Contents) -> frozenset[str]:
-    """The weights that no card can multiply by while they are in RAM."""
+    """The weights in RAM whose products cannot run on a card."""
     model = contents.model
     slots = [Slot("weight", t.name, -1) for t in model.tensors if ".ffn_" in t.name or t.name.startswith("output.")]
     kept = stays_in_ram(contents.engine, model, slots, contents.spec.rules.only_in_ram)
@@ -167,7 +167,7 @@ def _batch_is_copied(contents: Contents, experts: bool) -> bool:
 
 
 def _raise_by_logits(contents: Contents, bound: list[int]) -> None:
-    """The head's product, where it is on a card: the rows of the last norm, and the logits."""
+    """Raise the bound of the head's card to what its product holds: the rows of the last norm, and the logits."""
     device = contents.placement.tensors.get("output.weight", contents.cpu)
     if device != contents.cpu or not contents.cpu:
         rows = contents.model.n_vocab + contents.model.n_embd

@@ -1,4 +1,4 @@
-"""Weights in RAM whose products never go to a GPU, whatever the batch: the GPU has no kernels for their type.
+"""Weights in RAM whose products never run on a GPU, for any batch: it has no kernels for their type.
 
 Sources: ggml_backend_cuda_device_supports_op of both engines' ggml-cuda.cu, by the type table.
 """
@@ -17,7 +17,7 @@ from service.engine.model import Model
 def stays_in_ram(
     engine: Engine, model: Model, slots: Sequence[Slot], without: Sequence[str] = ()
 ) -> frozenset[int]:  # fmt: skip
-    """Return the indices of the slots whose weight no GPU can multiply by while it is in RAM.
+    """Return the indices of the slots with a weight that no GPU can multiply by, so that its product stays in RAM.
 
     `model`: with the types after loading. `without`: types that an older build had no kernels for.
     """

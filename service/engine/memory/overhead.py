@@ -57,7 +57,7 @@ def _matrix_shapes(model: Model) -> dict[tuple[str, tuple[int, ...], bool], list
 
 
 def _matrix_buffers(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """Quantised activations, or dequantised weights, of the largest product on the device."""
+    """Bytes of the quantised activations, or dequantised weights, of the largest product on the device."""
     largest = 0
     for (kind, dims, expert), names in _matrix_shapes(model).items():
         size = _product_buffer(engine, kind, dims, spec.n_tokens * (model.n_expert_used if expert else 1))
@@ -75,7 +75,7 @@ def _product_buffer(engine: Engine, kind: str, dims: tuple[int, ...], rows: int)
 
 
 def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """Fused up and gate keep both results in the pool, for resident experts and for those copied to GPU 0."""
+    """Bytes of the two results that a fused up and gate keeps in the pool, also for experts copied to GPU 0."""
     if not engine_spec(engine).memory.pools_results or not model.moe_layers or not spec.fused_moe:
         return 0
     up = next((n for n in _expert_names(model) if placement.tensors.get(n) == device), None)
@@ -92,7 +92,7 @@ def _expert_names(model: Model) -> list[str]:
 
 
 def _cache_copies(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """A quantised cache is copied to f16 a layer at a time, in the pool or (then 0 here) in the compute buffer."""
+    """Bytes of the f16 copy that is made of a quantised cache, a layer at a time; 0 if it is in the compute buffer."""
     if (
         not engine_spec(engine).memory.pools_results
         or not spec.flash_attn

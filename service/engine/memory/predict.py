@@ -1,4 +1,4 @@
-"""Memory of every device: weights, cache and compute buffer, as the engine will print them, and what it will not."""
+"""Memory of every device: weights, cache and compute buffer as the engine prints them, and what it does not print."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 @kept
 def predict_memory(run: ResolvedRun) -> Memory:
-    """Return the memory of every device. Figures of an older build are never better than source only.
+    """Return the memory of every device. Figures for an older build are `source only` at best.
 
     Raises InvalidFlags for cache types and split modes that the engine refuses.
     """
@@ -38,8 +38,8 @@ def predict_memory(run: ResolvedRun) -> Memory:
 
 
 def as_started(run: ResolvedRun) -> ResolvedRun:
-    """Return the run as its engine starts it: without pipeline parallelism, where the copies for it do not fit and the
-    build then goes on without. Raises InvalidFlags.
+    """Return the run as its engine starts it: without pipeline parallelism if the copies for it do not fit, and the
+    build then continues without. Raises InvalidFlags.
     """
     if len(run.devices) < 2 or not run.rules.gives_up_pipeline or run.allocator != "cuda":
         return run
@@ -87,7 +87,7 @@ class MemoryPrediction(Contents):
         return Memory(devices, self.run.placement, found.n_splits, found.n_nodes, self.basis(found.known))
 
     def basis(self, known: bool) -> str:
-        """Return how sure the figures are. `known`: the graph is the architecture's own."""
+        """Return how certain the figures are. `known`: the graph is the architecture's own."""
         known = known and self.spec.rules.described
         if not known or self.flags.split_mode not in ("layer", "none"):
             return "approximate"
@@ -108,7 +108,7 @@ class MemoryPrediction(Contents):
     def _replayed(
         self, spec: GraphSpec, options: SchedulerOptions, use: Callable[[Replay], Found]
     ) -> Found | None:  # fmt: skip
-        """Return what `use` makes of the graph's replay, by layer where that can be; None where there is no graph."""
+        """Return the result of `use` on the graph's replay, by layer if possible; None where there is no graph."""
         graphs = graphs_of(self.run.model)
         for graph_of in (graphs.by_layer, graphs.in_one_piece):
             graph = graph_of(self.model, spec)
@@ -134,9 +134,10 @@ class MemoryPrediction(Contents):
 
     @property
     def _tokens_may_need_more(self) -> bool:
-        """What is in RAM runs on the CPU for few tokens, on a card for a batch.
+        """Whether the graph of single tokens may need larger buffers on a card than the batch's.
 
-        So does attention, and the feed-forward, whose result then goes to a card that holds nothing but the head.
+        What is in RAM runs on the CPU for few tokens, but on a card for a batch. So does attention, and the
+        feed-forward, whose result then goes to a card that may hold nothing but the head.
         """
         if not (self.allocates.reserves_single_tokens and self.cuda and self.cpu > 0):
             return False
@@ -150,7 +151,8 @@ class MemoryPrediction(Contents):
 
     @property
     def _reserves_before_the_policy(self) -> bool:
-        """Buffers are there when the policy is read; a batch may only make them larger."""
+        """Whether the engine reserves buffers before it reads that nothing is copied for batches, which then may only
+        enlarge them."""
         return self.allocates.reserves_before_policy and not self.flags.op_offload
 
     def _devices_of(self, slots: Sequence[Slot]) -> tuple[int, ...]:

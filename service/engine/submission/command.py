@@ -36,7 +36,7 @@ _ASSIGNED = re.compile(
 _CURLY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 _ESCAPED = re.compile(r"\\[_|]")  # Markdown's: no tensor name, path or value has either
 _DASH = re.compile(r"(?:^|\s)[\u2010-\u2015\u2212][\w\u2010-\u2015-]*")
-# What engines and shells print right behind a command: it does not belong to it.
+# What engines and shells print right after a command: it does not belong to it.
 _OUTPUT = re.compile(
     r"^\s*(?:[\w.~ ()+/-]{1,60}:(?:\s|$)|\[|\{|\||PP\b|model\b|Device \d|warning|error|WARN|INFO|\d+\.\d+\.\d+|\.{3,}"
     r"|[-=+]{3,}$|=|\(|Thread|Found|Loading|NOTE|Note|build\b|main\b|.{0,80}\s=\s)"

@@ -3,7 +3,7 @@
 A row of llama-sweep-bench proves itself: tokens / seconds is the speed printed, in both phases, with as many decimals
 as the program prints, N_KV a multiple of PP (it grows by a micro-batch: ik_llama.cpp 8337e4cd3
 examples/sweep-bench/sweep-bench.cpp:226-289). A row of llama-bench has the columns of its head, its test, and a speed
-with two decimals (examples/llama-bench/llama-bench.cpp:2022). A line is joined with those behind it only where it is no
+with two decimals (examples/llama-bench/llama-bench.cpp:2022). A line is joined with those after it only where it is no
 row by itself and the joined one is.
 """
 
@@ -117,7 +117,7 @@ def _bench_columns(text: str) -> tuple[str, ...] | None:
 
 
 class _TableReader:
-    """Reads the lines behind a head."""
+    """Reads the lines after a head."""
 
     def __init__(self, head: _Head, line: int) -> None:
         self._head, self._line = head, line

@@ -116,7 +116,7 @@ def flash_layers(nodes: Iterable[Node], slots: Sequence[Slot]) -> list[tuple[int
 
 
 def flash_copies(nodes: Iterable[Node]) -> dict[int, tuple[int, int]]:
-    """Return the bytes behind each result that hold f16 copies of a cache of another type.
+    """Return the bytes after each result that hold f16 copies of a cache of another type.
 
     The second figure is for a cache on another device: copied over, latent values are not part of the keys any more.
     """

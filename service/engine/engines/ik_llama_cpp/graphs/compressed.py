@@ -33,7 +33,7 @@ class _Plan(NamedTuple):
 
 
 def deepseek4(g: IkGraph) -> None:
-    """deepseek4: streams are mixed before and behind each part; the first layers choose experts by token."""
+    """deepseek4: streams are mixed before and after each part; the first layers choose experts by token."""
     inputs = _Inputs(g)
     x = g.begin()
     inputs.mask = g.mask()

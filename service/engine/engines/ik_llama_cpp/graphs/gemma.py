@@ -14,7 +14,7 @@ from service.engine.memory.graph import Node
 
 
 def gemma3(g: IkGraph) -> None:
-    """Scaled embeddings, and norms behind attention and feed-forward as well as before.
+    """Scaled embeddings, and norms after attention and feed-forward as well as before.
 
     gemma2 scales the queries too, and squashes scores and logits.
     """

@@ -51,7 +51,7 @@ def _experts_in_parallel(g: IkGraph, layer: int, x: Node) -> Node:
 
 
 def granite(g: IkGraph) -> None:
-    """granite, granitemoe: as llama; embeddings, queries, logits and the residual stream behind each part are scaled.
+    """granite, granitemoe: as llama; embeddings, queries, logits and the residual stream after each part are scaled.
 
     All four scales must be in the file (ik src/llama-hparams.cpp:1343).
     """
@@ -113,7 +113,7 @@ def minimax_m2(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
 
 
 def grok(g: IkGraph) -> None:
-    """grok: scores squashed before the soft max, norms behind both parts of a layer, a dense part next to experts."""
+    """grok: scores squashed before the soft max, norms after both parts of a layer, a dense part next to experts."""
     g.caps_scores = True
 
     def layer_of(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
@@ -151,7 +151,7 @@ def qwen3_vl_moe(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
 
 
 def glm4(g: IkGraph) -> None:
-    """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
+    """glm4 (dense): norms after attention and feed-forward as well as before, gate and up in one weight."""
 
     def layer_of(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
         q, k, v = g.products(layer, g.normed(layer, "attn_norm", x))

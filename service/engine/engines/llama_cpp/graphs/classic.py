@@ -153,7 +153,7 @@ def gemma(g: LlamaGraph) -> None:
 
 
 def talkie(g: LlamaGraph) -> None:
-    """talkie: norms without weights, and the normed embeddings added behind every layer."""
+    """talkie: norms without weights, and the normed embeddings added after every layer."""
     skipped = g.norm(g.begin(), None, None)
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:

@@ -17,7 +17,7 @@ _SPARSE_LAYERS = 10  # n_layer_sparsity, src/models/models.h
 
 
 def gemma2(g: LlamaGraph) -> None:
-    """gemma2, gemma3: scaled queries, norms behind attention and feed-forward as well as before."""
+    """gemma2, gemma3: scaled queries, norms after attention and feed-forward as well as before."""
     squashed = g.model.architecture == "gemma2"
     g.soft_cap = squashed
 

@@ -53,7 +53,7 @@ def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, norm_weights: bool = True, gating: Gating | None = None,
     rope: bool = True, with_factors: bool = True, q_scale: Node | None = None, sinks: bool = False, gated: bool = False,
 ) -> Node:  # fmt: skip
-    """Return the residual stream behind a layer as Llama's are; the other options are those of `attended`."""
+    """Return the residual stream after a layer as Llama's are; the other options are those of `attended`."""
     y = attended(
         g, layer, g.normed(layer, "attn_norm", x), cache, rope=rope, with_factors=with_factors, q_scale=q_scale,
         sinks=sinks, gated=gated,
@@ -191,7 +191,7 @@ def smollm3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
 
 
 def glm4(g: LlamaGraph) -> None:
-    """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
+    """glm4 (dense): norms after attention and feed-forward as well as before, gate and up in one weight."""
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
         y, x = g.last_rows(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
@@ -220,7 +220,7 @@ def qwen2_moe(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
 
 
 def qwen3_vl(g: LlamaGraph) -> None:
-    """qwen3vl, qwen3vlmoe: positions on four axes, and features of an image added behind the first layers."""
+    """qwen3vl, qwen3vlmoe: positions on four axes, and features of an image added after the first layers."""
     n_deepstack = g.model.int_value("n_deepstack_layers")
     features = g.begin(n_deepstack)
 
@@ -250,7 +250,7 @@ def deci(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
 
 
 def grok(g: LlamaGraph) -> None:
-    """grok: scaled embeddings, squashed scores, norms behind attention and experts, a dense layer alongside them."""
+    """grok: scaled embeddings, squashed scores, norms after attention and experts, a dense layer alongside them."""
     g.soft_cap = True
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:

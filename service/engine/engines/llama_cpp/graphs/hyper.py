@@ -46,7 +46,7 @@ def _scale_and_base(g: LlamaGraph, layer: int, part: str) -> tuple[Node, Node]:
 
 
 def _mixed_gates(g: LlamaGraph, layer: int, part: str, x: Node) -> tuple[Node, Node, Node]:
-    """The mixed streams, and the gates before and behind the layer's part that are made of them."""
+    """The mixed streams, and the gates before and after the layer's part that are made of them."""
     n_streams, n = x.ne[1:3]
     fn, (scale, base) = g.weight(layer, f"hc_{part}_fn.weight"), _scale_and_base(g, layer, part)
     mixed = mixes(g, x, fn)

@@ -57,7 +57,7 @@ def _llama4_attention(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, sca
 
 
 def exaone4(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
-    """exaone4: norms only behind attention and feed-forward; where there are windows, full layers have no rope."""
+    """exaone4: norms only after attention and feed-forward; where there are windows, full layers have no rope."""
     y = attended(g, layer, x, cache, rope=_is_windowed(g, layer), with_factors=True)
     return _normed_after(g, layer, y, x)
 
@@ -68,7 +68,7 @@ def _is_windowed(g: LlamaGraph, layer: int) -> bool:
 
 
 def olmo2(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
-    """olmo2 (and 3): norms only behind attention and feed-forward, Q and K normed over all heads at once."""
+    """olmo2 (and 3): norms only after attention and feed-forward, Q and K normed over all heads at once."""
     q, k, v = normed_before_heads(g, layer, x)
     return _normed_after(g, layer, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
 
@@ -167,7 +167,7 @@ def spark(g: LlamaGraph) -> None:
 
 
 def muse_glimmer(g: LlamaGraph) -> None:
-    """muse-glimmer: embeddings are normed, gated attention, norms behind it and behind the feed-forward."""
+    """muse-glimmer: embeddings are normed, gated attention, norms after it and after the feed-forward."""
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
         y = attended(g, layer, g.normed(layer, "attn_norm", x), cache, rope=g.layer(layer).n_swa > 0, gated=True)
@@ -181,7 +181,7 @@ def muse_glimmer(g: LlamaGraph) -> None:
 
 
 def plamo3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
-    """plamo3: norms before and behind attention and feed-forward, the latter without `.weight` in their names."""
+    """plamo3: norms before and after attention and feed-forward, the latter without `.weight` in their names."""
     y, x = g.last_rows(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
     h = g.add(g.norm(y, g.first_of(layer, "post_attention_norm", "post_attention_norm.weight"), layer), x)
     y = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
