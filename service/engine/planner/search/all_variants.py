@@ -22,8 +22,8 @@ from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
 
-_ALTERNATIVES = 2  # candidates of other kinds (cache type, number of cards, split mode) placed for each engine and
-_WITH_ALTERNATIVES = 3  # variant, of the first so many that are shown
+_ALTERNATIVES = 2  # candidates of other kinds (cache types, number of cards, split mode) placed as competitors
+_WITH_ALTERNATIVES = 3  # of so many of the engines and variants that are shown, the first ones
 Report = Callable[[str, int, int], None]  # told of progress: the stage, the steps done, and the steps in all
 _STEPS_BEFORE_COMPETITORS = 6  # of the progress of placing
 _PICKS: tuple[Pick | None, ...] = (None, "quality", "fast")
