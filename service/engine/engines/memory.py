@@ -1,4 +1,4 @@
-"""What memory prediction asks of an engine. `EngineMemory` answers as most engines that are built on ggml would."""
+"""The interface of an engine for memory prediction. The defaults are what most engines built on ggml do."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class EngineMemory(ABC):
 
     Facts, with what they mean:
 
-    - `padding_without_flash_attention`: `-c` is rounded up to a multiple of this where flash attention is off (256
-      else); `without_flash_attention`: architectures that never use it.
-    - `inputs_stay_in_ram`: no override moves the token embedding. `on_first_layer`: tensors that lie with the first
-      layer. `loaded_anyway`: by architecture, tensors of next-token layers that are loaded though nobody drafts.
+    - `padding_without_flash_attention`: `-c` is rounded up to a multiple of this where flash attention is off (of 256
+      where it is on); `without_flash_attention`: architectures that never use it.
+    - `inputs_stay_in_ram`: no override moves the token embedding. `on_first_layer`: tensors that are placed with the
+      first layer. `loaded_anyway`: by architecture, tensors of next-token layers that are loaded even without drafting.
     - `caches_next_tokens`: next-token layers that are loaded have a cache in the model's own context.
     - `rope_factors_for_each`: each layer, or each device, has its copy of the rope factors.
-    - `repeats_expert_biases`: an expert's bias that an override left behind lies next to its weight as well.
-    - `repacks_at_load`: `-rtr` interleaves what lies in RAM. `fuses_up_and_gate`: one operation multiplies by both
-      where they have one type. `up_before_gate`: the order of the two operations else.
+    - `repeats_expert_biases`: where an override moves only an expert's weight, its bias is stored there a second time.
+    - `repacks_at_load`: `-rtr` interleaves what is in RAM. `fuses_up_and_gate`: one operation multiplies by both if
+      they have one type. `up_before_gate`: the order of the two operations if not.
     - `tries_flash_attention`: `-fa auto` is off where a layer's attention would not run on its own device.
-    - `reserves_single_tokens`: the graph of one token a slot is reserved too. `reserves_before_policy`: `-op` is read
-      when the buffers are there. `checks_kernels`: the scheduler asks a card whether it has a kernel for an operation,
-      and keeps each layer's norms on the layer's device. `most_split_inputs`: copies to one split of the graph, None
-      where their number is not limited.
-    - `head_moves_last`: `-ngl` moves the output head after all layers, else it is the first.
-    - `split_modes`: the values of `-sm`; `together`: those with which all cards work on every layer, on CUDA cards of
+    - `reserves_single_tokens`: the graph of one token a slot is reserved too. `reserves_before_policy`: buffers are
+      reserved before `-op` is read. `checks_kernels`: the scheduler asks a card whether it has a kernel for an
+      operation, and keeps each layer's norms on the layer's device. `most_split_inputs`: copies to one split of the
+      graph, None where their number is not limited.
+    - `head_moves_last`: `-ngl` moves the output head to a card after all layers, else before them.
+    - `split_modes`: the values of `-sm`; `together`: those with which all cards share every layer, on CUDA cards of
       `together_capability` or newer.
     - `counts_experts_from_first`: `-ncmoe N` on one card is layers 0 to N-1, not the last N with experts.
     - `divides_by`: what `-ngl` without `-ts` divides layers by, in words.
-    - `latent_ignores_v`: a latent cache has no values, `-ctv` means nothing. `latent_needs_sizes`: attention is latent
-      only in files that name the sizes of absorbed heads. `tools_alike`: server and benchmark take
-      the same memory.
+    - `latent_ignores_v`: a latent cache has no values, so that `-ctv` has no effect. `latent_needs_sizes`: attention
+      is latent only in files that name the sizes of absorbed heads. `tools_alike`: server and benchmark take the same
+      memory.
     - `pipeline_copies`: of a build without options, None where the build's rules say. `pools_results`: fused experts
       and caches that are copied to f16 take memory of the pool, which no buffer size shows.
     - `checkpoints_windows`: its server keeps checkpoints of sliding windows, not of recurrent states alone.
@@ -123,7 +123,7 @@ class EngineMemory(ABC):
 
     @abstractmethod
     def has_indexer(self, model: Model, layer: int) -> bool:
-        """Return whether a layer of sparse attention chooses rows itself, not as the last that did."""
+        """Return whether a layer of sparse attention chooses rows itself; else it takes those of the last that did."""
 
     # -- placement -------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class EngineMemory(ABC):
 
     @abstractmethod
     def works_together(self, model: Model) -> bool:
-        """Return whether the first of the modes `together` works on the model's architecture."""
+        """Return whether the first of the modes `together` supports the model's architecture."""
 
     def split_refused(self, model: Model, flags: Flags) -> str | None:
         """Return why the engine does not load the model with these flags' `-sm`, None where it does."""
@@ -189,13 +189,13 @@ class EngineMemory(ABC):
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
         """Return what of the memory is known of a split that is not by layers: the rest is that of whole layers.
 
-        `basis`: how sure the figures of this command are.
+        `basis`: how certain the figures of this command are.
         """
         return "nothing"
 
     @abstractmethod
     def basis(self, contents: Contents, *, older: bool) -> str:
-        """Return how sure the figures of a described graph are: measured, source only or approximate.
+        """Return how certain the figures of a described graph are: measured, source only or approximate.
 
         `older`: by the rules of an older build.
         """

@@ -1,4 +1,4 @@
-"""What generic code may ask of an engine. Each engine's folder fills this in; nothing else is known of it elsewhere."""
+"""The interface of an engine. Each engine's folder implements it; other code knows an engine by nothing else."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class TypeSupport:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadPolicy:
-    """From how many tokens a batch has weights in RAM copied to a card: `least`, for experts more (`by_experts`).
+    """From how many tokens on weights in RAM are copied to a card for a batch: `least`, for experts perhaps more.
 
-    `by_experts`: only from as many as hit each expert `least` times (unless the build's rules say otherwise).
+    `by_experts`: experts only if the batch hits each of them `least` times (unless the build's rules say otherwise).
     `switched_off`: what leaves experts to the CPU, for batches of less than `{tokens}`. `pins_overridden`: weights in
     RAM are pinned, and mmap is off, once a tensor is overridden to the CPU. `has_options`: `-op`, `-cuda` and `-ooae`
     decide, else the environment (GGML_OP_OFFLOAD_MIN_BATCH).
@@ -59,7 +59,7 @@ class OffloadPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class LogFormat:
-    """How an engine's log is told from others, and read. `lines`: how some of its lines begin.
+    """How an engine's log is recognised and read. `lines`: how some of its lines begin.
 
     `sizes_at`: the option with which its server prints the sizes of buffers, None where it always does.
     `signal_at_unknown_type`: the signal by which it ends, without a word, at a tensor type that it does not know.

@@ -1,4 +1,4 @@
-"""What the speed model asks of an engine: since when it is as fast as today, and which coefficients are its own."""
+"""The interface of an engine for the speed model: since when it is as fast as today, and its own coefficients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Milestone(msgspec.Struct, frozen=True):
 
 
 class EngineSpeed(ABC):
-    """How fast an engine is. `key`: how the names of the coefficients of its own end; where there is none, it is 1."""
+    """How fast an engine is. `key`: the end of the names of its own coefficients; one that does not exist counts 1."""
 
     key: str
     milestones: tuple[Milestone, ...] = ()
@@ -43,7 +43,7 @@ class EngineSpeed(ABC):
 
     @abstractmethod
     def cpu_attention(self, work: Work, p: Coefficients) -> tuple[float, ...]:
-        """Return by what attention of a batch on the CPU is slower than the common coefficient says."""
+        """Return factors by which attention of a batch on the CPU is slower than the common coefficient says."""
 
     @abstractmethod
     def cpu_attention_token(self, work: Work, p: Coefficients) -> tuple[float, ...]:
