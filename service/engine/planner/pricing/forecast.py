@@ -105,16 +105,16 @@ class Forecaster:
         short = Shortfall("RAM", int(needed - limits.host)) if needed > limits.host else None
         if (flags.split_mode != "layer" or limits.one_pool) and (in_ram > self.ram_only_bytes + 1 or min(rooms) <= 0):
             short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
-        return min((self._timed(candidate, devices, one, short) for one in fills), key=lambda one: one.seconds)
+        if short is not None:
+            return Forecast(_strategy(fill, bool(devices), bool(self.ram_only)), 0.0, 0.0, 0.0, short)
+        return min((self._timed(candidate, devices, one) for one in fills), key=lambda one: one.seconds)
 
     def bytes_on_cards(self, flags: Flags) -> int:
         """Return the bytes of weights and cache where all that can be is on the cards."""
         return self.fixed_bytes + self.piece_bytes + self._cache(flags)
 
-    def _timed(self, candidate: Candidate, devices: Sequence[Device], fill: Fill, short: Shortfall | None) -> Forecast:
+    def _timed(self, candidate: Candidate, devices: Sequence[Device], fill: Fill) -> Forecast:
         strategy = _strategy(fill, bool(devices), bool(self.ram_only))
-        if short is not None:
-            return Forecast(strategy, 0.0, 0.0, 0.0, short)
         work, request = self._work(candidate.flags, fill), self._request(tuple(devices), candidate.flags)
         token = request.token(work)
         full = request.micro_batch(work)
