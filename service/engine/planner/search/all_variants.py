@@ -81,7 +81,7 @@ def _search_of(searches: Sequence[VariantSearch], contender: Contender) -> Varia
 
 
 def _place_the_best(searches: Sequence[VariantSearch], goal: Goal, pick: Pick | None) -> None:
-    """Place the searches in the order of their lower bounds, until no bound is below the best placed cost.
+    """Place variants in the order of their lower bounds, until no bound is below the cost of the best placed one.
 
     A variant that leaves enough of the cards' memory free is placed at up to `spare_worth` more than that, for which
     `rank` may prefer it for its quality.

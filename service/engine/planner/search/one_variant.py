@@ -1,8 +1,8 @@
 """The search for one engine and variant: all candidates are forecast, the promising ones are placed.
 
-A forecast is optimistic, so its cost is a lower bound: what may not beat the best placed config is never placed. Where
-a candidate turns out not to fit, it and its like are queued again with FFN in RAM, and other cards and smaller
-micro-batches get their turn.
+A forecast is optimistic, so its cost is a lower bound: what cannot beat the best placed config is never placed. A
+candidate that turns out not to fit is queued again with FFN in RAM, and with it all that need no less memory; other
+cards and smaller micro-batches then get their turn.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from service.engine.planner.search.respanned import respanned
 _MAX_FAILURES = 8  # placements that do not fit, after which forecasts are not followed any further
 _MAX_FAILURES_ALIKE = 2  # of one order of cards, or of one micro-batch, before others get their turn
 _MUCH_BETTER = math.log(1.05)  # of cost: one that fits is not enough where another is likely to be better by more
-_LOOKED_AT = 12  # the best of the queue, among which the likeliest is looked for
+_LOOKED_AT = 12  # candidates at the head of the queue, of which one is likely to be the best
 _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only others fitted
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
@@ -105,7 +105,7 @@ class VariantSearch:
         n_fit = n_failed = 0
         self._reject_by_known_buffers()
         while n_failed < _MAX_FAILURES and self._wants_another(n_fit):
-            one = self._take_with_largest_batch(self._likeliest() if n_fit else self._best_after_failures())
+            one = self._take_with_largest_batch(self._likely_best() if n_fit else self._best_after_failures())
             if self._place(one):
                 n_fit += 1
             else:
@@ -127,7 +127,7 @@ class VariantSearch:
         for _ in range(_MAX_FASTER):
             if not self.queue or self._misses_minimum(self.queue[0]):
                 break
-            one = self._likeliest()
+            one = self._likely_best()
             if self._likely_cost(one) >= self._least() - _MIN_GAIN:
                 break
             self._place(self._take_with_largest_batch(one))
@@ -201,7 +201,7 @@ class VariantSearch:
         return found
 
     def _for_build(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Candidates with options of the build that was stated; what it lacks for the others becomes the refusal."""
+        """Yield the candidates whose options the stated build has; what it lacks for others becomes the refusal."""
         for candidate in found:
             try:
                 yield candidate if self.build.date is None else for_build(self.case.engine, candidate, self.build)
@@ -227,11 +227,11 @@ class VariantSearch:
         return chosen
 
     def _wants_another(self, n_fit: int) -> bool:
-        """Whether one more is to be placed after so many that fit: until one does, and another if it is likely to be
-        much better."""
+        """Whether to place another candidate after `n_fit` that fit: until one fits, and one more where that is likely
+        to be much better."""
         if not self.queue or n_fit > 1:
             return False
-        return n_fit == 0 or self._least() > self._likely_cost(self._likeliest()) + _MUCH_BETTER
+        return n_fit == 0 or self._least() > self._likely_cost(self._likely_best()) + _MUCH_BETTER
 
     def _best_after_failures(self) -> Queued:
         """The best candidate whose cards and micro-batch did not fail too often, if there is one; else the best.
@@ -249,14 +249,13 @@ class VariantSearch:
     def _batch_failed(self, flags: Flags) -> bool:
         return self._failed_batches[flags.n_ubatch] >= _MAX_FAILURES_ALIKE
 
-    def _likeliest(self) -> Queued:
+    def _likely_best(self) -> Queued:
         return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
 
     def _likely_cost(self, one: Queued) -> float:
-        """The cost of a candidate if it exceeds its forecast as those placed before it did.
+        """The likely cost of a candidate: its forecast corrected by what those of the same strategy were off by.
 
-        That is as the best of its strategy on the same cards, or by half as much as the best on others. All on one
-        card, forecasts are exact.
+        By the least of that on the same cards, else by half the least on any. All on one card, forecasts are exact.
         """
         if one.candidate.strategy == "all on GPU" and len(one.candidate.cards) == 1:
             return one.cost
@@ -291,8 +290,8 @@ class VariantSearch:
             self._place(one)
 
     def _place_by_layers(self) -> None:
-        """Where only cards that share every layer were placed: the best that splits by layer too, which depends on
-        less."""
+        """Where only cards that share every layer were placed: the best that splits by layer, which depends less on
+        the links between cards."""
         if any(c.candidate.splits_by_layer for c in self.contenders):
             return
         usual = next((one for one in self.queue if one.candidate.splits_by_layer), None)
@@ -328,9 +327,9 @@ class VariantSearch:
         return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
 
     def _bound_beside(self, best: Contender, one: Queued) -> float:
-        """The lower bound of a candidate's cost; with a card more than the best one, that one's cost at most.
+        """The lower bound of a candidate's cost; at most the best one's cost where the candidate adds cards to it.
 
-        A forecast fills every card, also a slow one that serves better by what little it holds.
+        A forecast fills every card, though a slow one may serve best with little on it.
         """
         return min(one.cost, best.cost(self.case.goal)) if adds_cards(one.candidate, best.candidate) else one.cost
 
@@ -365,7 +364,7 @@ class VariantSearch:
                 self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
 
     def _contender(self, candidate: Candidate, fitted: Fitted) -> Contender:
-        """What was placed by other means than `_place`, as a contender."""
+        """Return the contender of a placement that was not made by `_place`."""
         problem = self._forecasts.problem(candidate.cards)
         candidate, fitted = as_it_turned_out(problem, candidate, fitted)
         return contender_of(self.case, candidate, problem, fitted, self.loss)
@@ -425,9 +424,9 @@ class VariantSearch:
         self._enqueue(*(self._forecasts.queued(r.candidate, r.forecast) for r in idle if r.forecast))
 
     def _requeue_with_ffn_in_ram(self, one: Queued, short: Shortfall) -> bool:
-        """Queue a candidate that was not to need RAM, and does not fit, with FFN there; return whether it may fit then.
+        """Queue a candidate that does not fit whole on its cards again, with FFN in RAM; return whether that may fit.
 
-        What needs no less memory (the same cards in another order, larger micro-batches) is queued so as well.
+        Those in the queue that need no less memory (the cards in another order, larger micro-batches) get it there too.
         """
         if one.candidate.strategy != "all on GPU" or not one.candidate.splits_by_layer or not one.seconds:
             return False
