@@ -184,12 +184,15 @@ def _compose(one: Served) -> Iterator[str]:
         found.setdefault(name, []).append("" if bare else words[position + 1])
         position += 1 if bare else 2
     image, arguments = words[position], words[position + 1 :]
-    asked = dict(zip(build[2:-1:2], build[3:-1:2], strict=True))
+    asked = list(zip(build[2:-1:2], build[3:-1:2], strict=True))
     yield from (f"# {remark}" for remark in one.remarks)
     yield from ("services:", "  llama:", f"    image: {_yaml(image)}")
     yield "    build:  # in a checkout of the engine's source, which lies next to this file"
     yield f"      context: ./{one.engine}"
-    yield from (f"      dockerfile: {_yaml(asked['-f'])}", f"      target: {_yaml(asked['--target'])}")
+    for name, key in (("-f", "dockerfile"), ("--target", "target")):
+        yield f"      {key}: {_yaml(dict(asked)[name])}"
+    values = [value for name, value in asked if name == "--build-arg"]
+    yield from ("      args:", *(f"        - {json.dumps(value)}" for value in values)) if values else ()
     yield "    command:"
     yield from (f"      - {json.dumps(word.replace('$', '$$'))}" for word in arguments)
     for name, key in (("-e", "environment"), ("-p", "ports"), ("-v", "volumes"), ("--device", "devices")):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator, Sequence
 
 from service.engine.commands.render import Launch, bash
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 
 PORT = 8080
+_BLACKWELL, _CUDA_OF_BLACKWELL = 10.0, "12.8.1"  # which the image's 12.6.2 cannot compile for (CUDA 12.8 release notes)
 _PLAIN = re.compile(r"-{0,2}[A-Za-z0-9_/\\][A-Za-z0-9_/\\.:=+-]*|-{1,2}[A-Za-z][A-Za-z-]*")
 _UNIT_PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 _DOCKERFILES = {"cuda": "cuda", "rocm": "rocm", "sycl": "intel", "vulkan": "vulkan"}
@@ -38,9 +41,12 @@ def _single(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 
-def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pins: bool) -> str:
+def docker(
+    engine: Engine, command: Launch, backend: str, models_dir: str, *, pins: bool, capabilities: Sequence[float] = ()
+) -> str:
     """Return the lines that build the engine's own image and run a server from it, for bash.
 
+    `capabilities`: compute capabilities of the cards, for which it is built; ik_llama.cpp's is for 8.6 alone otherwise.
     The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM
     are locked, which the container must be permitted. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
     llama.cpp.
@@ -55,7 +61,16 @@ def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pi
     words += ["-p", f"{PORT}:{PORT}", "-v", f"{outside}:{inside}:ro"]
     arguments = [_under(models_dir, inside, word) for word in command.arguments]
     run = Launch({}, (), words[0], (*words[1:], image, *arguments, "--port", str(PORT)))
-    return f"docker build -t {image} --target {target} -f {file} .\n{bash(run)}"
+    asked = "".join(f" --build-arg {shlex.quote(argument)}" for argument in _build_arguments(engine, capabilities))
+    return f"docker build -t {image} --target {target}{asked} -f {file} .\n{bash(run)}"
+
+
+def _build_arguments(engine: Engine, capabilities: Sequence[float]) -> Iterator[str]:
+    """Yield arguments of docker/ik_llama-cuda.Containerfile (0089016d9) and .devops/cuda.Dockerfile of llama.cpp."""
+    if capabilities:
+        yield f"CUDA_DOCKER_ARCH={';'.join(str(round(10 * number)) for number in sorted(set(capabilities)))}"
+        if engine == "ik_llama.cpp" and max(capabilities) >= _BLACKWELL:
+            yield f"CUDA_VERSION={_CUDA_OF_BLACKWELL}"
 
 
 def _under(models_dir: str, inside: str, word: str) -> str:

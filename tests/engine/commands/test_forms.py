@@ -78,6 +78,13 @@ def test_a_container_mounts_the_models_and_may_lock_what_it_pins() -> None:
     assert "-m '/app/models/someone/" in run
 
 
+def test_an_image_is_built_for_the_cards_that_are_there() -> None:
+    text = docker("ik_llama.cpp", started("ik_llama.cpp"), "cuda", "models", pins=True, capabilities=[8.6, 12.0, 8.6])
+    assert "--build-arg 'CUDA_DOCKER_ARCH=86;120' --build-arg CUDA_VERSION=12.8.1 -f docker/" in text.split("\n")[0]
+    old = docker("llama.cpp", started("llama.cpp"), "cuda", "models", pins=True, capabilities=[6.1])
+    assert "--target server --build-arg CUDA_DOCKER_ARCH=61 -f .devops/" in old.split("\n")[0]
+
+
 def test_a_unit_escapes_specifiers_and_variables() -> None:
     text = systemd(started("ik_llama.cpp"), "50% of a model", pins=True)
     assert "Description=50%% of a model" in text

@@ -83,7 +83,14 @@ def commands(
         powershell=powershell(server),
         docker=""
         if mac or tegra
-        else docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
+        else docker(
+            engine,
+            server,
+            backend,
+            folder if files.repo else _folder(path),
+            pins=pins,
+            capabilities=[c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability],
+        ),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
         packages=() if stated or tegra else engine_spec(engine).commands.packages(backend),
         build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
