@@ -92,8 +92,8 @@ def _machine(rng: random.Random, hardware: Hardware) -> Hardware:
 def over_budget(config: AdvisedConfig, rig: Rig, reserve_mib: int | Sequence[int] | None) -> Iterator[str]:
     """Yield what a config takes of a device beyond what the machine gives: RAM, and each card less its reserve."""
     *cards, cpu = config.devices
-    shared = any(card.unified for card in rig.cards) and bool(cards)
-    in_ram = sum(row.total_mib for row in config.devices) if shared else cpu.total_mib
+    unified = {card.name for card in rig.cards if card.unified}
+    in_ram = cpu.total_mib + sum(row.total_mib for row in cards if row.gpu in unified)
     if in_ram > rig.usable_ram / MIB and config.strategy != "experts from a drive":  # mapped: what RAM holds, it holds
         yield f"{in_ram:,.0f} MiB of RAM, of {rig.usable_ram / MIB:,.0f}"
     reserves = _reserves(rig, reserve_mib)
