@@ -253,7 +253,7 @@ def test_what_follows_the_output_of_lscpu_and_free_is_read_too() -> None:
 
 def test_task_manager_gives_cards_cpu_and_ram_and_leaves_out_what_shares_the_ram() -> None:
     machine = parsed("task_manager")
-    assert machine.gpus == [Gpu(name="NVIDIA RTX 4000 Ada Generation Laptop GPU", vram_gib=12, free_gib=12)]
+    assert machine.gpus == [Gpu(name="NVIDIA RTX 4000 Ada Generation Laptop GPU", free_gib=12)]
     assert machine.cpu == Cpu(model="13th Gen Intel(R) Core(TM) i7-13800H", sockets=1, physical_cores=14)
     assert (machine.ram, machine.os) == (Ram(total_gb=64, mts=5600), "windows")
 
