@@ -88,16 +88,15 @@ class Hub:
         if self._library is not None:
             self._library.close()
 
-    def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
-        """Return the repo's listing pinned to a commit, by one call. `revision` overrides the reference's.
+    def list_repo(self, reference: RepoReference) -> RepoListing:
+        """Return the repo's listing pinned to a commit, by one call.
 
         Raises RepoNotFound, RevisionNotFound, RepoGated, HubUnavailable, HubRateLimited, HubUnauthorised,
         RepoTooLarge, InvalidInput, and RepoWithoutGguf with repos that have the model as GGUF.
         """
         checked_repo(reference.repo)
-        wanted = revision or reference.revision
         try:
-            info = self._info(reference, checked_revision(wanted) if wanted else None)
+            info = self._info(reference, checked_revision(reference.revision) if reference.revision else None)
         except RepoNotFound as error:
             raise self.with_nearest(error, reference.name) from error
         listing = self._listing(reference, info)

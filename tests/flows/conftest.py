@@ -47,9 +47,9 @@ class WatchedHub(Hub):
         self.listed: list[str] = []
         self.read: list[str] = []
 
-    def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
+    def list_repo(self, reference: RepoReference) -> RepoListing:
         self.listed.append(reference.repo)
-        return super().list_repo(reference, revision)
+        return super().list_repo(reference)
 
     def read_headers(
         self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False

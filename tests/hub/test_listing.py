@@ -65,8 +65,8 @@ def test_a_misspelt_repo_is_answered_with_the_nearest_by_one_search(local_hub: L
 
 def test_a_commit_and_a_branch_lead_to_the_same_listing(connect: Connect) -> None:
     hub = connect()
-    by_branch = hub.list_repo(ref(TINY), "main")
-    assert hub.list_repo(ref(TINY), by_branch.revision) == by_branch
+    by_branch = hub.list_repo(ref(f"{TINY}@main"))
+    assert hub.list_repo(ref(f"{TINY}@{by_branch.revision}")) == by_branch
 
 
 def test_a_revision_that_is_not_there_is_named(connect: Connect) -> None:
@@ -217,7 +217,7 @@ def test_names_that_the_hub_does_not_allow_are_never_asked_for(local_hub: LocalH
     with pytest.raises(InvalidInput):
         connect().list_repo(RepoReference("..", "api"))
     with pytest.raises(InvalidInput):
-        connect().list_repo(ref(TINY), "../../x")
+        connect().list_repo(RepoReference("local", "tiny-GGUF", "../../x"))
     assert local_hub.requests == []
 
 

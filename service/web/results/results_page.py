@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -12,7 +12,6 @@ from litestar import Response, Router, get, post
 from litestar.params import FromPath
 from markupsafe import Markup
 
-from service.engine.advice import SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware_text.form import to_shorthand
@@ -72,7 +71,7 @@ def shown(result_id: str, request: HttpRequest, services: Services, form: Form, 
         result=result,
         rig=to_shorthand(result.hardware),
         rows=depth_rows(result),
-        charts=_charts_of(result),
+        charts=_charts(lambda phase: [_measured("measured", result, phase), _predicted(result, phase)]),
         memory=[c for c in result.outcome.compared if c.what not in ("tg", "pp")],
         log=log[-_MOST_LOG:],
         log_cut=len(log) > _MOST_LOG,
@@ -97,7 +96,7 @@ def compare(request: HttpRequest, services: AppServices) -> Response[bytes]:
         names=[short(result) for result in found],
         depths=depths,
         speeds=[{row.n_kv: row for row in depth_rows(result)} for result in found],
-        charts=_charts([(short(result), result.outcome.speed) for result in found]),
+        charts=_charts(lambda phase: [_measured(short(result), result, phase) for result in found]),
     )
 
 
@@ -139,32 +138,19 @@ def _found(services: Services, ids: Sequence[str]) -> tuple[list[Result], list[s
     return found, missing
 
 
-def _charts(series: Sequence[tuple[str, Sequence[SpeedPoint]]]) -> list[tuple[str, Markup]]:
-    drawn = []
-    for phase, title in _PHASES:
-        curves = [Curve(name, _points(speed, phase)) for name, speed in series]
-        drawn.append((title, draw(curves, phase, f"{title} by depth")))
-    return drawn
+def _charts(curves: Callable[[str], Sequence[Curve]]) -> list[tuple[str, Markup]]:
+    return [(title, draw(curves(phase), phase, f"{title} by depth")) for phase, title in _PHASES]
 
 
-def _charts_of(result: Result) -> list[tuple[str, Markup]]:
-    """Return charts of the measured curve, with the predicted one and its interval behind it."""
-    drawn = []
-    for phase, title in _PHASES:
-        said = sorted((c for c in result.outcome.compared if c.what == phase), key=lambda c: c.n_kv or 0)
-        predicted = Curve(
-            "predicted",
-            [(c.n_kv or 0, c.expected) for c in said],
-            [(c.n_kv or 0, c.low, c.high) for c in said],
-        )
-        curves = [Curve("measured", _points(result.outcome.speed, phase)), predicted]
-        drawn.append((title, draw(curves, phase, f"{title} by depth")))
-    return drawn
+def _measured(name: str, result: Result, phase: str) -> Curve:
+    tps = {p.n_kv: p.tg_tps if phase == "tg" else p.pp_tps for p in result.outcome.speed}
+    return Curve(name, [(n_kv, speed) for n_kv, speed in sorted(tps.items()) if speed > 0])
 
 
-def _points(speed: Sequence[SpeedPoint], phase: str) -> list[tuple[float, float]]:
-    tps = {p.n_kv: p.tg_tps if phase == "tg" else p.pp_tps for p in speed}
-    return [(n_kv, speed) for n_kv, speed in sorted(tps.items()) if speed > 0]
+def _predicted(result: Result, phase: str) -> Curve:
+    said = sorted((c for c in result.outcome.compared if c.what == phase), key=lambda c: c.n_kv or 0)
+    points, interval = [(c.n_kv or 0, c.expected) for c in said], [(c.n_kv or 0, c.low, c.high) for c in said]
+    return Curve("predicted", points, interval)
 
 
 _CHANGED = ("remarks", "hardware", "build")
