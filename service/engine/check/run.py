@@ -148,7 +148,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
         text += f", and too little on {len(small) - 1} more" if len(small) > 1 else ""
     else:
-        more = " without what is not counted" if any(f.rule == "not-counted" for f in found) else ""
+        more = ", apart from what is not counted" if any(f.rule == "not-counted" for f in found) else ""
         text = f"Fits{more}: {speed}"
     if not small and not has_run and refused is None and (otherwise := _started_otherwise(found, asked=asked)):
         text = f"{otherwise} it fits: {speed}"
@@ -166,7 +166,7 @@ def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
     why = (ends or wrong)[0].message.split("; ")[0].split(": the figures are")[0]
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     if not ends:
-        return f"Runs otherwise than meant: {why}{more}. As meant,"
+        return f"Runs, but not as meant: {why}{more}. As meant,"
     of = "" if asked else " with today's build"
     return f"Does not start{of}: {why}{more}. Corrected,"
 

@@ -23,7 +23,8 @@ def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
     yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
     yield ""
     yield from device_table(checked.memory.devices)
-    yield f"{checked.memory.graph_splits} graph splits; memory: {checked.memory.devices[0].basis}"
+    splits = checked.memory.graph_splits
+    yield f"{splits} graph split{'s' * (splits != 1)}; memory: {checked.memory.devices[0].basis}"
     yield from speed_table(checked.speed)
     yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED)
     yield ""

@@ -246,7 +246,7 @@ def test_a_number_that_the_engine_reads_otherwise_is_computed_as_it_is_meant() -
     small = build("Qwen3-30B-A3B", "q4_K_M")
     report = check("llama-server -m m.gguf -fit off -ngl 99 -c 8k", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
     assert report.verdict.startswith(
-        "Runs otherwise than meant: -c 8k: a whole number must follow, and the engine reads 8"
+        "Runs, but not as meant: -c 8k: a whole number must follow, and the engine reads 8"
     )
     meant = check("llama-server -m m.gguf -fit off -ngl 99 -c 8192", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
     assert report.memory == meant.memory

@@ -136,7 +136,7 @@ def test_a_draft_that_is_nowhere_is_a_finding_and_one_that_the_repo_lacks_a_prob
     command = f"llama-server -hf {REPO}:BF16 -c 4096 -fit off -md draft.gguf"
     answer = check_command(context, asked(command))
     assert [f.rule for f in answer.findings if f.severity == "warning"][-1] == "not-counted"
-    assert answer.verdict.startswith("Fits without what is not counted: ")
+    assert answer.verdict.startswith("Fits, apart from what is not counted: ")
     with pytest.raises(UnknownVariant) as error:
         check_command(context, CheckRequest(command=command, hardware=RIG, engine="llama.cpp", draft=f"{REPO}:Q3_K_S"))
     assert error.value.field == "draft"

@@ -110,7 +110,7 @@ def _check_devices(user_fields: UserFlags, n_cards: int) -> None:
     for rule in flags.overrides:
         device_index(rule.device, n_cards)
     if len(flags.tensor_split) > n_cards:
-        raise _wrong(f"-ts has {len(flags.tensor_split)} numbers for {n_cards} GPUs")
+        raise _wrong(f"-ts has {len(flags.tensor_split)} numbers for {n_cards} GPU{'s' * (n_cards != 1)}")
 
 
 def user_flags_refusal(engine: Engine, constraints: Constraints) -> str | None:
