@@ -1,10 +1,10 @@
-"""Look for known dangers: in the code by bandit, in its dependencies by pip-audit. Part of `make check`.
+"""Looks for known dangers: in the code by bandit, in its dependencies by pip-audit. Part of `make check`.
 
 An exception in the code is one `# noqa: S…` with its reason, for ruff and bandit alike: ruff's S rules are bandit's, by
-the same numbers. Bandit runs alongside them for what the two see differently. What no exception stands for fails.
+the same numbers. Bandit runs as well because the two see some things differently. A finding without exception fails.
 
-A known vulnerability fails. Where no advisory service can be asked that is said loudly, and nothing fails; where one
-answers for some packages only, the others fail.
+A known vulnerability fails. If no advisory service can be reached, that is printed loudly and nothing fails; if one
+answers for only some packages, the others fail.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python scripts/write_builds.py CLONE [COMMIT]
 
-A build's number is what its `--version` prints: the commits behind it. Options are the words that the argument parsers
+A build's number is what its `--version` prints: its number of commits. Options are the words that the argument parsers
 compare with (common/common.cpp for the server and its kin, examples/llama-bench/llama-bench.cpp).
 """
 

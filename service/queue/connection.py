@@ -21,7 +21,7 @@ _POOL_SECONDS = 10.0  # that a caller waits for one of them
 
 
 def connect(url: str) -> Redis:
-    """Return a client; nothing is opened yet. Raises InvalidSetting for a URL that is none of Redis."""
+    """Return a client; nothing is opened yet. Raises InvalidSetting for a URL that is not Redis's."""
     with _refused_as_setting():
         return Redis.from_url(url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_REPLY_SECONDS)
 

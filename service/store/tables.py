@@ -283,8 +283,8 @@ run_host = Table(
 # key, flags or model. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and
 # sampled besides the rows; `log` the reduced text, compressed; `command` the reduced words as given. The columns from
 # `model_name` to `ram_gib` are what people search by (service.engine.measured.identity). `rows_key` is the hash of
-# model, engine and rows, which detects the same measurement sent twice; `submission_key` the hash of the sender and his
-# idempotency key. Trust and states: docs/trust.md.
+# model, engine and rows, which detects the same measurement sent twice; `submission_key` the hash of the sender and
+# their idempotency key. Trust and states: docs/trust.md.
 LISTED_BY = ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin")  # newest first
 result = Table(
     "result",

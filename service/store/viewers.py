@@ -1,4 +1,4 @@
-"""Who may see which results, and which of them may change his answers."""
+"""Who may see which results, and which of them may change their answers."""
 
 from __future__ import annotations
 

@@ -61,5 +61,5 @@ _INSTANCES = _named()
 
 
 def with_instances(text: str) -> str:
-    """Return the text, the name of each rented machine replaced by what it has; as it is where it names none."""
+    """Return the text with the name of each rented machine replaced by its hardware."""
     return _NAME.sub(lambda m: _INSTANCES.get(m[1].lower(), m[0]), text)

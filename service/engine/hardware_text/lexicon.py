@@ -38,7 +38,7 @@ _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
 MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d\.)[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
-# What stands between two parts; a full stop ends a clause where a word follows.
+# Separators between two parts; a full stop ends a clause if a word follows.
 SEPARATOR = re.compile(
     r"\s*(?:\n|[,;|]|\s&(?=\s)|\+(?!\d)|/(?!s\b)|[.!?](?=\s|$)|\((?!\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)*\))|\)|–\s|—|=>|->)\s*|\b(?:and|plus|und|y|et)\b"
 )
@@ -230,7 +230,7 @@ COUNT = re.compile(
     r"|(\d{1,2})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
     _I,
 )
-# CPUs of which no board has several, so that a number before them is another's; and names of digits alone.
+# CPUs that no board has several of, so a number before them means something else; and names of digits alone.
 ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
 COUNT_BEHIND = re.compile(
@@ -289,13 +289,13 @@ QUOTED = re.compile(
     _I,
 )
 BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
-# A drive by its name, some of which are a card's too (Samsung's 980 Pro), with its size before or after.
+# A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
     r"(?:\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
 )
-# What a machine has besides, and how its parts are run: no figure of ours is taken from it.
+# What else a machine has, and how its parts are run: no figure is taken from it.
 BOARD = re.compile(r"(?:(?!and\b|plus\b|with\b)[\w-]+\s){1,4}(?:motherboard|mainboard|mobo)\b(?!\sram)", _I)
 BOARD_WORD = re.compile(r"(?:mother|main)board|mobo", _I)
 NOTE = re.compile(

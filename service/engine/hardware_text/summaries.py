@@ -1,7 +1,7 @@
 """Summaries of a Linux machine: lspci, neofetch and fastfetch, inxi.
 
-lspci names a card by its chip, whose name may stand for several products: then it is asked which. GPUs in processors
-are left out beside others.
+lspci names a card by its chip, which several products may share: then we ask which. Integrated GPUs are left out if
+there are others.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _gib(number: str, unit: str) -> float:
 def _product(text: str) -> str:
     """Return a chip's product as in the PCI list, `AD102 [GeForce RTX 4090]`; "" if it is not a card.
 
-    Raises InvalidHardware where the list has no name for it, or the chip stands for several products.
+    Raises InvalidHardware if the list has no name for it, or several products share the chip.
     """
     maker = next((name for start, name in _MAKERS.items() if text.lower().startswith(start)), "")
     named = re.findall(r"\[([^\[\]]{3,120})\]", _IDS.sub("", text))

@@ -141,7 +141,7 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
 
 
 def read_advice(context: Context, advice_id: str, caller: Caller | None = None) -> Advice:
-    """Return an advice with what was measured of it; the caller's own hosts count for him. Raises AdviceNotFound.
+    """Return an advice with what was measured of it; the caller's own hosts count for them. Raises AdviceNotFound.
 
     One whose body was dropped to save space is queued again.
     """

@@ -77,7 +77,7 @@ def give_token(context: Context, name: str, *, instead: bool = False) -> NewToke
 def forget(context: Context, name: str) -> Forgotten:
     """Delete a user's account with everything in it: rig, tokens, hosts, validations, questions.
 
-    Results stay without his name, except those of his private hosts. Of a banned account the name and the ban remain.
+    Results stay without the name, except those of private hosts. Of a banned account the name and the ban remain.
     """
     engine = context.engine
     interactions.forget(engine, name)

@@ -133,7 +133,7 @@ def predicted(
 
 
 def on_terms(one: PlannedRun, models: dict[str, Model]) -> list[Eligible]:
-    """Return the hosts that may take a run, each with its machine as it is now and the speeds that cannot exceed."""
+    """Return the hosts that may take a run, each with its machine as it is now and the speeds it cannot exceed."""
     model = models.get(one.measurement.variant)
     return [
         msgspec.structs.replace(

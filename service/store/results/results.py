@@ -214,7 +214,7 @@ def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer) 
     """Return the newest 50 results of a model (None: of any) on these cards that were predicted before they were
     measured, at most ten per owner, so that nobody's many results displace other people's.
 
-    They are hosts' results that are proven to `viewer`, and whatever his own account measured or sent.
+    They are hosts' results that are proven to `viewer`, and whatever their own account measured or sent.
     Nothing of banned accounts.
     """
     own = table.c.account_id == viewer.account_id if viewer.account_id is not None else false()

@@ -33,7 +33,7 @@ HUB_PROBLEMS = (
 RUN_PROBLEMS = (
     *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
     *(*HUB_PROBLEMS, "service-unavailable"),
-)  # of checking a user's command on his hardware
+)  # of checking a user's command on their hardware
 _RETRY_SECONDS = 5  # when nothing better is known: long enough for a part of the service to restart
 _SHOWN = 200  # characters of a path in an answer
 _SLUGS = {

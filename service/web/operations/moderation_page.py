@@ -1,4 +1,4 @@
-"""`/moderation`: an operator's open work and acts, with his token in the form of each request."""
+"""`/moderation`: an operator's open work and acts, with their token in the form of each request."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def read_form(request: HttpRequest) -> Form:
     """Return the form that a browser sent.
 
     Raises 415 for another kind of body, InvalidInput for too many fields, and NotAllowed for a form on another site,
-    which would make each of its visitors send it from an address of his own.
+    which would make each of its visitors send it from an address of their own.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("this form was sent from another site")
