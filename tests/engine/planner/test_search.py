@@ -246,6 +246,15 @@ def test_v_stays_unquantised_where_the_engine_forces_flash_attention_off() -> No
         assert cache_pairs(engine, model, Constraints(kv_types=["q4_0"])) == [[("q4_0", "f16")]]
 
 
+def test_smaller_micro_batches_are_tried_where_larger_buffers_make_shares_uneven() -> None:
+    model = build("Qwen3-14B", "q5_k_m")
+    rig = resolve(parse_hardware("3x RTX 4070 Laptop 8GB, Ryzen 9 7950X, 64GB DDR5-5600"))
+    goal = resolve_goal(GoalRequest(preset="agent"), model.n_ctx_train)
+    found = search([SearchCase("ik_llama.cpp", 0, model, rig, goal, Constraints())])[0].contenders
+    first = rank(found, goal).order[0]
+    assert (first.fitted.flags.split_mode, first.fitted.flags.tensor_split) == ("graph", (1.0, 1.0, 1.0))
+
+
 def test_cards_that_share_a_layer_get_shares_by_speed_up_to_their_room() -> None:
     assert even_shares([24.0, 24.0], [2.0, 1.0], 12.0) == [8.0, 4.0]
     assert even_shares([6.0, 24.0], [2.0, 1.0], 12.0) == [6.0, 6.0]

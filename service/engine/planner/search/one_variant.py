@@ -51,6 +51,7 @@ _LOOKED_AT = 12  # candidates at the head of the queue, of which one is likely t
 _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only others fitted
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
+_AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
 # `place_competitors`
 _MAX_FASTER = 3  # placements of what may cost less than the best
 _MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
@@ -377,7 +378,7 @@ class VariantSearch:
         problem = self._forecasts.problem(one.candidate.cards)
         found = fit_candidate(problem, one.candidate, partial(self._note_buffers, len(one.candidate.cards)), last=last)
         if not one.candidate.splits_by_layer:
-            self._prune_sharing(one.candidate, fits=not isinstance(found, Shortfall))
+            self._prune_sharing(one, found[1] if isinstance(found, tuple) else None)
         if isinstance(found, Shortfall):
             self._requeue_idle(one.candidate)
             if not self._requeue_with_ffn_in_ram(one, found):
@@ -445,18 +446,21 @@ class VariantSearch:
 
     # -- cards that share every layer ----------------------------------------------------------------------------
 
-    def _prune_sharing(self, tried: Candidate, *, fits: bool) -> None:
-        """Prune the other candidates whose cards share every layer: one placement that fits is enough.
+    def _prune_sharing(self, tried: Queued, fitted: Fitted | None) -> None:
+        """Prune the other candidates whose cards share every layer: one placement as fast as forecast is enough.
 
-        After one that does not, those with more cards stay; if there are none, those with smaller micro-batches, of
-        which the smallest alone before the last placement.
+        After one that does not fit (`fitted` None), those with more cards stay; if there are none, those with smaller
+        micro-batches, of which the smallest alone before the last placement. These stay, too, after one that is slower
+        than forecast: smaller buffers may leave room for even shares.
         """
         self._n_sharing += 1
         kept: list[Queued] = []
-        if not fits and self._n_sharing < _MAX_SHARING:
-            kept = [one for one in self.queue if more_cards(one.candidate, tried)]
+        problem = self._forecasts.problem(tried.candidate.cards)
+        slower = fitted is not None and problem.seconds(fitted).expected > tried.seconds * _AS_FORECAST
+        if self._n_sharing < _MAX_SHARING and (fitted is None or slower):
+            kept = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
             if not kept:
-                kept = [one for one in self.queue if smaller_batch(one.candidate, tried)]
+                kept = [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
                 if self._n_sharing == _MAX_SHARING - 1:
                     kept = sorted(kept, key=lambda one: one.candidate.flags.n_ubatch)[:1]
         gone = [one for one in self.queue if not one.candidate.splits_by_layer and one not in kept]
