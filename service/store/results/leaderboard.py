@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_, union
 
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
+from service.engine.measured.identity import slug_of
 from service.engine.measured.roofline import Prediction
 from service.store.ids import is_name
 from service.store.queries import converted, one, several
@@ -148,8 +149,9 @@ def _merged(order: Sort, limit: int, conditions: Sequence[ColumnElement[bool]], 
 
 def _of_group(asked: BoardQuery) -> list[ColumnElement[bool]]:
     """Return conditions that hold for all results of a model, rig and engine, or for none."""
-    wanted = ((board.c.model_slug, asked.model), (board.c.engine, asked.engine), (board.c.rig_slug, asked.rig))
-    return [column == value for column, value in wanted if value is not None]
+    named = ((board.c.model_slug, asked.model), (board.c.rig_slug, asked.rig))
+    found = [column == slug_of(value) for column, value in named if value is not None]
+    return found if asked.engine is None else [*found, board.c.engine == asked.engine]
 
 
 def _of_result(asked: BoardQuery, columns: Any) -> list[ColumnElement[bool]]:

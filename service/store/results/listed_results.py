@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Engine, Row, Select, case, false, or_, select, tuple_
 
+from service.engine.measured.identity import slug_of
 from service.store.queries import converted
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, result, source
@@ -89,15 +90,15 @@ def _public() -> list[Any]:
 
 def _conditions(asked: ResultQuery) -> list[Any]:
     equal = (
-        (result.c.model_slug, asked.model),
         (result.c.variant, asked.variant),
-        (result.c.rig_slug, asked.rig),
         (result.c.repo, asked.repo),
         (result.c.engine, asked.engine),
         (result.c.tier, asked.tier),
         (result.c.origin, asked.origin),
     )
+    named = ((result.c.model_slug, asked.model), (result.c.rig_slug, asked.rig))
     found: list[Any] = [column == value for column, value in equal if value is not None]
+    found += [column == slug_of(value) for column, value in named if value is not None]
     if asked.contributor is not None:
         owner = select(account.c.id).where(account.c.pseudonym == asked.contributor).scalar_subquery()
         found.append(result.c.account_id == owner)

@@ -27,9 +27,9 @@ class BoardQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `depth`: tokens in the cache at which speeds are compared. `trust`: the minimum; `published` means results cited
     from public threads and the tiers `agent-run` and `replicated`; `self-reported` includes unverified results, which
-    anybody can send. `arch`: the model's family, as its header names it. `rig`: cards, by slug; `vram`, `ram`: classes
-    in GiB; `platform`: by memory channels. `since`: measured on this day or later. `q`: words in the names of model,
-    cards or variant.
+    anybody can send. `arch`: the model's family, as its header names it. `model`, `rig`: by slug or name; `vram`,
+    `ram`: classes in GiB; `platform`: by memory channels. `since`: measured on this day or later. `q`: words
+    in the names of model, cards or variant.
     """
 
     sort: Sort = "tg"

@@ -149,7 +149,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Query parameters of `/v1/results`, which lists the latest received first.
 
-    `model`, `rig`: slugs; `since`, `until`: first and last day on which they were received. `limit`: per page.
+    `model`, `rig`: slugs or names; `since`, `until`: first and last day on which they were received. `limit`: per page.
     """
 
     model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None

@@ -100,11 +100,17 @@ def test_the_board_has_the_fastest_of_each_rig_and_nothing_doubtful(
         ("model=none", []),
         ("since=2026-12-01", []),
         ("arch=&rig=", [0]),
+        ("rig=2x+RTX+3090", [0]),
     ],
 )
 def test_the_board_can_be_asked(api: httpx.Client, kept: list[StoredResult], query: str, expected: list[int]) -> None:
     rows = api.get(f"/v1/leaderboard?{query}").json()["rows"]
     assert [one["result"] for one in rows] == [kept[i].id for i in expected]
+
+
+def test_results_of_a_rig_are_found_by_its_name_too(api: httpx.Client, kept: list[StoredResult]) -> None:
+    by_slug, by_name = (api.get(f"/v1/results?rig={rig}").json()["results"] for rig in ("2x-rtx-3090", "2x RTX 3090"))
+    assert [one["id"] for one in by_name] == [one["id"] for one in by_slug] != []
 
 
 @pytest.mark.parametrize(
