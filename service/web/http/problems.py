@@ -71,7 +71,7 @@ def as_asked(request: HttpRequest, response: Response[Problem]) -> Response[Any]
         f"{body.title}: {body.detail}",
         *([f"in: {body.field}"] if body.field else []),
         *([f"did you mean: {', '.join(body.choices)}"] if body.choices else []),
-        *([f"again in {body.retry_after} seconds"] if body.retry_after else []),
+        *([f"try again in {body.retry_after} s"] if body.retry_after else []),
         f"{body.status}, what to do: {request.app.state.services.address(request, body.type)}",
     ]
     headers = {**response.headers, "Vary": "Accept"}
