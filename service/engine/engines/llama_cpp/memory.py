@@ -112,8 +112,9 @@ class LlamaMemory(EngineMemory):
         return not shared or layer <= 1 or layer % 4 == 2
 
     def works_together(self, model: Model) -> bool:
-        """Return whether `-sm tensor` splits the architecture."""
-        return split_refused(model, Flags(split_mode="tensor")) is None
+        """Return whether `-sm tensor` splits the architecture, and its memory is known."""
+        unknown = model.architecture in ARCHITECTURES.having("unknown_slices")
+        return not unknown and split_refused(model, Flags(split_mode="tensor")) is None
 
     def shares_tied_head(self, contents: Contents) -> bool:
         """Return whether there is a token embedding already when the head is made."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.estimate import Estimate
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, cache_tensors
@@ -208,6 +209,8 @@ class Slices:
 
     def _cache_cuts(self, layer: Layer, tensors: Sequence[CacheTensor]) -> list[_Cut | None]:
         r = self.model.recurrent
+        if self.model.architecture in ARCHITECTURES.having("unknown_slices"):
+            return [None] * len(tensors)
         if layer.kind != "recurrent" or r is None:
             _, keys, values, _ = self._steps(layer)
             return [_Cut(0, (_Part(t.ne[0], step),)) for t, step in zip(tensors, (keys, values), strict=False)]
@@ -238,7 +241,8 @@ def predict_tensor_split(run: ResolvedRun) -> Memory:
     memory = prediction.memory()
     devices = prediction.on_cards(memory.devices, Slices(model, len(free), run.flags.tensor_split))
     unsliced = model.recurrent is not None and not model.recurrent.state_size
-    basis = "approximate" if unsliced else memory.basis
+    unknown = model.architecture in ARCHITECTURES.having("unknown_slices")
+    basis = "approximate" if unsliced or unknown else memory.basis
     return msgspec.structs.replace(memory, devices=devices, placement=run.placement, basis=basis)
 
 
