@@ -69,7 +69,7 @@ def _build_arguments(engine: Engine, capabilities: Sequence[float]) -> Iterator[
     """Yield arguments of docker/ik_llama-cuda.Containerfile (0089016d9) and .devops/cuda.Dockerfile of llama.cpp."""
     if capabilities:
         yield f"CUDA_DOCKER_ARCH={';'.join(str(round(10 * number)) for number in sorted(set(capabilities)))}"
-        if engine == "ik_llama.cpp" and max(capabilities) >= _BLACKWELL:
+        if engine_spec(engine).commands.image_lacks_blackwell and max(capabilities) >= _BLACKWELL:
             yield f"CUDA_VERSION={_CUDA_OF_BLACKWELL}"
 
 

@@ -28,6 +28,7 @@ class EngineCommands(ABC):
       known as its own. `program_names`: parts of a program's name or path by which it is known.
     - `spelling_today`: what to write today for an option that its programs no longer have under that name.
     - `image`: of its container: name, Dockerfile (`{}`: the back end) and target, in its repository.
+      `image_lacks_blackwell`: unless it is built with a newer CUDA than its own.
     - `bench_defaults`: fields of Flags whose default in llama-bench is another than in the server.
     - `first_rule_wins`: `-cmoe` and `-ncmoe` are rules like `-ot`, of which the first that matches wins; else they come
       last. `bench_rule_separator`: what llama-bench splits the rules of one `-ot` at.
@@ -48,6 +49,7 @@ class EngineCommands(ABC):
     spelling_today: Mapping[str, str] = MappingProxyType({})
     image: tuple[str, str, str]
     bench_defaults: Mapping[str, object] = MappingProxyType({})
+    image_lacks_blackwell: bool = False
     first_rule_wins: bool = False
     bench_rule_separator: str = ","
     bench_reads_numbers: bool = False

@@ -44,6 +44,7 @@ class IkCommands(EngineCommands):
     program_names = ("ik_llama", "llama-sweep-bench")
     spelling_today = MappingProxyType(_SPELLING_TODAY)
     image = ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server")
+    image_lacks_blackwell = True
     bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256
     bench_reads_numbers = True  # llama-bench.cpp:703, string_split<bool>
     latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
