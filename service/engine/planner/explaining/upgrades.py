@@ -138,6 +138,8 @@ def _reworded(text: str) -> str:
     added = _ADD.fullmatch(text)
     if added is None or not (added["add"] or added["more"]) or _MORE.fullmatch(text):
         return text
+    if not re.search(r"\d", added["what"]):  # `more power`: no part that anyone sells
+        return text
     n = _WORDS.get((added["n"] or "one").lower(), added["n"])
     is_size = _MORE.fullmatch(added["what"]) is not None
     return f"+{added['what']}" if is_size else f"+{n} {added['what']}"
