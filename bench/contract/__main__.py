@@ -23,7 +23,7 @@ from tests.end_to_end.stack import REPO
 BEYOND_SHAPES = [
     *("request_advice", "check_command", "parse_hardware", "preview_submission", "submit_result", "correct_result"),
     *("send_probe", "note_progress", "report_run", "read_leaderboard", "list_results", "moderate", "enrol_host"),
-    *("request_validation", "inspect_repo", "read_advice_file"),
+    *("request_validation", "hosts_of_advice", "inspect_repo", "read_advice_file"),
 ]
 
 

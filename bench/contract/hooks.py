@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from schemathesis.core import NotSet
 
 from bench.contract.world import World
 
+_MEDIA_TYPE = re.compile(r"`((?:text|application)/[a-z]+)`")
 _WAITS = 1  # seconds that a call is held at most
 _SINGLE = 0.1  # of the calls are made with a token of one scope, the rest with one of all
 
@@ -59,14 +61,17 @@ def shortened(value: Any) -> Any:
 def as_shapes(document: dict[str, Any]) -> None:
     """Express in shapes what the document says in words, because generated clients would misread these shapes.
 
-    Answers as text and Markdown, and events, whose `data` is JSON.
+    The other media types that a description names, in which problems come as well, and events, whose `data` is JSON.
     """
     text = {"type": "string"}
     operations = [operation for item in document["paths"].values() for operation in item.values()]
+    for operation in operations:
+        described = " ".join(one.get("description", "") for one in operation["responses"].values())
+        for response in operation["responses"].values():
+            content = response.get("content", {})
+            content |= {kind: {"schema": text} for kind in _MEDIA_TYPE.findall(described)}
     for response in [one for operation in operations for one in operation["responses"].values()]:
         content = response.get("content", {})
-        if "`text/plain`" in response.get("description", ""):
-            content |= {"text/plain": {"schema": text}, "text/markdown": {"schema": text}}
         if (events := content.get("text/event-stream")) is not None:
             fields = {"event": text, "id": text, "data": events["schema"]}
             events["schema"] = {"type": "object", "properties": fields, "required": list(fields)}
@@ -103,8 +108,14 @@ def install(world: World, seed: int) -> None:
 def refused_in_words(
     ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case[Any]
 ) -> None:
-    """Check that every refusal is a problem with a sentence, and that a wrong value names its field."""
+    """Check that every refusal is a problem with a sentence, and that a wrong value names its field.
+
+    As text it is sentences alone.
+    """
     if response.status_code < 400 or not response.content:
+        return
+    if response.headers["content-type"][0].startswith("text/"):
+        assert response.text.strip(), "no word on what is wrong"
         return
     found = response.json()
     assert found["status"] == response.status_code, "the problem states another status"

@@ -70,7 +70,9 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
     PATH,
     operation_class=asking(ResultQuery),
     summary="Results, the last received first",
-    responses=answers(200, ResultPage, "A page of results.", *_PROBLEMS),
+    responses=answers(
+        200, ResultPage, "A page of results. As `application/jsonl` or `text/csv` too, by `?format=`.", *_PROBLEMS
+    ),
 )
 async def list_results(request: HttpRequest, services: AppServices, as_format: AsList = "json") -> Response[Any]:
     """With the raw times of each repeat, under the data's licence; includes quarantined results, with the reason.
