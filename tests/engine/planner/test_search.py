@@ -255,6 +255,15 @@ def test_smaller_micro_batches_are_tried_where_larger_buffers_make_shares_uneven
     assert (first.fitted.flags.split_mode, first.fitted.flags.tensor_split) == ("graph", (1.0, 1.0, 1.0))
 
 
+def test_the_last_try_of_cards_that_share_layers_is_the_one_with_the_smallest_buffers() -> None:
+    model = build("Qwen3-32B", "q8_0")
+    cards = [Gpu(name="RTX 4090"), Gpu(name="RTX 4060 Ti 8GB", count=7, free_gib=6.2)]
+    rig = resolve(Hardware(gpus=cards, cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=96)))
+    goal = resolve_goal(GoalRequest(preset="batch"), model.n_ctx_train)
+    found = search([SearchCase("llama.cpp", 0, model, rig, goal, Constraints())])[0].contenders
+    assert rank(found, goal).order[0].fitted.flags.split_mode == "tensor"
+
+
 def test_cards_that_share_a_layer_get_shares_by_speed_up_to_their_room() -> None:
     assert even_shares([24.0, 24.0], [2.0, 1.0], 12.0) == [8.0, 4.0]
     assert even_shares([6.0, 24.0], [2.0, 1.0], 12.0) == [6.0, 6.0]

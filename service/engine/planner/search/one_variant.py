@@ -450,19 +450,18 @@ class VariantSearch:
         """Prune the other candidates whose cards share every layer: one placement as fast as forecast is enough.
 
         After one that does not fit (`fitted` None), those with more cards stay; if there are none, those with smaller
-        micro-batches, of which the smallest alone before the last placement. These stay, too, after one that is slower
-        than forecast: smaller buffers may leave room for even shares.
+        micro-batches. These stay, too, after one that is slower than forecast: smaller buffers may leave room for even
+        shares. The last placement is of the smallest micro-batch of them.
         """
         self._n_sharing += 1
         kept: list[Queued] = []
         problem = self._forecasts.problem(tried.candidate.cards)
         slower = fitted is not None and problem.seconds(fitted).expected > tried.seconds * _AS_FORECAST
         if self._n_sharing < _MAX_SHARING and (fitted is None or slower):
-            kept = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
-            if not kept:
-                kept = [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
-                if self._n_sharing == _MAX_SHARING - 1:
-                    kept = sorted(kept, key=lambda one: one.candidate.flags.n_ubatch)[:1]
+            more = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
+            kept = more or [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
+        if self._n_sharing == _MAX_SHARING - 1:
+            kept = sorted(kept, key=lambda one: one.candidate.flags.n_ubatch)[:1]
         gone = [one for one in self.queue if not one.candidate.splits_by_layer and one not in kept]
         self.rejected += [Rejected(one.candidate, "pruned by bound", one.forecast, None) for one in gone]
         self.queue = [one for one in self.queue if one not in gone]
