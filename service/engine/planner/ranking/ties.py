@@ -72,11 +72,11 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reas
     """Yield the reasons that name the ties of the first config. `ranks`: of the listed configs, with their kinds."""
     if found.as_good:
         names = "; ".join(_named(c, ranks) for c in found.as_good)
-        yield Reason("as-good", f"too close to call: if an input is 2 % off, this may be the best instead:  {names}")
+        yield Reason("as-good", f"too close to call: if an input is 2 % off, this may be the best instead: {names}")
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
         yield Reason(
-            "hardly-fits", f"fits only just: with 2 % less free memory on a card, this would be best instead:  {name}"
+            "hardly-fits", f"fits only just: with 2 % less free memory on a card, this would be best instead: {name}"
         )
 
 
