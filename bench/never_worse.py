@@ -22,21 +22,22 @@ from msgspec.structs import replace
 
 from bench.requests import random_hardware
 from bench.stamp import stamp
-from service.engine.catalogue import engine_devices, resolve
+from service.engine.catalogue import resolve
 from service.engine.config import CPU, Engine, Override
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, strategy_of
-from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check, limits_of
+from service.engine.planner.pricing.fit import Fitted, Placed, check
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
+from service.engine.planner.search.baselines import best_card
+from service.engine.planner.search.forecasts import Forecasts
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase, contender_of
 from service.engine.planner.search.placement import PlacementSearch
 from service.engine.planner.search.simple import simplified
-from service.engine.quality import ranking_loss
 from service.engine.speed.predict import typical_seconds
 from tests.models import build, model_names
 
@@ -98,8 +99,8 @@ def random_case(rng: random.Random) -> SearchCase:
 
 def named_rivals(case: SearchCase) -> Iterator[tuple[str, Contender]]:
     """Yield by name what the engine or a person would run, where it fits."""
-    every, one = tuple(range(len(case.rig.cards))), _best_card(case)
-    queue = VariantSearch(case).queue
+    every, one = tuple(range(len(case.rig.cards))), best_card(case.rig)
+    problems, queue = Forecasts(case), VariantSearch(case).queue
     start = next((q.candidate for q in queue if q.candidate.cards), None)
     if start is None:
         return
@@ -107,17 +108,17 @@ def named_rivals(case: SearchCase) -> Iterator[tuple[str, Contender]]:
         plain = replace(start.flags, split_mode="layer", cache_type_k="f16", cache_type_v="f16")
         base = replace(plain, n_ubatch=n_ubatch, n_batch=2048)
         tried = [
-            ("-fit", every, _problem(case, every).placed_by_engine(base)),
+            ("-fit", every, problems.problem(every).placed_by_engine(base)),
             ("all on GPU", every, replace(base, overrides=())),
             ("one card", one, replace(base, overrides=(Override(_ffn(case.model), CPU),))),
         ]
         for name, cards, flags in tried:
-            if flags and (found := _placed(case, replace(start, cards=cards, flags=flags))):
+            if flags and (found := _placed(problems, replace(start, cards=cards, flags=flags))):
                 yield f"{name} -ub {n_ubatch}", found
 
 
-def _placed(case: SearchCase, candidate: Candidate) -> Contender | None:
-    problem = _problem(case, candidate.cards)
+def _placed(problems: Forecasts, candidate: Candidate) -> Contender | None:
+    problem = problems.problem(candidate.cards)
     try:
         found = check(problem, candidate.flags)
     except InvalidFlags:
@@ -125,7 +126,7 @@ def _placed(case: SearchCase, candidate: Candidate) -> Contender | None:
     if not isinstance(found, Fitted):
         return None
     candidate = replace(candidate, strategy=strategy_of(found.placement))
-    return contender_of(case, candidate, problem, found, ranking_loss(case.model))
+    return contender_of(problems.case, candidate, problem, found, problems.loss)
 
 
 def rivals_of(
@@ -154,16 +155,6 @@ def _restarted(first: Contender, restarts: int, rng: random.Random) -> Iterator[
 
 def _ffn(model: Model) -> str:
     return "exps" if model.moe_layers else r"ffn_(up|down|gate)\."
-
-
-def _best_card(case: SearchCase) -> tuple[int, ...]:
-    cards = case.rig.cards
-    return (max(range(len(cards)), key=lambda i: (cards[i].free, cards[i].bandwidth_gbs)),)
-
-
-def _problem(case: SearchCase, cards: tuple[int, ...]) -> Problem:
-    limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
-    return Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
 
 
 def report(rows: list[Held]) -> Iterator[str]:

@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import re
 
-# One row per instance family: its card and, per size, the number of cards, vCPUs and GiB.
-_AWS = {
-    "g4dn": ("T4", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
+# One row per instance family, `{}` being the size: its card and, per size, the number of cards, vCPUs and GiB.
+_FAMILIES = {
+    "g4dn.{}": ("T4", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
              "12xlarge 4 48 192, metal 8 96 384"),
-    "g5": ("A10G", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
+    "g5.{}": ("A10G", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
            "12xlarge 4 48 192, 24xlarge 4 96 384, 48xlarge 8 192 768"),
-    "g6": ("L4", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
+    "g6.{}": ("L4", "xlarge 1 4 16, 2xlarge 1 8 32, 4xlarge 1 16 64, 8xlarge 1 32 128, 16xlarge 1 64 256, "
            "12xlarge 4 48 192, 24xlarge 4 96 384, 48xlarge 8 192 768"),
-    "g6e": ("L40S", "xlarge 1 4 32, 2xlarge 1 8 64, 4xlarge 1 16 128, 8xlarge 1 32 256, 16xlarge 1 64 512, "
+    "g6e.{}": ("L40S", "xlarge 1 4 32, 2xlarge 1 8 64, 4xlarge 1 16 128, 8xlarge 1 32 256, 16xlarge 1 64 512, "
             "12xlarge 4 48 384, 24xlarge 4 96 768, 48xlarge 8 192 1536"),
-    "p3": ("V100-SXM2-16GB", "2xlarge 1 8 61, 8xlarge 4 32 244, 16xlarge 8 64 488"),
-    "p3dn": ("V100-SXM2-32GB", "24xlarge 8 96 768"),
-    "p4d": ("A100-SXM4-40GB", "24xlarge 8 96 1152"),
-    "p4de": ("A100-SXM4-80GB", "24xlarge 8 96 1152"),
-    "p5": ("H100 80GB HBM3", "48xlarge 8 192 2048"),
-    "p5en": ("H200", "48xlarge 8 192 2048"),
-    "p6-b200": ("B200", "48xlarge 8 192 2048"),
-}  # fmt: skip
-_GOOGLE = {
-    "g2-standard": ("L4", "4 1 4 16, 8 1 8 32, 12 1 12 48, 16 1 16 64, 24 2 24 96, 32 1 32 128, "
+    "p3.{}": ("V100-SXM2-16GB", "2xlarge 1 8 61, 8xlarge 4 32 244, 16xlarge 8 64 488"),
+    "p3dn.{}": ("V100-SXM2-32GB", "24xlarge 8 96 768"),
+    "p4d.{}": ("A100-SXM4-40GB", "24xlarge 8 96 1152"),
+    "p4de.{}": ("A100-SXM4-80GB", "24xlarge 8 96 1152"),
+    "p5.{}": ("H100 80GB HBM3", "48xlarge 8 192 2048"),
+    "p5en.{}": ("H200", "48xlarge 8 192 2048"),
+    "p6-b200.{}": ("B200", "48xlarge 8 192 2048"),
+    "g2-standard-{}": ("L4", "4 1 4 16, 8 1 8 32, 12 1 12 48, 16 1 16 64, 24 2 24 96, 32 1 32 128, "
                     "48 4 48 192, 96 8 96 384"),
-    "a2-highgpu": ("A100-SXM4-40GB", "1g 1 12 85, 2g 2 24 170, 4g 4 48 340, 8g 8 96 680"),
-    "a2-megagpu": ("A100-SXM4-40GB", "16g 16 96 1360"),
-    "a2-ultragpu": ("A100-SXM4-80GB", "1g 1 12 170, 2g 2 24 340, 4g 4 48 680, 8g 8 96 1360"),
-    "a3-highgpu": ("H100 80GB HBM3", "8g 8 208 1872"),
-    "a3-megagpu": ("H100 80GB HBM3", "8g 8 208 1872"),
-}  # fmt: skip
-_AZURE = {
+    "a2-highgpu-{}": ("A100-SXM4-40GB", "1g 1 12 85, 2g 2 24 170, 4g 4 48 340, 8g 8 96 680"),
+    "a2-megagpu-{}": ("A100-SXM4-40GB", "16g 16 96 1360"),
+    "a2-ultragpu-{}": ("A100-SXM4-80GB", "1g 1 12 170, 2g 2 24 340, 4g 4 48 680, 8g 8 96 1360"),
+    "a3-highgpu-{}": ("H100 80GB HBM3", "8g 8 208 1872"),
+    "a3-megagpu-{}": ("H100 80GB HBM3", "8g 8 208 1872"),
     "nc{}as_t4_v3": ("T4", "4 1 4 28, 8 1 8 56, 16 1 16 110, 64 4 64 440"),
     "nc{}ads_a100_v4": ("A100 80GB PCIe", "24 1 24 220, 48 2 48 440, 96 4 96 880"),
     "nc{}ads_h100_v5": ("H100 NVL", "40 1 40 320"),
@@ -43,17 +39,15 @@ _AZURE = {
     "nd{}asr_v4": ("A100-SXM4-40GB", "96 8 96 900"),
     "nd{}amsr_a100_v4": ("A100-SXM4-80GB", "96 8 96 1900"),
     "nd{}isr_h100_v5": ("H100 80GB HBM3", "96 8 96 1900"),
-}
+}  # fmt: skip
 _NAME = re.compile(r"\b(?:standard[_ ])?((?:g[2-6]|p[3-6]|a[23]|n[cd]\d)[\w-]*(?:\.\d{0,2}(?:xlarge|metal))?)\b", re.I)
 
 
 def _named() -> dict[str, str]:
     found: dict[str, str] = {}
-    for families, form in ((_AWS, "{}.{}"), (_GOOGLE, "{}-{}"), (_AZURE, "")):
-        for family, (card, sizes) in families.items():
-            for size, n, threads, gib in (row.split() for row in sizes.split(", ")):
-                name = form.format(family, size) if form else family.format(size)
-                found[name] = f"{n}x {card}, {threads} vCPU, {gib}GB RAM"
+    for family, (card, sizes) in _FAMILIES.items():
+        for size, n, threads, gib in (row.split() for row in sizes.split(", ")):
+            found[family.format(size)] = f"{n}x {card}, {threads} vCPU, {gib}GB RAM"
     return found
 
 

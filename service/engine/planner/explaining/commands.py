@@ -76,21 +76,14 @@ def commands(
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     mac = backend == "metal"  # which has no systemd, and gives a container no GPU
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
+    capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
+    mounted = folder if files.repo else _folder(path)
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
         bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),
-        docker=""
-        if mac or tegra
-        else docker(
-            engine,
-            server,
-            backend,
-            folder if files.repo else _folder(path),
-            pins=pins,
-            capabilities=[c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability],
-        ),
+        docker="" if mac or tegra else docker(engine, server, backend, mounted, pins=pins, capabilities=capabilities),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
         packages=() if stated or tegra else engine_spec(engine).commands.packages(backend),
         build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),

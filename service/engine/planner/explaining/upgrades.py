@@ -13,6 +13,7 @@ from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Card, Cpu, Gpu, Hardware, Ram, Rig
 from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.lexicon import NUMBERS
 from service.engine.units import GIB
 
 FIELD = "what_if"
@@ -33,9 +34,8 @@ _SWAP = re.compile(
 _REMOVE = re.compile(r"(?:remove|sell|take out)\s(?:the\s|my\s|an?\s)?(.+)", re.I)
 _RAISE = re.compile(r"upgrade\s(?:the\s)?(?:ram\s|memory\s)?to\s(.+)", re.I)
 _ADDING = re.compile(r"(?:add|buy)(?:ing)?\s", re.I)
-_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _ADD = re.compile(
-    rf"(?P<add>{_ADDING.pattern})?(?:(?:an?|the)\s)?(?:(?P<n>{'|'.join(_WORDS)}|[1-9]\d?)\s?x?\s)?"
+    rf"(?P<add>{_ADDING.pattern})?(?:(?:an?|the)\s)?(?:(?P<n>one|two|three|four|five|six|[1-9]\d?)\s?x?\s)?"
     r"(?P<more>(?:another|more|extra|additional|second|third)\s)?(?P<what>.+)",
     re.I,
 )
@@ -140,7 +140,7 @@ def _reworded(text: str) -> str:
         return text
     if not re.search(r"\d", added["what"]):  # `more power`: no part that anyone sells
         return text
-    n = _WORDS.get((added["n"] or "one").lower(), added["n"])
+    n = NUMBERS.get((added["n"] or "one").lower(), added["n"])
     is_size = _MORE.fullmatch(added["what"]) is not None
     return f"+{added['what']}" if is_size else f"+{n} {added['what']}"
 

@@ -42,7 +42,7 @@ def baselines(
             if found is None:
                 continue
             yield chosen, found
-            alone = without_copies(problem, found.flags, found, check) if found.flags.op_offload else None
+            alone = without_copies(problem, found.flags, found, check)
             if alone is not None:
                 yield chosen, alone
 
