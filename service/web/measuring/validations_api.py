@@ -102,7 +102,7 @@ async def hosts_of_advice(
     response_headers=E_TAG,
 )
 async def read_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
-    """Its runs, with measured figures beside predicted ones.
+    """Its runs, with measured and predicted figures.
 
     If a private host may take part, only the asker, the host's owner and operators can see it.
     """

@@ -42,7 +42,7 @@ async def report_result(
     request: HttpRequest,
     services: AppServices,
 ) -> Response[Reported]:
-    """Operators read it beside the result. No account is needed; personal names are masked."""
+    """Operators read it together with the result. No account is needed; personal names are masked."""
     await services.count_report(request)
     kept = await services.run(moderation.report_abuse, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)

@@ -1,4 +1,4 @@
-"""`/results/{id}` and `/compare`: measured figures, beside predicted ones and beside other results."""
+"""`/results/{id}` and `/compare`: measured figures next to predicted ones and to other results."""
 
 from __future__ import annotations
 

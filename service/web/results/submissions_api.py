@@ -41,7 +41,7 @@ EditKey = Annotated[
     ),
 )
 async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Response[Preview]:
-    """Model, flags, machine and rows as they would be stored, beside the expected figures. Nothing is stored."""
+    """Model, flags, machine and rows as they would be stored, with the expected figures. Nothing is stored."""
     shown = await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
     return Response(shown, headers={"Cache-Control": "no-store"})
 

@@ -1,4 +1,4 @@
-"""The types of results: the measured model, what was recorded beside the rows, and `/v1/results`."""
+"""The types of results: the measured model, what was recorded with the rows, and `/v1/results`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def outcome(
     predicted: Sequence[SpeedPoint], *, build: str, measured_at: str, confirmed: bool,
     tier: TrustTier = "self-reported",
 ) -> RunOutcome:  # fmt: skip
-    """Return a run's measurements, each beside its prediction.
+    """Return a run's measurements, each with its prediction.
 
     llama-bench sizes the context for each test, so its cache is not the config's, which was predicted.
     """
@@ -110,11 +110,11 @@ class FiledRig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A result as everybody sees it. People and hosts appear only under pseudonyms.
+    """A result as everyone sees it. People and hosts appear only under pseudonyms.
 
     `state`: a quarantined result is shown with the reason, and counts for nothing. `command`: as given, or rendered
     from the flags of an agent's run. `rows`: raw times of each repeat, from which all speeds are computed. `outcome`:
-    speeds by depth, and each figure beside its prediction. `licence`: of the data; None for results published
+    speeds by depth, and each figure with its prediction. `licence`: of the data; None for results published
     elsewhere, which are their authors'. `source`: the service that it was imported from.
     """
 
