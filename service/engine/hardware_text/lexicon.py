@@ -21,9 +21,6 @@ SIGNS = {
 DECIMAL_COMMA = re.compile(
     r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I
 )  # `15,9 GB`, of a Windows that is not English
-# `eight cores` is how many there are; `dual core` a kind, which is left as a note.
-WORDS_OF_CORES = {"two": 2, "four": 4, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "sixteen": 16}
-CORES_IN_WORDS = re.compile(rf"\b({'|'.join(WORDS_OF_CORES)})(?=[\s-](?:(?:physical|cpu)\s)?cores?\b)", _I)
 # `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
 KIND_OF_MODULES = re.compile(
     r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
@@ -217,7 +214,8 @@ APPLE = re.compile(
 
 NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "dual": 2, "two": 2, "double": 2, "twin": 2, "triple": 3, "three": 3,
-    "quad": 4, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "ten": 10,
+    "quad": 4, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "fourteen": 14, "sixteen": 16,
     "zwei": 2, "drei": 3, "vier": 4, "acht": 8, "dos": 2, "tres": 3, "cuatro": 4, "deux": 2, "trois": 3, "quatre": 4,
     "due": 2, "tre": 3, "quattro": 4, "duas": 2, "três": 3, "quatro": 4, "twee": 2, "drie": 3, "två": 2,
     "fyra": 4, "dwie": 2, "dwa": 2, "trzy": 3, "cztery": 4, "iki": 2, "üç": 3, "dört": 4,
@@ -225,6 +223,11 @@ NUMBERS = {
     "a pair of": 2, "a couple of": 2, "pair of": 2, "couple of": 2,
 }  # fmt: skip
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
+# `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
+_KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
+CORES_IN_WORDS = re.compile(
+    rf"\b({'|'.join(n for n in NUMBERS if n not in _KINDS_OF_CORES)})(?=[\s-](?:(?:physical|cpu)\s)?cores?\b)", _I
+)
 COUNT = re.compile(
     rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+(?:of\s|used\s|old\s|my\s)?"
     r"|(\d{1,2})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",

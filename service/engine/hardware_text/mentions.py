@@ -96,7 +96,7 @@ def plain(text: str) -> str:
 def _plain(text: str) -> str:
     text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
     text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
-    text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.WORDS_OF_CORES[m[1].lower()]), text)
+    text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
     text = lex.COUNTED.sub(lambda m: f" {lex.NUMERALS[m[1]]} ", text)

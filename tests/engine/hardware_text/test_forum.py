@@ -19,6 +19,7 @@ def gpus(*cards: Gpu) -> list[Gpu]:
     ("text", "expected"),
     [
         ("four 3090s", gpus(Gpu(name="3090", count=4))),
+        ("twelve 3090s", gpus(Gpu(name="3090", count=12))),
         ("two 3090's", gpus(Gpu(name="3090", count=2))),
         ("5 3090s", gpus(Gpu(name="3090", count=5))),
         ("3090*2", gpus(Gpu(name="3090", count=2))),
