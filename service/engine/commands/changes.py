@@ -136,6 +136,9 @@ def _left_out(options: Sequence[str], name: str, value: str = "") -> list[str]:
         spelled, equals, joined = options[i].partition("=")
         spelled = spelled.replace("_", "-") if spelled.startswith("--") else spelled
         behind = [joined] if equals else _values(options[i + 1 :], value)
+        if options[i] == name and equals:  # `-ngl=99`, which no program reads as `-ngl`
+            i += 1
+            continue
         if spelled not in names or (value and value not in (" ".join(behind), *behind[:1], *_rules(behind))):
             kept.append(options[i])
             i += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 
 import msgspec
@@ -25,6 +26,8 @@ SERVER_PROGRAMS = (
     "llama-speculative-simple", "llama-embedding", "llama-parallel", "server", "main", "llama-fit-params",
 )  # fmt: skip
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
+_LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if name.startswith("llama-"))
+_NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
 
 _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -101,7 +104,7 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
     before, named, options = words
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}
-    engine, program = build.engine, _base(named) if named else program or _guess_program(options)
+    engine, program = build.engine, _program_meant(named) if named else program or _guess_program(options)
     reader = OptionReader(build, program, [*_environment_words(engine, program, env), *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
@@ -114,7 +117,7 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
         env=env,
         prefix=others if named else (),
         rest=tuple(reader.rest),
-        unknown=(*(() if named else others), *reader.unknown),
+        unknown=(*(() if named else others), *([named] if named and not _is_program(named) else ()), *reader.unknown),
         old=tuple(dict.fromkeys(reader.old)),
         varied=tuple(reader.varied),
         fit=reader.fit,
@@ -127,12 +130,20 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
     )
 
 
-def _base(word: str) -> str:
+def base_name(word: str) -> str:
+    """Return a program's name without its folder and `.exe`."""
     return re.split(r"[/\\]", word)[-1].removesuffix(".exe")
 
 
 def _is_program(word: str) -> bool:
-    return _base(word) in SERVER_PROGRAMS or _base(word) in BENCH_PROGRAMS
+    return base_name(word) in SERVER_PROGRAMS or base_name(word) in BENCH_PROGRAMS
+
+
+def _program_meant(word: str) -> str:
+    """Return the program that a word names, or is one wrong letter or two away from (`lama-server`)."""
+    name = base_name(word)
+    near = [] if _is_program(word) else get_close_matches(name, _LLAMA_PROGRAMS, n=1, cutoff=_NEAR)
+    return near[0] if near else name
 
 
 def _typed(word: str) -> str:
@@ -198,6 +209,8 @@ def _divide(words: list[str]) -> Words:
     first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
     if _UNSET.fullmatch(words[max(first - 1, 0)]):  # `"$LLAMA" -m a.gguf`, set elsewhere: it can only be the program
         return Words(tuple(words[: first - 1]), _guess_program(words[first:]), tuple(words[first:]))
+    if first and _program_meant(words[first - 1]) in _LLAMA_PROGRAMS:
+        return Words(tuple(words[: first - 1]), words[first - 1], tuple(words[first:]))
     return Words(tuple(words[:first]), None, tuple(words[first:]))
 
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import msgspec
 
 from service.engine.builds import resolve_build, today
+from service.engine.commands.parse import base_name
 from service.engine.commands.reader import NO_NUMBER
 from service.engine.commands.tables import known_options, newer_options, option_named
 from service.engine.engines import all_engines
@@ -27,6 +28,7 @@ _TODAY_IN_BOTH = {
     "--gpu-layers": "-ngl",
 }
 _PROGRAMS_TODAY = {"main": "llama-cli", "server": "llama-server"}  # since June 2024 (llama.cpp pull 7809)
+_FLASH = ("-fa", "--flash-attn")
 _LEFT_OUT = "leave it out: "  # begins what is said of a name that has no other today
 _NEAR, _LONG_NAME = 0.85, 6  # of a name's likeness (difflib's ratio), and the letters from which on it says something
 _LOADING = ("mmap", "mlock")  # fields
@@ -47,6 +49,10 @@ def unknown_flag(case: Case) -> Iterator[Found]:
     """
     for word in case.parsed.unknown:
         name, _, value = word.partition(" ")
+        if word == case.parsed.words.program:
+            wrong, right = base_name(word), case.parsed.program
+            yield Found(f"{case.engine} has no program {wrong}; did you mean {right}?", f"{right} instead of {wrong}")
+            continue
         if word.startswith("("):
             yield Found(f"{word[:80]} was read as a comment", f"leave out {word[:80]}", severity="info")
             continue
@@ -58,9 +64,12 @@ def unknown_flag(case: Case) -> Iterator[Found]:
         if _known_then(case, name) or (case.parsed.build.newer and name.startswith("-")):
             continue
         if near := _meant(case, name, value):
-            typed, _, joined = name.partition("=")
-            how = f"did you mean {near}?" if near != typed else "the value must be a separate word"
-            change = f"{near} {value or joined}".rstrip() + ("" if near == typed else f"; leave out {name}")
+            how, change = _as_meant(case, name, value, near)
+            yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
+            continue
+        if near := None if value else _meant(case, name, "a value"):
+            change = f"{_TODAY_IN_BOTH['bare -fa']}; leave out {name}" if near in _FLASH else f"leave out {name}"
+            how = f"did you mean {near}, with a value?"
             yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
             continue
         other = _others_option(case, name)
@@ -230,6 +239,37 @@ def _meant(case: Case, word: str, value: str) -> str | None:
     begun = [name for name in begun if option_named(name, False)] or begun
     near = get_close_matches(typed, alike, n=1, cutoff=_NEAR) if len(bare) >= _LONG_NAME else []
     return next((found[0] for found in (same, swapped, begun, near) if len(found) == 1), None)
+
+
+def _as_meant(case: Case, name: str, value: str, near: str) -> tuple[str, str]:
+    """Return what is said of an option mistyped for `near`, and the change: of several that mean one, the last counts.
+
+    The engines set a field anew at each option that names it, so one that another follows has no effect.
+    """
+    typed, _, joined = name.partition("=")
+    how = f"it may mean {near}" if near != typed else "the value must be a separate word"
+    before, after = _same_option(case, name, near)
+    if after:
+        return f"{how}: {after[-1]} comes after it, and the last one counts", f"leave out {name}"
+    if before:
+        how = f"{how}: it comes after {before[-1]}, and the last one counts"
+    elif near != typed:
+        how = f"did you mean {near}?"
+    return how, f"{near} {value or joined}".rstrip() + ("" if near == typed else f"; leave out {name}")
+
+
+def _same_option(case: Case, name: str, near: str) -> tuple[list[str], list[str]]:
+    """Return the other words, before and after `name`, that are or are meant to be an option of which one counts."""
+    option, words = option_named(near, False), case.parsed.words.options
+    if option is None or option.field == "overrides" or name not in words:
+        return [], []
+    at = words.index(name)
+    meant = [
+        _meant(case, word, following if not following.startswith("-") else "") or word.partition("=")[0]
+        for word, following in zip(words, (*words[1:], ""), strict=True)
+    ]
+    same = [i for i, one in enumerate(meant) if i != at and one in option.names]
+    return [words[i] for i in same if i < at], [words[i] for i in same if i > at]
 
 
 def _known_then(case: Case, name: str) -> bool:

@@ -40,12 +40,23 @@ def found(command: str, rule: str, model: tuple[str, str] = DENSE_SMALL, rig: Ha
         ("--no-kv-ofload", "--no-kv-offload; leave out --no-kv-ofload"),
         ("-ngl=99", "-ngl 99"),
         ("--ctx-size=4096", "--ctx-size 4096"),
+        ("--flash-atn", "-fa on; leave out --flash-atn"),
+        ("--n-gpu-layer 50 -ngl 99", "leave out --n-gpu-layer"),
+        ("--n-gpu-layer 50 -ngl=99", "leave out --n-gpu-layer"),
+        ("-ngl 99 --n-gpu-layer 50", "--n-gpu-layers 50; leave out --n-gpu-layer"),
         ("--wibble 3", "leave out --wibble 3"),
         ("-xx", "leave out -xx"),
     ],
 )
 def test_a_mistyped_option_is_told_what_may_be_meant(written: str, fix: str) -> None:
     assert found(f"llama-server -m m.gguf -c 8192 {written}", "unknown-flag").fix == fix
+
+
+@pytest.mark.parametrize("folder", ["", "./build/bin/"])
+def test_a_mistyped_program_is_told_its_name(folder: str) -> None:
+    one = found(f"{folder}lama-server -m m.gguf -c 8192 -ngl 99", "unknown-flag")
+    assert "did you mean llama-server?" in one.message
+    assert one.fix == "llama-server instead of lama-server"
 
 
 @pytest.mark.parametrize(
