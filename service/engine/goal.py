@@ -23,7 +23,8 @@ Preset: TypeAlias = Literal["chat", "agent", "long", "batch", "fastest", "qualit
 class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A goal as asked for: a preset, and numbers that override the preset's.
 
-    `fastest` ranks by time alone; `quality` counts a loss of quality fifteen times as much as the others.
+    `fastest` ranks by the time of a request: a loss of quality does not count. `quality` counts it 12.5 times as much
+    as the others do.
     """
 
     preset: Preset = "chat"

@@ -12,6 +12,7 @@ from litestar.params import QueryParameter
 from service.engine.errors import InvalidInput
 from service.web.http.types import HttpRequest
 from service.wire.plain_text import as_markdown, as_text
+from service.wire.problem import MEDIA_TYPE as PROBLEM_TYPE
 
 Format: TypeAlias = Literal["json", "text", "markdown"]
 AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
@@ -37,6 +38,8 @@ def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
     if request.query_params.get("format"):  # "null", which the framework treats as absent
         raise InvalidInput("there is no such format", field="format", choices=tuple(MEDIA_TYPES.values()))
     accepted = request.headers.get("accept", "*/*")[:1000].split(",")
+    if any(part.partition(";")[0].strip().lower() == PROBLEM_TYPE for part in accepted):
+        accepted.append("application/json;q=0.001")  # such a client reads JSON: it asks for how errors are written
     weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in MEDIA_TYPES}
     best = max(weights, key=lambda kind: weights[kind])
     if weights[best] <= 0:

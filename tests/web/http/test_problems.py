@@ -224,3 +224,9 @@ def test_programs_browsers_and_curl_by_itself_are_answered_in_json(client: httpx
     for accept in ("*/*", "application/json", "text/html,*/*;q=0.8"):
         assert_problem(client.get("/v1/advice/none", headers={"Accept": accept}), 404, "advice-not-found")
     assert_problem(client.get("/v1/advice/none", headers={"Accept": "image/png"}), 406, "not-acceptable")
+
+
+def test_a_client_that_accepts_problems_gets_them_and_results_in_json(client: httpx.Client) -> None:
+    accepted = {"Accept": "application/problem+json"}
+    assert_problem(client.get("/v1/advice/none", headers=accepted), 404, "advice-not-found")
+    assert client.get("/v1/leaderboard", headers=accepted).headers["content-type"].startswith("application/json")
