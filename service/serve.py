@@ -115,7 +115,7 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
 
 
 def _modules(settings: Settings) -> list[str]:
-    """Return the modules to run beside the API, a process each: workers, and the bots' process if there are workers."""
+    """Return the modules to run along with the API, a process each: workers, and the bots' process if there are any."""
     has_bots = settings.workers and settings.has_bots
     return ["workers.run"] * settings.workers + ([_BOTS] if has_bots else [])
 

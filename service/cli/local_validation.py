@@ -1,6 +1,6 @@
 """Measures configs of an advice on this machine with the agent's own code: same commands, limits and parsing.
 
-No enrolment and no account: the measurements are shown beside the predictions, and saved in a file.
+No enrolment and no account: the measurements are shown next to the predictions, and saved in a file.
 """
 
 from __future__ import annotations

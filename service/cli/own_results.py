@@ -51,7 +51,7 @@ def with_own(settings: Settings, advice: Advice, files: Sequence[str]) -> Advice
     """Return an advice corrected by the runs in `files`, and ranked again.
 
     A file is one saved by `validate --here`, or a command with a benchmark's or server's output. For models on this
-    disk, the saved names are looked for beside the file (headers suffice), else the advice's own model is used. Raises
+    disk, the saved names are looked for next to the file (headers suffice), else the advice's own model is used. Raises
     InvalidInput for a file without measurements or from another machine, AdvisorError if its model cannot be read.
     """
     if advice.goal is None or not advice.configs:

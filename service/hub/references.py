@@ -103,7 +103,7 @@ def is_name_alone(text: str) -> bool:
 
 
 def _without_wrapping(text: str) -> str:
-    """Return the part that names the repo in a link, a command, a path of the Hub's cache, or beside a variant."""
+    """Return the part that names the repo in a link, a command, a path of the Hub's cache, or next to a variant."""
     text = text.strip()
     if link := _LINK.fullmatch(text):
         text = link[1] or link[2]

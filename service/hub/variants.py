@@ -104,7 +104,7 @@ def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Vari
     return tuple(v for v in listing.variants if v.name in wanted)
 
 
-# Files that are loaded beside a model have no placement of their own to advise.
+# Files that are loaded along with a model have no placement of their own to advise.
 _BESIDE: dict[OtherKind, str] = {
     "mmproj": "a projector for images or sound: name a variant, and add this file to the command with --mmproj",
     "draft": "a drafter: name a variant, and add this file to the command with -md",

@@ -80,7 +80,7 @@ class Contents:
                     total[device] += tensor.nbytes
 
     def _add_duplicated_biases(self, total: list[int]) -> None:
-        """Count the copy of an expert's bias that lies beside its weight where an override moved only the weight."""
+        """Count the copy of an expert's bias that lies next to its weight where an override moved only the weight."""
         tensors = self.placement.tensors
         for name, device in tensors.items():
             if name.endswith("_exps.bias"):

@@ -174,7 +174,7 @@ def tuning_runs(
     for number, (one, changed, seconds) in enumerate(first):
         outline = msgspec.structs.replace(start.outline, flags=one.flags, n_prompt=one.n_prompt, seconds=seconds)
         own = start._replace(measurement=one, outline=outline, cell=cell_of(one, outline.files))
-        # The prediction is for the start; a changed step has none, so nothing is shown beside its figures.
+        # The prediction is for the start; a changed step has none, so nothing is shown next to its figures.
         prediction = whole if number == 0 else msgspec.structs.replace(whole, devices=[], speed=[])
         run = new_run(new, number, own, None, prediction, identity)
         run_id = tuning.run_id(new.id, 0, number)

@@ -161,9 +161,10 @@ def _ready(context: Context, advice_id: str) -> tuple[StoredAdvice, AdviceBody]:
     if row is None:
         raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
     if row.body is None or row.revision is None:
-        raise InvalidInput(f"the advice is {row.state}: there is nothing to measure yet", field="id")
+        todo = "ask for the advice again" if row.state == "failed" else "try again when it is ready"
+        raise InvalidInput(f"the advice is {row.state}: there is nothing to measure; {todo}", field="id")
     if not row.body.configs and row.body.mine is None:
-        raise InvalidInput("the advice has no config: nothing fits", field="id")
+        raise InvalidInput("the advice has no config, as nothing fits: ask for smaller variants or context", field="id")
     return row, row.body
 
 

@@ -1,4 +1,4 @@
-"""Validations as they are read: the state of their runs, and measured figures beside predicted ones."""
+"""Validations as they are read: the state of their runs, and measured figures next to predicted ones."""
 
 from __future__ import annotations
 

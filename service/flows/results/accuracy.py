@@ -48,7 +48,7 @@ _LEAST = 3  # results that a name of these divisions needs, else it counts among
 
 
 class Error(NamedTuple):
-    """One figure of a result beside its prediction. `within`: the measured value is inside the stated interval."""
+    """One figure of a result next to its prediction. `within`: the measured value is inside the stated interval."""
 
     result: Predicted
     figure: Figure
@@ -97,7 +97,7 @@ class KeptAccuracy:
 
 
 def errors_of(result: Predicted) -> Iterator[Error]:
-    """Yield each speed by depth, and the total of each device's buffers, beside their predictions."""
+    """Yield each speed by depth, and the total of each device's buffers, next to their predictions."""
     prediction = result.prediction
     same_context = result.engine == "ik_llama.cpp"  # llama-bench sizes the context for each test
     speed = prediction.speed if prediction.own_rig else []

@@ -136,7 +136,7 @@ def _day(text: str | None, field: str, later: timedelta = timedelta()) -> dateti
 
 
 def outcome_of(result: StoredResult) -> RunOutcome:
-    """Return what a run measured, each figure beside its prediction, if there was one."""
+    """Return what a run measured, each figure next to its prediction, if there was one."""
     said, day = result.prediction, iso_time(result.measured_at)
     devices, speed = (said.devices, said.speed) if said else ([], [])
     return outcome(

@@ -64,7 +64,7 @@ def failure_text(failure: Failure) -> str:
 
 
 def speed_lines(speeds: dict[tuple[str, int], float], compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield a table of measured speeds, by (tg | pp, depth) in tokens per second, beside the predicted ones."""
+    """Yield a table of measured speeds, by (tg | pp, depth) in tokens per second, next to the predicted ones."""
     predicted = {(c.what, c.n_kv): c for c in compared if c.what in _SPEEDS}
     yield f"{'tokens':>9}{'TG t/s':>10}  {'predicted':<26}{'PP t/s':>10}  predicted"
     for n_kv in sorted({n_kv for _, n_kv in speeds}):

@@ -14,7 +14,6 @@ from tests.models import build
 
 DENSE = build("Qwen3-32B", "q4_K")
 FOUR_KV_HEADS = build("Qwen3-235B-A22B", "q4_K")
-TWO = rig(RTX_3090, RTX_3090)
 
 
 def speed(model: Model, mode: str, n_kv: int, n: int = 2, of: Rig | None = None) -> Speed:
