@@ -309,7 +309,7 @@ def test_what_cannot_be_asked_is_refused_with_the_field(context: Context, alice:
     with pytest.raises(AdviceNotFound):
         request_validation(context, alice, "nothing", ValidationRequest())
     queued = advise.request_advice(context, AdviceRequest(repo="unsloth/gpt-oss-20b-GGUF", hardware=RIG)).advice
-    with pytest.raises(InvalidInput, match="queued: .* try again when it is ready"):
+    with pytest.raises(InvalidInput, match=r"queued: .* try again when it is ready"):
         request_validation(context, alice, queued.id, ValidationRequest())
 
 
