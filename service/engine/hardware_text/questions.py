@@ -69,6 +69,9 @@ def ask_about_plural(m: Mention) -> None:
         raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")
     if m.plural and re.search(r"\ds$", m.text, re.I) and gpu_rows(f"{m.name} SUPER") and m.name.isdigit():
         raise unreadable(m.text, f"write how many of them in front: `{m.count}x {m.name}`, or `{m.name} SUPER`")
+    if (m.count or 1) > 1 and re.search(r"\d{4}s$", m.name) and gpu_rows(f"{m.name[:-1]} SUPER"):  # `2x 1660s`
+        card = m.name[:-1]
+        raise unreadable(m.text, f"write which card it is: `{m.count}x {card}`, or `{m.count}x {card} SUPER`")
     if (m.count or 1) == 1 or not re.search(r"[a-z]\d+s$", m.name, re.I) or not m.name.endswith("s"):
         return
     without, rows = gpu_rows(m.name[:-1]), gpu_rows(m.name)

@@ -19,6 +19,7 @@ def gpus(*cards: Gpu) -> list[Gpu]:
     ("text", "expected"),
     [
         ("four 3090s", gpus(Gpu(name="3090", count=4))),
+        ("1660s", gpus(Gpu(name="1660s"))),
         ("twelve 3090s", gpus(Gpu(name="3090", count=12))),
         ("two 3090's", gpus(Gpu(name="3090", count=2))),
         ("5 3090s", gpus(Gpu(name="3090", count=5))),
@@ -202,6 +203,7 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
     [
         ("four 4070s", "`4x 4070`, or `4070 SUPER`"),
         ("3090s, 64GB", "how many of them"),
+        ("2x 1660s, 64GB", "which card it is"),
         ("3090, 309O", "no GPU or CPU of that name"),
         ("3090, planning to add a 4090 later", "no GPU or CPU of that name"),
         ("3090, 64GB, 32GB", "two sizes of RAM"),
