@@ -31,12 +31,11 @@ from rig.gpu_models import file_name, write_model
 from rig.gpu_plan import Machine, Step, estimate, plan
 from service import __version__
 from service.cli.local_validation import local_policy, signals_told
-from service.engine.config import CPU, Engine
+from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.logs.read import LogBuffers
-from service.engine.measured.classify import Failure
+from service.engine.measured.classify import Failure, without_card
 from service.measure import copy_gbs, ram_read_gbs
 from service.wire.measuring.agent import RunDocument, RunFile
 from service.wire.results.results import ResultModel
@@ -230,7 +229,9 @@ class DayAtWork:
         cards = [self.here.cards[i] for i in step.cards]
         with tempfile.TemporaryDirectory(prefix="gpu-day-") as folder:
             seen = see_memory(step, server, path, cards, self.here.gpus, Path(folder), lambda: self.asked_to_end)
-        _require_cards(step, seen.buffers)
+        no_card = without_card("", seen.buffers) if step.cards else None
+        if no_card is not None:
+            raise Failed(no_card, "", None)
         return _line(step, began, memory=seen)
 
     def _speed(self, step: Step, program: EngineProgram, path: Path, sha256: str, began: float) -> Line:
@@ -247,7 +248,6 @@ class DayAtWork:
         )  # fmt: skip
         if found.failure is not None:
             return _line(step, began, failure=found.failure, tail=last_words(found.log))
-        _require_cards(step, found.buffers)
         model = ResultModel(repo=ON_DISK, revision=sha256, variant=path.stem, files=(file,))
         report = found.report(1, program, files_confirmed=True)
         return _line(step, began, result=SavedResult(model=model, document=document, report=report, measured_at=_now()))
@@ -268,13 +268,6 @@ class DayAtWork:
             self.asked_to_end = f"ended by {name}"
 
         return signals_told(end)
-
-
-def _require_cards(step: Step, buffers: Sequence[LogBuffers]) -> None:
-    """Raise Failed where an engine went on without the cards that it was to use: what it then does is of the CPU."""
-    if step.cards and buffers and all(one.device == CPU for one in buffers):
-        text = "the engine used no card: it was built without CUDA, or finds no driver for it"
-        raise Failed(Failure(kind="engine_missing", transient=False, text=text), "", None)
 
 
 def busy_seconds() -> tuple[float, float]:

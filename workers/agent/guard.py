@@ -39,7 +39,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 | 4 | 8  # execute, read a file, list a folder
 _ALL = (1 << 13) - 1  # every right of the first version
 _OF_FILES = 1 | 2 | 4 | 1 << 14
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 _THREADS = 4096  # a run can ask for at most two pools of 1,024
 _SCOPED = 3  # abstract sockets and signals, since version 6
 
@@ -251,9 +251,24 @@ def _restrict_files(readable: Sequence[str], writable: Sequence[str]) -> str | N
         _allow(ruleset, path, _READ)
     for path in writable:
         _allow(ruleset, path, handled)
+    _allow_thread_names(ruleset, handled)
     done = _LIBC.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return "landlock" if done else None
+
+
+def _allow_thread_names(ruleset: int, handled: int) -> None:
+    """Let the engine write below its own /proc/self/task: it keeps this process's number.
+
+    CUDA's driver (570 and newer) names its threads there, at /proc/self/task/ID/comm, and does not start where that is
+    refused: error 304, "OS call failed" (github.com/NVIDIA/OpenShell/pull/710). All of /proc would let root's engine
+    write /proc/sys. The descriptor stays open over exec, since the rule is lost with the folder's inode.
+    """
+    with contextlib.suppress(OSError):
+        own = os.open("/proc/self/task", os.O_PATH)
+        os.set_inheritable(own, True)
+        rights = handled & (_WRITE_FILE | _TRUNCATE)
+        _LIBC.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, own), 0)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

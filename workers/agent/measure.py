@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.engine.errors import InvalidFlags
-from service.engine.measured.classify import Failure, classify
+from service.engine.measured.classify import Failure, classify, without_card
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.measured.summary import agreed, memory_of
@@ -197,6 +197,9 @@ class _EngineRun:
     def measured(self, failure: Failure | None) -> Measured:
         """Return the figures so far, with what the log says about buffers and splits."""
         memory = memory_of(self.log)
+        if self.cards and failure is None:
+            failure = without_card(self.log, memory.buffers)
+            self.rows = [] if failure else self.rows
         names = [f"{_NAMES[gpu.backend]}{i}" for i, gpu in enumerate(self.cards)]
         indices = [gpu.index for gpu in self.cards]
         return Measured(
@@ -223,6 +226,7 @@ class _Pass:
         self.began = time.monotonic()
         self.loaded: float | None = None
         self.halt: Halt | None = None
+        self.no_card: Failure | None = None
         self.is_done = self.is_hung = self.is_for_owner = False
         self.measuring_seconds = 0.0
         self.next_ram_look = 0.0
@@ -257,6 +261,10 @@ class _Pass:
     def take(self, lines: bytes) -> None:
         now = time.monotonic() - self.began
         found = self.reader.feed(lines)
+        if self.of.cards and b"failed to initialize" in lines:
+            self.no_card = without_card(lines.decode(errors="replace"), ())
+        if self.no_card is not None:
+            return
         if self.loaded is None and (b"splits" in lines or found):
             self.loaded = now
         last = self.command.last_depth
@@ -279,6 +287,8 @@ class _Pass:
             return why
         if self.is_done:
             return "done"
+        if self.no_card is not None:
+            return self.no_card.text
         if self.loaded is None or time.monotonic() - self.began - self.loaded < self.of.seconds_left():
             return None
         self.is_done = bool(self.rows or self.of.rows)
@@ -307,6 +317,8 @@ class _Pass:
             return None
         if self.halt is not None:
             return _halted(self.halt)
+        if self.no_card is not None:
+            return self.no_card
         if ended.stopped_why is not None and not self.is_hung:
             return Failure(kind="crashed", transient=False, text=ended.stopped_why[:500])
         timed_out = ended.timed_out or self.is_hung

@@ -15,7 +15,7 @@ import msgspec
 
 from service.engine.config import CPU, Engine
 from service.engine.engines import engine_spec
-from service.engine.logs.read import free_mib, taken_mib
+from service.engine.logs.read import LogBuffers, free_mib, taken_mib
 from service.engine.units import MIB
 
 FailureKind: TypeAlias = Literal[
@@ -103,6 +103,22 @@ def classify(
     if signal is not None and signal == engine_spec(engine).logs.signal_at_unknown_type and unread:
         return _type_unknown(engine)
     return _by_signal(signal) if signal else _unknown(exit_status, lines)
+
+
+# ggml-cuda.cu:207; ggml-cuda/ggml-cuda.cu:226: the engine goes on with the CPU
+_NO_CARD = re.compile(r"ggml_cuda_init: failed to initialize (\w{1,10}): (.{1,200})")
+
+
+def without_card(log: str, buffers: Sequence[LogBuffers]) -> Failure | None:
+    """Return that an engine which was to use cards goes on with the CPU alone, where its log or buffers say so.
+
+    What it measures then is of the CPU.
+    """
+    said = _NO_CARD.search(log)
+    if said is None and not (buffers and all(one.device == CPU for one in buffers)):
+        return None
+    why = f"{said[1]} did not start: {_plain(said[2])}" if said else "it was built without support for it"
+    return Failure(kind="engine_missing", transient=False, text=f"the engine used no card: {why}")
 
 
 def _type_unknown(engine: Engine) -> Failure:

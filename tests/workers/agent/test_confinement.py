@@ -29,6 +29,22 @@ for path in ["/etc/shadow", "/etc/gshadow", "/proc/1/environ", "/proc/kcore", *g
 print("tried")
 """
 
+_NAMES = """
+import threading
+def write(path, text):
+    try:
+        with open(path, "w") as file: file.write(text)
+    except OSError as error: return error.strerror
+    with open(path) as file: return file.read().strip()
+waits = threading.Event()
+thread = threading.Thread(target=waits.wait)
+thread.start()
+print(write(f"/proc/self/task/{thread.native_id}/comm", "cuda-EvtHandlr"))
+waits.set()
+print(write("/proc/self/clear_refs", "1"))
+print(write("/proc/sys/kernel/core_pattern", "core"))
+"""
+
 
 def _is_as_it_should_be(folder: Path) -> bool:
     return confinement(folder) == CONFINED
@@ -53,6 +69,14 @@ def test_an_engine_of_root_has_no_privilege_left(tmp_path: Path) -> None:
     names = ("CapPrm", "CapEff", "CapBnd") if os.geteuid() == 0 else ("CapPrm", "CapEff")
     for name in names:
         assert f"{name}:\\t{0:016x}" in ended.tail.decode()
+
+
+def test_a_confined_engine_names_its_threads_as_cuda_does_and_writes_nothing_else_of_proc(tmp_path: Path) -> None:
+    if not _is_as_it_should_be(tmp_path):
+        pytest.skip("this system offers no namespace or no Landlock: the agent refuses to run engines then")
+    limits = ProcessLimits(folder=tmp_path, seconds=20, readable=(Path(sys.base_prefix), Path(sys.prefix)))
+    ended = run_engine((sys.executable, "-S", "-c", _NAMES), {}, limits, lambda _: None, lambda: None)
+    assert ended.tail == b"cuda-EvtHandlr\nPermission denied\nPermission denied\n"
 
 
 def test_an_engine_that_nothing_would_confine_is_not_started(tmp_path: Path) -> None:

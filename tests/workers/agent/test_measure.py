@@ -284,6 +284,18 @@ def test_cards_are_named_as_the_engine_names_them_in_the_order_of_the_run(run: R
     assert "GPU-00000001" not in found.log
 
 
+def test_an_engine_that_goes_on_without_its_card_is_ended_at_once_and_gives_no_figure(run: Run) -> None:
+    # as recorded with ik_llama.cpp 8337e4cd3 on an H100 whose driver could not start, 2026-11-26
+    said = "ggml_cuda_init: failed to initialize CUDA: OS call failed or operation not supported on this OS\n"
+    began = time.monotonic()
+    found = run("ok", stderr=said, watched=ScriptedGpus([idle()]), changed={"gpus": (0,)}, delay=20)
+    assert time.monotonic() - began < 10
+    assert found.failure is not None
+    assert (found.failure.kind, found.failure.transient) == ("engine_missing", False)
+    assert found.failure.text.startswith("the engine used no card: CUDA did not start: OS call failed")
+    assert not found.rows
+
+
 @pytest.mark.parametrize(
     ("policy", "changed", "why"),
     [
