@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -38,12 +39,13 @@ _ROWS = {
     "iq3_kt": 1e-4, "iq4_kt": 1e-4,
 }  # fmt: skip
 _FLOATS = {"f32", "f16", "bf16"}
+_EXPERTS = 64  # no model with a table of its tokens' experts (DeepSeek-V4) has fewer
 _POWERS = {"mxfp4": 119}  # the exponent of a block: 2^(119 - 127), a half of that a step
 
 
 def can_fill(kind: str) -> bool:
     """Return whether random blocks of a type can be made here."""
-    return kind in _FACTORS or kind in _ROWS or kind in _FLOATS or kind in _POWERS
+    return kind in _FACTORS or kind in _ROWS or kind in _FLOATS or kind in _POWERS or kind == "i32"
 
 
 def file_name(model: str, mix: str) -> str:
@@ -94,6 +96,10 @@ def weights(tensor: Tensor, rng: np.random.Generator) -> bytes:
     kind, row = type_named(tensor.type), tensor.dims[0]
     rows = tensor.nbytes // (kind.row_meta_bytes + row // kind.block * kind.bytes)
     rows = min(rows, max(1, _CHUNK // (kind.row_meta_bytes + row // kind.block * kind.bytes)))
+    if tensor.name.endswith(".ssm_a"):  # a state decays: convert_hf_to_gguf.py writes -exp(A_log)
+        return np.full(prod(tensor.dims), -1, np.float32).tobytes()
+    if kind.name == "i32":
+        return rng.integers(0, _EXPERTS, rows * row, dtype=np.int32).tobytes()
     if len(tensor.dims) == 1:
         return np.ones(row, np.float32).tobytes()
     if kind.name in _FLOATS:

@@ -59,6 +59,7 @@ def _cut(shape: Shape, n_layer: int) -> Shape:
     metadata: Values = {
         key: value[:n_layer] if isinstance(value, list) and len(value) == n_before else value
         for key, value in shape.metadata.items()
+        if not key.endswith(".nextn_predict_layers")  # they lie behind the layers that stay
     }
     metadata[count] = n_layer
     if (key := f"{shape.architecture}.vocab_size") in metadata:
