@@ -146,7 +146,6 @@ def memory_lines(predictions: Predictions, lines: Sequence[Line]) -> Iterator[st
     if idle:
         of = f"{min(idle):,.0f} to {max(idle):,.0f}"
         yield f"a card idle beyond its buffers: median {statistics.median(idle):,.0f} MiB ({of})"
-        yield "  assumed: 300, 450, 600 (_CONTEXT of service/engine/memory/overhead.py)"
     if pools:
         yield f"grown behind a prompt (pool): median {statistics.median(pools):,.0f} MiB, up to {max(pools):,.0f}"
 

@@ -1,6 +1,6 @@
 """What is made of a GPU day's file: figures next to predictions, cases that can be fitted, and a corrected advice.
 
-`tests/data/gpu_day_cpu.jsonl` was recorded (tests/data/README.md).
+`tests/data/gpu_day_cpu.jsonl` and `gpu_day_h100.jsonl` were recorded (tests/data/README.md).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from service.engine.run_flags import to_flags
 from tests.models import build, write_gguf
 
 RECORDED = Path(__file__).parent.parent / "data" / "gpu_day_cpu.jsonl"
+H100 = RECORDED.with_name("gpu_day_h100.jsonl")
 CARDS = Machine(cards=(24 << 30, 24 << 30), threads=16, engines=("llama.cpp", "ik_llama.cpp"))
 STEPS = {step.id: step for step in plan(CARDS)}
 
@@ -55,6 +56,13 @@ def test_buffers_that_the_engine_printed_are_those_predicted(
     rows = re.findall(r"^  CPU +([\d.,]+) \((.*?)\) +([+-][\d.,]+) +([+-][\d.,]+)", shown, re.M)
     assert len(rows) == sum(line.memory is not None for line in read(RECORDED).lines)
     assert {told for _, told, _, _ in rows} == {"as predicted"}
+
+
+def test_what_a_real_card_took_is_inside_what_is_predicted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main([str(H100), "--out", str(tmp_path / "use")])
+    shown = capsys.readouterr().out
+    cards = re.findall(r"^  CUDA0 +[\d.,]+ \((.*?)\).* (\w+)$", shown, re.M)
+    assert cards == [("as predicted", "inside")] * 10
 
 
 def test_cases_are_read_and_fitted_as_published_ones_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ def test_a_context_and_a_pool_are_what_a_card_takes_beyond_its_buffers(tmp_path:
     cut = msgspec.structs.replace(whole, after=[])
     lines = [Line(step=step, seconds=1, at=head.started_at, memory=seen) for seen in (whole, cut)]
     told = list(memory_lines(Predictions(Day(head=head, lines=lines), tmp_path), lines))
-    assert told[-3] == "a card idle beyond its buffers: median 400 MiB (350 to 450)"
+    assert told[-2] == "a card idle beyond its buffers: median 400 MiB (350 to 450)"
     assert told[-1] == "grown behind a prompt (pool): median 70 MiB, up to 90"
     shown = [line.split() for line in told if line.startswith("  CUDA")]
     assert [words[-6:-5] == ["none"] for words in shown] == [False, False, True, True]

@@ -114,6 +114,8 @@ class Contents:
         """Return what no engine prints; `growth`: what compute takes more once the command's policy holds."""
         if device == self.cpu or not self.cuda:
             return Estimate(growth, growth, growth)
-        found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
+        cards = self.run.rig.cards  # none where only memory is asked about
+        capability = cards[self.run.devices[device].gpu].compute_capability if cards else None
+        found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device, capability)
         growth += expert_cache(self.model, self.flags, self.placement, device)
         return Estimate(found.low + growth, found.expected + growth, found.high + growth)

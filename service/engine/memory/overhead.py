@@ -20,17 +20,19 @@ from service.engine.run.settings import option_value
 from service.engine.tensor_names import role_of
 from service.engine.units import MIB, pad
 
-_CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)  # context, kernels and cuBLAS of one process, low to high
+# Context, kernels and cuBLAS of one process, low to high. Of compute capability 9.0 as measured on an H100: 593 MiB
+# where nothing used cuBLAS, to 850 with it and what of the pool no formula here has (docs/memory.md).
+_CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)
+_HOPPER, _CONTEXT_ON_HOPPER = 9.0, (590 * MIB, 650 * MIB, 850 * MIB)
 
 
-def gpu_overhead(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> Estimate:
-    """Return the bytes beyond the printed buffers on GPU `device`: context and pool."""
-    pool = max(
-        _matrix_buffers(engine, model, spec, placement, device),
-        _expert_results(engine, model, spec, placement, device),
-        _cache_copies(engine, model, spec, placement, device),
-    )
-    low, expected, high = _CONTEXT
+def gpu_overhead(
+    engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int, capability: float | None
+) -> Estimate:
+    """Return the bytes beyond the printed buffers on GPU `device` of a compute capability: context and pool."""
+    case = (engine, model, spec, placement, device)
+    pool = max(_matrix_buffers(*case), _fused_results(*case), _cache_copies(*case))
+    low, expected, high = _CONTEXT_ON_HOPPER if capability == _HOPPER else _CONTEXT
     return Estimate(low + 0.5 * pool, expected + pool, high + 1.25 * pool)
 
 
@@ -74,9 +76,23 @@ def _product_buffer(engine: Engine, kind: str, dims: tuple[int, ...], rows: int)
     return dequantised + 2 * rows * (dims[0] + dims[1])
 
 
-def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """Bytes of the two results that a fused up and gate keeps in the pool, also for experts copied to GPU 0."""
-    if not engine_spec(engine).memory.pools_results or not model.moe_layers or not spec.fused_moe:
+def _fused_results(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    """Bytes of results that a fused up and gate keeps in the pool while it multiplies: both of routed experts, also of
+    those copied to GPU 0, and the one of up of others (ik_llama.cpp, ggml-cuda.cu:3235 and 3563)."""
+    if not engine_spec(engine).memory.pools_results:
+        return 0
+    return max(_expert_results(model, spec, placement, device), _dense_result(model, spec, placement, device))
+
+
+def _dense_result(model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    if not spec.rules.fused_dense:
+        return 0
+    on_card = (name for name in _dense_names(model) if placement.tensors.get(name) == device)
+    return 4 * spec.n_tokens * max((model.by_name[name].dims[1] for name in on_card), default=0)
+
+
+def _expert_results(model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    if not model.moe_layers or not spec.fused_moe:
         return 0
     up = next((n for n in _expert_names(model) if placement.tensors.get(n) == device), None)
     if up is None and device == 0 and spec.n_tokens * model.n_expert_used >= MIN_OFFLOAD_BATCH * model.n_expert:
@@ -84,6 +100,15 @@ def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Pl
     if up is None:
         return 0
     return 2 * 4 * spec.n_tokens * model.n_expert_used * model.by_name[up].dims[1]
+
+
+@kept
+def _dense_names(model: Model) -> list[str]:
+    """Up of every layer's dense network whose gate has the same quantised type: only these two are fused."""
+    by_name = model.by_name
+    ups = (t for t in model.tensors if t.name.endswith("ffn_up.weight") and type_named(t.type).block > 1)
+    gates = ((t, by_name.get(t.name.replace("ffn_up", "ffn_gate"))) for t in ups)
+    return [up.name for up, gate in gates if gate is not None and gate.type == up.type]
 
 
 @kept
