@@ -24,9 +24,10 @@ from bench import scoreboard
 from bench.conformal import Guess, fitted_intervals, guess
 from bench.fit import Row, rows_of_tests
 from bench.pairs import fitted_comparisons, pairs_of
-from bench.runs import author_of, is_held_out, setups, tests_of
+from bench.runs import OURS, author_of, is_held_out, setups, tests_of
 from service.engine.calibration import Calibration, Comparison, Parameter, shipped
 from service.engine.speed.fitting import Fit, Slope, Solution, Values
+from service.engine.speed.interval import generation_of
 
 _ROOT = Path(__file__).parent.parent
 CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
@@ -46,8 +47,9 @@ class Folds(msgspec.Struct, frozen=True):
 
 @cache
 def training_rows() -> tuple[Row, ...]:
-    """Return the published runs that may be fitted: all but the groups that are held out."""
-    tests = [t for s in setups()[0] if not is_held_out(s.group) for t in tests_of(s, every=False)]
+    """Return the published runs that may be fitted: all but the groups that are held out, and this project's own."""
+    chosen = [s for s in setups()[0] if not is_held_out(s.group) and s.group != OURS]
+    tests = [t for s in chosen for t in tests_of(s, every=False)]
     return tuple(rows_of_tests([*tests, *scoreboard.fitted_tests()]))
 
 
@@ -57,6 +59,33 @@ def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
     for _ in range(_STEPS):
         at = fit.step(at, fit.slopes(at))
     return at, fit.slopes(at)
+
+
+def with_own_runs(found: Calibration) -> Calibration:
+    """Return the calibration with what this project's own runs say of generations of cards of which nobody published
+    any. They move no parameter of other cards: one machine, and models of few layers, say little of those."""
+    rows = rows_of_tests([t for s in setups()[0] if s.group == OURS for t in tests_of(s, every=True)])
+    cards = {card.name: card for row in rows for card in row.test.setup.rig.cards}
+    once = tuple(sorted({generation_of(card) for card in cards.values()}))
+    ends = tuple(f".{name.partition('.')[2]}" for name in once)
+    held = {
+        name: p if name.endswith(ends) else msgspec.structs.replace(p, prior=p.value, prior_spread=0.0)
+        for name, p in found.parameters.items()
+    }
+    fit = Fit(rows, held)
+    at, slopes = solve(fit)
+    return msgspec.structs.replace(found, parameters=found.parameters | moved(fit, at, slopes), measured_once=once)
+
+
+def moved(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> dict[str, Parameter]:
+    """Return the fitted parameters with their values and spreads."""
+    spreads = fit.spreads(at, slopes)
+    return {
+        name: msgspec.structs.replace(
+            fit.parameters[name], value=rounded(at.values[name]), spread=round(spreads[name], 3)
+        )
+        for name in fit.names
+    }
 
 
 def cross_validate(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
@@ -108,11 +137,7 @@ def rounded(value: float) -> float:
 
 def calibrated(old: Calibration, version: str, fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> Calibration:
     """Return the calibration with fitted values and spreads, without new intervals."""
-    spreads = fit.spreads(at, slopes)
-    parameters = {
-        name: msgspec.structs.replace(p, value=rounded(at.values[name]), spread=round(spreads.get(name, p.spread), 3))
-        for name, p in old.parameters.items()
-    }
+    parameters = old.parameters | moved(fit, at, slopes)
     cases = {row.test.setup.case["id"] for row in fit.rows if row.test.setup.group != scoreboard.GROUP}
     source = (
         f"Gauss-Newton with priors on {len(cases)} published runs of ik_llama.cpp and llama.cpp, May 2024 to October "
@@ -155,7 +180,7 @@ def main() -> None:
     print("after, cross-validated:                ", summary(guesses))
     print("distrusted (more than 3 x off when not fitted):", *distrusted(guesses), sep="\n  ")
     new = msgspec.structs.replace(new, intervals=fitted_intervals(guesses, old.intervals))
-    new = msgspec.structs.replace(new, comparisons=fitted_comparisons(pairs_of(guesses)))
+    new = with_own_runs(msgspec.structs.replace(new, comparisons=fitted_comparisons(pairs_of(guesses))))
     print("intervals:", *(f"{k} {v:g}" for k, v in new.intervals.items()), sep="\n  ")
     folds = _folds(new, values, guesses)
     if not arguments.dry:

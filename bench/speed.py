@@ -3,7 +3,8 @@
 Cross-validated by rig and author: each run is predicted by parameters and intervals fitted without its group (every run
 that shares its machine or its author), as `bench.calibrate` left them. Predictions are of builds of the run's day. One
 number for each case and depth band: the median over its rows. `--in-sample` uses the shipped parameters; `--held-out`
-shows the groups that no fit has seen.
+shows the groups that no fit has seen. `--own` shows this project's own
+runs (tests/data/perf_gpu_day.jsonl), in-sample: nobody has published a run on their generation of cards.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.conformal import Guess, guess
 from bench.corrections import DISTRUSTED
 from bench.fit import rows_of_tests
 from bench.pairs import Pair, pairs_of
-from bench.runs import is_held_out, kind_of, setups, tests_of
+from bench.runs import OURS, is_held_out, kind_of, setups, tests_of
 from bench.stamp import stamp
 from service.engine.calibration import Comparison
 from service.engine.calibration import shipped as shipped_calibration
@@ -117,10 +118,12 @@ def cross_validated() -> tuple[list[Point], list[Judged]]:
     return points, judged
 
 
-def shipped(held_out: bool) -> tuple[list[Point], list[Judged]]:
-    """Return points and pairs by the shipped parameters: of the fitted groups (in-sample), or of those held out."""
+def shipped(held_out: bool, own: bool = False) -> tuple[list[Point], list[Judged]]:
+    """Return points and pairs by the shipped parameters: of the fitted groups (in-sample), of those held out, or of
+    this project's own runs."""
     known = shipped_calibration()
-    tests = [t for s in setups()[0] if is_held_out(s.group) is held_out for t in tests_of(s, every=False)]
+    chosen = [s for s in setups()[0] if is_held_out(s.group) is held_out and (s.group == OURS) is own]
+    tests = [t for s in chosen for t in tests_of(s, every=False)]
     guesses = [guess(row, dict(shipped_calibration().coefficients)) for row in rows_of_tests(tests)]
     points = [point(g, known.intervals) for g in guesses]
     return points, judge(guesses, known.comparisons)
@@ -245,10 +248,11 @@ def main() -> None:
     which.add_argument(
         "--in-sample", action="store_true", help="the shipped parameters on the runs they were fitted on"
     )
+    which.add_argument("--own", action="store_true", help="the shipped parameters on this project's own runs")
     which.add_argument("--held-out", action="store_true", help="the shipped parameters on the groups never fitted")
     arguments = parser.parse_args()
-    if arguments.in_sample or arguments.held_out:
-        points, judged = shipped(arguments.held_out)
+    if arguments.in_sample or arguments.held_out or arguments.own:
+        points, judged = shipped(arguments.held_out, arguments.own)
         print("Held out: no fit has seen these groups." if arguments.held_out else "In-sample.", stamp(), "\n")
     else:
         points, judged = cross_validated()

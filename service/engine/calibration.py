@@ -20,7 +20,7 @@ class Parameter(msgspec.Struct, frozen=True):
     """One coefficient. `spread` is one standard deviation of its logarithm; `unit` ratio: a multiple of ideal time.
 
     `prior`, `prior_spread`: what was believed before any run (a spread of 0: not fitted). `least`: the physical limit
-    that no fit may pass. `source`: published runs | one-device scoreboard | prior.
+    that no fit may pass. `source`: published runs | one-device scoreboard | GPU day | prior.
     """
 
     value: float
@@ -46,7 +46,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 class Calibration(msgspec.Struct, frozen=True, dict=True):
     """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `comparisons`: by phase
-    and place (interval.comparison_of)."""
+    and place (interval.comparison_of). `measured_once`: generations of cards, such as `cuda.hopper`, of which only
+    this project has runs: how the next rig differs is not known."""
 
     version: str
     n_runs: int
@@ -54,6 +55,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
     parameters: dict[str, Parameter]
     intervals: dict[str, float]
     comparisons: dict[str, Comparison]
+    measured_once: tuple[str, ...] = ()
 
     @cached_property
     def coefficients(self) -> Coefficients:

@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.calibration import Comparison, Part
 from service.engine.config import Device
-from service.engine.hardware import Rig
+from service.engine.hardware import Card, Rig
 from service.engine.speed.machine import cpu_class
 from service.engine.speed.parts import Seconds
 from service.engine.speed.work import Work
@@ -133,13 +133,18 @@ def _measured(
         return False  # nobody published cards of several makers together
     for device in devices:
         card = rig.cards[device.gpu]
-        generation = card.generation.lower().replace(" ", "_")
-        if card.backend == "cuda":
-            if f"gpu_matmul.{generation}" not in names:
-                return False
-        elif f"gpu_read.{card.backend}.{generation}" not in names or f"{phase}.any.{card.backend}" not in known:
+        generation, of_cuda = generation_of(card), card.backend == "cuda"
+        own = names.get(f"gpu_matmul.{generation.partition('.')[2]}" if of_cuda else f"gpu_read.{generation}")
+        if own is None or own.spread >= own.prior_spread or generation in rig.calibration.measured_once:
+            return False
+        if not of_cuda and f"{phase}.any.{card.backend}" not in known:
             return False
     return cpu_class(rig) not in ("other", "zen1") or share_of(parts, _IN_RAM) <= _MATTERS
+
+
+def generation_of(card: Card) -> str:
+    """Return a card's back end and generation as parameters are named: `cuda.hopper`."""
+    return f"{card.backend}.{card.generation.lower().replace(' ', '_')}"
 
 
 def assumed_shares(rig: Rig, devices: Sequence[Device], parts: Seconds) -> dict[str, float]:

@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-from bench.calibrate import training_rows
-from bench.runs import command_of, groups_of, in_words, is_held_out, setups, stated_order
+from bench.calibrate import training_rows, with_own_runs
+from bench.runs import OURS, command_of, groups_of, in_words, is_held_out, setups, stated_order
 from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.builds import resolve_build
 from service.engine.calibration import shipped as shipped_calibration
@@ -66,9 +66,20 @@ def test_what_is_said_of_two_configs_of_a_prompt_is_right_four_times_of_five(
 
 def test_the_folds_are_of_the_shipped_calibration_and_leave_out_a_group_each() -> None:
     known = folds()
-    groups = {s.group for s in setups()[0] if not is_held_out(s.group)}
-    assert set(known.values) == groups
-    assert shipped_calibration().n_runs == len([s for s in setups()[0] if not is_held_out(s.group)])
+    fitted = [s for s in setups()[0] if not is_held_out(s.group) and s.group != OURS]
+    assert set(known.values) == {s.group for s in fitted}
+    assert shipped_calibration().n_runs == len(fitted)
+
+
+def test_own_runs_move_only_the_parameters_of_the_generation_that_they_alone_measured() -> None:
+    found = with_own_runs(shipped_calibration())
+    moved = {name for name, p in found.parameters.items() if p.value != shipped_calibration().parameters[name].value}
+    assert found.measured_once == ("cuda.hopper",)
+    assert all(name.endswith(".hopper") for name in moved)
+    points, _ = shipped(held_out=False, own=True)
+    errors = [abs(statistics.median(p.error for p in points if p.phase == phase)) for phase in ("TG", "PP")]
+    assert max(errors) < math.log(1.25)
+    assert {p.guess.factor(shipped_calibration().intervals) >= 2 for p in points} == {True}
 
 
 def test_no_run_that_is_held_out_is_fitted() -> None:
