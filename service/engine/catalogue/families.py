@@ -64,6 +64,22 @@ _EPYC_CORES = {
     "4": {"1": 4, "2": 6, "3": 8, "4": 12, "5": 16},
 }
 _LARGE_CLOUD_EPYC = 64  # 7B12, 7C13, 7H12, 7J13, 7K62, 7V12: those that clouds order
+# Servers by the code name of their generation: the series of the tables above, and the second digit or the last one.
+_CODE_NAMES = {
+    "skylake": "1", "cascadelake": "2", "icelake": "3", "sapphirerapids": "4", "emeraldrapids": "5",
+    "naples": "71", "rome": "72", "milan": "73", "genoa": "94", "bergamo": "94", "siena": "84", "turin": "95",
+}  # fmt: skip
+# What virtual machines tell of a CPU whose name they hide: family and models of CPUID, steppings from the first on
+# (arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c of Linux 6.18; AMD's PPRs).
+_CPUID = {
+    (6, 85, 5): "Xeon Cascade Lake", (6, 85, 0): "Xeon Skylake", (6, 106, 0): "Xeon Ice Lake",
+    (6, 143, 0): "Xeon Sapphire Rapids", (6, 207, 0): "Xeon Emerald Rapids",
+    (23, 1, 0): "EPYC Naples", (23, 49, 0): "EPYC Rome", (25, 1, 0): "EPYC Milan", (25, 17, 0): "EPYC Genoa",
+    (25, 160, 0): "EPYC Bergamo", (26, 2, 0): "EPYC Turin", (26, 17, 0): "EPYC Turin",
+}  # fmt: skip
+_NO_MODEL = re.compile(
+    r"(?:Intel)?(?:\(R\))? ?Xeon(?:\(R\))?(?: CPU| Processor)*(?: @ [\d.]+ ?GHz)?|AMD EPYC(?: Processor)?", re.I
+)
 # Ryzen and Threadripper by the first digit: (generation, ISA, MT/s, PCIe).
 _ZEN = {
     "1": ("zen", "avx2", 2666, 3.0),
@@ -96,6 +112,16 @@ def family_of(name: str) -> CpuRow | None:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
             return found
     return None
+
+
+def unmasked(name: str, family: int | None, model: int | None, stepping: int | None) -> str:
+    """Return a server CPU's name with its generation from CPUID where a virtual machine tells no model; else `name`."""
+    if family is None or model is None or not _NO_MODEL.fullmatch(name.strip()):
+        return name
+    for (of_family, of_model, least), found in _CPUID.items():
+        if (of_family, of_model) == (family, model) and (stepping or 0) >= least:
+            return found
+    return name
 
 
 def _row(
@@ -181,6 +207,16 @@ def _epyc(name: str, m: _Match) -> CpuRow | None:
     return _row(name, family, isa, cores, channels, mts, pcie, 1 if m[1] == "4" or (m[5] or "").startswith("p") else 2)
 
 
+def _server(name: str, m: _Match) -> CpuRow:
+    """`xeon sapphire rapids`, `epyc milan`: a usual size of the generation."""
+    series = _CODE_NAMES[m[1].replace(" ", "")]
+    if len(series) == 2:
+        family, isa, channels, mts, pcie = _EPYC[series]
+        return _row(name, family, isa, 32, channels, mts, pcie, 2)
+    family, isa, channels, mts, pcie, cores = _SCALABLE[series]
+    return _row(name, family, isa, cores[3], channels, mts, pcie, 2)
+
+
 def _threadripper(name: str, m: _Match) -> CpuRow | None:
     if m[1] not in _ZEN:
         return None
@@ -222,6 +258,8 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bw ([23])([1-3])\d{2}[a-z]{0,2}\b"), _xeon_w_old),
     (re.compile(r"\b(?:xeon|gold|silver|platinum|bronze)\b.*?\b([34568])([1-5])\d{2}[a-z+]{0,2}(?!\w)"), _scalable),
     (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9cfhbjkv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
+    (re.compile(r"\bxeon\b.*?\b((?:sky|cascade ?|ice ?)lake|(?:sapphire|emerald) ?rapids)\b"), _server),
+    (re.compile(r"\bepyc\b.*?\b(naples|rome|milan|genoa|bergamo|siena|turin)\b"), _server),
     (re.compile(r"\b(?:threadripper|tr)(?: pro)? ?([1-9])9(\d{2})(wx|x)?(?!\w)"), _threadripper),
     (re.compile(r"^([1-9])9(\d{2})(wx)$"), _threadripper),
     (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b|\bryzen ([579]) ai\b"), _ryzen_ai),

@@ -277,8 +277,8 @@ CPU_LINE = re.compile(
     r"(?:(?:core[\s-]+)?(?:i-?[3579](?:[\s-]\d{4,5}\w{0,3})?|ultra\s+[579][\s-]+\w{3,5})|(?:r[3579]|r)\s\d{4}\w{0,3}"
     r"|core\s+[3579]\s+\d{3}\w{0,2}"
     r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,4}\+?)?"
-    r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+\d\w{3,5})?"
-    r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
+    r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+(?:\d\w{3,5}|naples|rome|milan|genoa|bergamo|siena|turin))?"
+    r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:\sprocessor)?[\s(-]+(?:skylake|(?:cascade|ice)[\s-]?lake|(?:sapphire|emerald)\s?rapids)(?:(?:,\s?\w+)*\))?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
     r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+"
     r"|\d{4}\w?(?=[^\S\n](?:cpus?|processors?)\b(?!\s?:))|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from service.engine.catalogue.families import unmasked
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, whole
 
@@ -12,6 +13,7 @@ _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
 _LSCPU_KEYS = (
     "Architecture", "Model name", "Socket(s)", "Core(s) per socket", "Thread(s) per core", "CPU(s)", "Vendor ID",
+    "CPU family", "Model", "Stepping",
 )  # fmt: skip
 # Values are in a column of their own, except after keys as wide as the column (older lscpu does not indent).
 _LSCPU_LINE = re.compile(
@@ -36,7 +38,12 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     if len(values) < 2 or "Model name" not in values:
         return None
     sockets, cores = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
-    cpu = Cpu(model=values["Model name"], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
+    numbers = (whole(values.get(key)) for key in ("CPU family", "Model", "Stepping"))
+    cpu = Cpu(
+        model=unmasked(values["Model name"], *numbers),
+        sockets=sockets,
+        physical_cores=cores * (sockets or 1) if cores else None,
+    )
     block = range(min(known), max(known) + 1)
     taken = set(block) | _run_on(lines, max(known))
     return Claim(Found(tool="lscpu", cpu=cpu), frozenset(taken))
@@ -59,7 +66,11 @@ def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
         return None
     sockets = len({value for key, value in fields if key == "physical id"}) or None
     cores = next((whole(value) for key, value in fields if key == "cpu cores"), None)
-    cpu = Cpu(model=models[0], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
+    first = dict(reversed(fields))
+    numbers = (whole(first.get(key)) for key in ("cpu family", "model", "stepping"))
+    cpu = Cpu(
+        model=unmasked(models[0], *numbers), sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None
+    )
     return Claim(Found(tool="/proc/cpuinfo", cpu=cpu), frozenset(taken))
 
 

@@ -16,6 +16,23 @@ def gpus(*cards: Gpu) -> list[Gpu]:
 
 
 @pytest.mark.parametrize(
+    ("text", "generation", "sockets"),
+    [
+        ("dual EPYC Genoa 64 cores", "zen4", 2),
+        ("AMD EPYC-Milan Processor 16 cores", "zen3", 1),
+        ("Xeon Sapphire Rapids 56 core", "sapphire rapids", 1),
+        ("Intel Xeon Processor (Skylake, IBRS) 16 cores", "skylake", 1),
+        ("Xeon CascadeLake 16 cores", "cascade lake", 1),
+    ],
+)
+def test_a_server_cpu_is_known_by_its_code_name(text: str, generation: str, sockets: int) -> None:
+    read = parse_hardware(f"3090, {text}, 64GB")
+    rig = resolve(read)
+    assert (rig.cpu_generation, rig.sockets, read.notes) == (generation, sockets, None)
+    assert resolve(parse_hardware(to_shorthand(read))).cpu_generation == generation
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("four 3090s", gpus(Gpu(name="3090", count=4))),

@@ -107,7 +107,7 @@ def test_lscpu_of_two_sockets() -> None:
 
 
 def test_recorded_output_of_linux_tools() -> None:
-    cpu = Cpu(model="AMD EPYC", sockets=1, physical_cores=2)
+    cpu = Cpu(model="EPYC Genoa", sockets=1, physical_cores=2)  # `AMD EPYC`, family 25, model 17
     assert parsed("lscpu_recorded").cpu == cpu
     assert parsed("cpuinfo_recorded").cpu == cpu
     assert parsed("free_recorded").ram == Ram(total_gb=23.54, free_gb=21.07)
@@ -296,3 +296,12 @@ def test_a_number_in_a_list_of_parts_is_no_memory_of_its_card(text: str, number:
         assert [gpu.vram_gib for gpu in hardware.gpus] in ([None], [12])
         assert hardware.ram is not None
         assert hardware.ram.total_gb == 32
+
+
+def test_a_cpu_whose_name_a_virtual_machine_hides_is_known_by_its_family_and_model() -> None:
+    cpu = parsed("lscpu_virtual_machine").cpu
+    assert cpu == Cpu(model="Xeon Emerald Rapids", sockets=1, physical_cores=16)
+    fields = "model name\t: Intel(R) Xeon(R) Processor @ 2.90GHz\ncpu family\t: 6\nmodel\t\t: {}\nstepping\t: {}\n"
+    for model, stepping, name in ((85, 4, "Xeon Skylake"), (85, 7, "Xeon Cascade Lake"), (106, 6, "Xeon Ice Lake")):
+        found = parse_hardware(fields.format(model, stepping), gpus_required=False).cpu
+        assert found == Cpu(model=name)
