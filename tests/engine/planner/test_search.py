@@ -382,3 +382,13 @@ def _case(engine: Engine, model: str, mix: str, preset: Preset, gpus: list[Gpu],
 
 def _best(case: SearchCase) -> Contender:
     return min(search([case])[0].contenders, key=lambda c: c.cost(case.goal))
+
+
+def test_a_dense_model_on_a_small_card_leaves_whole_layers_in_ram_where_that_is_as_fast() -> None:
+    """With the FFN alone in RAM, all caches are on the card, and only quantised ones fit."""
+    model = build("Llama-3.2-3B", "q8_0")
+    rig = parse_hardware("RTX 4090 (4.18 GiB free), EPYC 9355, 256GB")
+    goal = resolve_goal(GoalRequest(context=16_384), model.n_ctx_train)
+    case = SearchCase("ik_llama.cpp", 0, model, resolve(rig), goal, Constraints())
+    best = rank(search([case])[0].contenders, goal).order[0]
+    assert (best.candidate.strategy, best.fitted.flags.cache_type_k) == ("layers in RAM", "f16")

@@ -12,7 +12,7 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
 from service.engine.planner.pricing.fit import Fitted, Problem, check, fitting
-from service.engine.planner.search.fitting import without_copies
+from service.engine.planner.search.fitting import most_layers_on_cards, without_copies
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
 MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
@@ -26,19 +26,25 @@ def baselines(
 
     They are the engine's own placement on all cards, everything on all cards with the engine's own split (only if
     `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM; each also without copies of experts
-    for batches, where that is faster. `starting` gives micro-batch and cache; its placement is dropped.
+    for batches, where that is faster. `starting` gives micro-batch and cache; its placement is dropped. Where the
+    engine would put whole layers of a dense model in RAM, `-ngl` does so: for the first of `starting` with the smallest
+    micro-batch.
     """
     every = problem_of(())
     cards = tuple(range(len(every.rig.cards)))
     if not cards:
         return
     every, one = problem_of(cards), best_card(every.rig)
-    for flags in dict.fromkeys(map(_unplaced, starting)):
+    plain = [_unplaced(flags) for flags in starting]
+    smallest = min(plain, key=lambda flags: flags.n_ubatch)
+    for flags in dict.fromkeys(plain):
         tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
         tried += [(cards, flags)] if may_be_on_gpu else []
         for chosen, placed in dict.fromkeys(tried):
             problem = problem_of(chosen)
             found = _with_split(problem, placed) if placed else None
+            if found is None and placed and placed.layers_in_ram and flags == smallest and not every.model.moe_layers:
+                found = most_layers_on_cards(problem, flags)
             if found is None:
                 continue
             yield chosen, found

@@ -161,6 +161,12 @@ def _layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     return layers_in_ram(problem, flags)
 
 
+def most_layers_on_cards(problem: Problem, flags: Flags) -> Fitted | None:
+    """Return the flags with as many whole layers on the cards as serve the goal best; None where that does not fit."""
+    found = _layers_in_ram(problem, flags)
+    return found if isinstance(found, Fitted) else None
+
+
 def _usable(problem: Problem) -> list[float]:
     return [float(max(d.free - r, 0)) for d, r in zip(problem.devices, problem.limits.reserve, strict=True)]
 
