@@ -98,8 +98,9 @@ def weights(tensor: Tensor, rng: np.random.Generator) -> bytes:
     rows = min(rows, max(1, _CHUNK // (kind.row_meta_bytes + row // kind.block * kind.bytes)))
     if tensor.name.endswith(".ssm_a"):  # a state decays: convert_hf_to_gguf.py writes -exp(A_log)
         return np.full(prod(tensor.dims), -1, np.float32).tobytes()
-    if kind.name == "i32":
-        return rng.integers(0, _EXPERTS, rows * row, dtype=np.int32).tobytes()
+    if kind.name == "i32":  # as routers choose: no expert twice for a token
+        all_of_them = np.tile(np.arange(_EXPERTS, dtype=np.int32), (rows, 1))
+        return rng.permuted(all_of_them, axis=1)[:, :row].tobytes()
     if len(tensor.dims) == 1:
         return np.ones(row, np.float32).tobytes()
     if kind.name in _FLOATS:

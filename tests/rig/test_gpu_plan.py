@@ -18,7 +18,7 @@ from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf.header import Tensor
 from service.engine.run_flags import to_flags
 from service.wire.measuring.agent import RunDocument, RunFile
-from tests.models import build
+from tests.models import build, build_header
 from workers.agent.arguments import sweep_rows
 from workers.agent.models import content_sha256
 
@@ -96,6 +96,14 @@ def test_rows_of_types_with_a_factor_in_front_begin_with_it() -> None:
     data = np.frombuffer(weights(tensor, np.random.default_rng(1)), np.uint8).reshape(8, -1)
     assert np.allclose(data[:, :4].copy().view(np.float32), 1.5e-5)
     assert len({row[4:].tobytes() for row in data}) == 8
+
+
+def test_states_decay_and_an_expert_stands_once_in_a_tokens_row() -> None:
+    (decay,) = [t for t in build_header("Mamba-Codestral-7B@1", "q4_k_m").tensors if t.name.endswith(".ssm_a")]
+    assert set(np.frombuffer(weights(decay, np.random.default_rng(1)), np.float32)) == {-1}
+    (table,) = [t for t in build_header("DeepSeek-V4-Flash@1", "q4_k_m").tensors if t.type == "i32"]
+    rows = np.frombuffer(weights(table, np.random.default_rng(1)), np.int32).reshape(-1, table.dims[0])
+    assert (np.diff(np.sort(rows)) > 0).all()
 
 
 def test_a_model_is_written_once_and_its_hash_is_that_of_its_content(
