@@ -3,8 +3,8 @@
 Cross-validated by rig and author: each run is predicted by parameters and intervals fitted without its group (every run
 that shares its machine or its author), as `bench.calibrate` left them. Predictions are of builds of the run's day. One
 number for each case and depth band: the median over its rows. `--in-sample` uses the shipped parameters; `--held-out`
-shows the groups that no fit has seen. `--own` shows this project's own
-runs (tests/data/perf_gpu_day.jsonl), in-sample: nobody has published a run on their generation of cards.
+shows the groups that no fit has seen. `--own` shows this project's own runs (tests/data/perf_gpu_day.jsonl),
+in-sample: on their generation of cards nobody has published a run of a build of today.
 """
 
 from __future__ import annotations

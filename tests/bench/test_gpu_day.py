@@ -1,6 +1,6 @@
 """What is made of a GPU day's file: figures next to predictions, cases that can be fitted, and a corrected advice.
 
-`tests/data/gpu_day_cpu.jsonl` and `gpu_day_h100.jsonl` were recorded (tests/data/README.md).
+`tests/data/gpu_day_cpu.jsonl`, `gpu_day_h100.jsonl` and `gpu_day_h200.jsonl` were recorded (tests/data/README.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from service.engine.run_flags import to_flags
 from tests.models import build, write_gguf
 
 RECORDED = Path(__file__).parent.parent / "data" / "gpu_day_cpu.jsonl"
-H100 = RECORDED.with_name("gpu_day_h100.jsonl")
 CARDS = Machine(cards=(24 << 30, 24 << 30), threads=16, engines=("llama.cpp", "ik_llama.cpp"))
 STEPS = {step.id: step for step in plan(CARDS)}
 
@@ -58,11 +57,14 @@ def test_buffers_that_the_engine_printed_are_those_predicted(
     assert {told for _, told, _, _ in rows} == {"as predicted"}
 
 
-def test_what_a_real_card_took_is_inside_what_is_predicted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main([str(H100), "--out", str(tmp_path / "use")])
+@pytest.mark.parametrize(("name", "runs"), [("h100", 10), ("h200", 5)])
+def test_what_a_real_card_took_is_inside_what_is_predicted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, runs: int
+) -> None:
+    main([str(RECORDED.with_name(f"gpu_day_{name}.jsonl")), "--out", str(tmp_path / "use")])
     shown = capsys.readouterr().out
     cards = re.findall(r"^  CUDA0 +[\d.,]+ \((.*?)\).* (\w+)$", shown, re.M)
-    assert cards == [("as predicted", "inside")] * 10
+    assert cards == [("as predicted", "inside")] * runs
 
 
 def test_cases_are_read_and_fitted_as_published_ones_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

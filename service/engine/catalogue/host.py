@@ -138,7 +138,10 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
     if cpu.model and (family := family_of(cpu.model)) is not None:
         cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
         kind = f"{family.generation}, {cores} cores, {family.channels}x DDR at {family.mts} MT/s"
-        why = f"`{cpu.model}` is not in the catalogue: guessed from its name{_near(cpu.model)}"
+        if any(c.isdigit() for c in cpu.model):
+            why = f"`{cpu.model}` is not in the catalogue: guessed from its name{_near(cpu.model)}"
+        else:
+            why = f"`{cpu.model}` names no model: taken as its family usually is"
         assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
         return family
     is_server = _is_server(cpu, ram, n_gpus)

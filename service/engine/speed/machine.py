@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -122,6 +123,7 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
     backend, generation = card.backend, card.generation.lower().replace(" ", "_")
     bandwidth, in_floats = card.bandwidth_gbs * _GIGA, _in_floats(card)
     kind = f"{backend}.{generation}"
+    beyond = max(card.bandwidth_gbs / p.get(f"gpu_read_most.{generation}", math.inf), 1.0)
 
     def own(name: str) -> float:
         """Return the factor by which the back end, and the generation with it, differ from CUDA's cards."""
@@ -138,12 +140,13 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
             * p.get(f"gpu_read.{_family(generation)}", 1.0)
             * own("gpu_read"),
             1.0,
-        ),
+        )
+        * beyond,
         read_expert=p["gpu_read.expert"] * own("gpu_read.expert"),
         matmul=p["gpu_matmul.floats"] if in_floats else p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
         matmul_expert=p["gpu_matmul.expert"] * own("gpu_matmul.expert"),
         attention=p["gpu_attention"] * own("gpu_attention"),
-        cache=p["gpu_cache"] * own("gpu_cache"),
+        cache=p["gpu_cache"] * own("gpu_cache") * beyond,
         launch=own("launch"),
         change=p["change.card"] * own("change.card"),
         change_host=p["change.host"] * own("change.host"),

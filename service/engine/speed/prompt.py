@@ -183,7 +183,9 @@ def _of_type(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> f
     generation = "" if weights.type in _FP4 and "native_fp4" in work.lacks else card.generation
     by_type = time_of_type(work.engine, card.backend, generation, weights.type)
     multiple = p.get(f"gpu_matmul.{weights.quant}", 1.0) if by_type is None else by_type
-    multiple *= p.get(f"gpu_matmul.{weights.quant}.{card.backend}", 1.0) * own_coefficient(work, p, "gpu_matmul")
+    for kind in (card.backend, f"{card.backend}.{card.generation}"):
+        multiple *= p.get(f"gpu_matmul.{weights.quant}.{kind}", 1.0)
+    multiple *= own_coefficient(work, p, "gpu_matmul")
     return multiple * _old_matmul(work, weights, card, p)
 
 
