@@ -58,6 +58,13 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_tree_is_left() -> Iterator[None]:
+    """The trees of all files take 150 MB, which no other test needs."""
+    yield
+    tree_of.cache_clear()
+
+
 @cache
 def imports(path: Path) -> list[str]:
     found = []

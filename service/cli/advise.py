@@ -84,7 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: there is a config for each repo; 1: none fits."""
-    gc.disable()  # the process answers one question: collecting cycles would take a third of the time
+    gc.disable()  # collecting cycles would take a third of the time, of a process that answers one question
+    try:
+        return _run(arguments)
+    finally:
+        gc.enable()
+
+
+def _run(arguments: argparse.Namespace) -> int:
     from service.wire.advice.text import render_markdown, render_text
 
     advices = _advices(arguments)
