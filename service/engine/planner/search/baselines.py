@@ -43,7 +43,7 @@ def baselines(
         for chosen, placed in dict.fromkeys(tried):
             problem = problem_of(chosen)
             found = _with_split(problem, placed) if placed else None
-            if found is None and placed and placed.layers_in_ram and flags == smallest and not every.model.moe_layers:
+            if found is None and placed and flags == smallest and _leaves_layers_in_ram(every.model, placed):
                 found = most_layers_on_cards(problem, flags)
             if found is None:
                 continue
@@ -51,6 +51,11 @@ def baselines(
             alone = without_copies(problem, found.flags, found, check)
             if alone is not None:
                 yield chosen, alone
+
+
+def _leaves_layers_in_ram(model: Model, flags: Flags) -> bool:
+    """Whether whole layers of a dense model lie in RAM."""
+    return not model.moe_layers and (flags.layers_in_ram > 0 or flags.n_gpu_layers <= model.n_layer)
 
 
 def best_card(rig: Rig) -> Cards:

@@ -447,7 +447,8 @@ class VariantSearch:
     # -- cards that share every layer ----------------------------------------------------------------------------
 
     def _prune_sharing(self, tried: Queued, fitted: Fitted | None) -> None:
-        """Prune the other candidates whose cards share every layer: one placement as fast as forecast is enough.
+        """Prune the other candidates whose cards share every layer: one placement as fast as forecast is enough, with
+        the first one of other cards that is forecast as fast, which might as well come first.
 
         After one that does not fit (`fitted` None), those with more cards stay; if there are none, those with smaller
         micro-batches. These stay, too, after one that is slower than forecast: smaller buffers may leave room for even
@@ -460,11 +461,19 @@ class VariantSearch:
         if self._n_sharing < _MAX_SHARING and (fitted is None or slower):
             more = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
             kept = more or [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
+        elif self._n_sharing == 1:
+            kept = [one for one in self.queue if self._is_as_good_on_others(one, tried)][:1]
         if self._n_sharing == _MAX_SHARING - 1:
             kept = sorted(kept, key=lambda one: one.candidate.flags.n_ubatch)[:1]
         gone = [one for one in self.queue if not one.candidate.splits_by_layer and one not in kept]
         self.rejected += [Rejected(one.candidate, "pruned by bound", one.forecast, None) for one in gone]
         self.queue = [one for one in self.queue if one not in gone]
+
+    def _is_as_good_on_others(self, one: Queued, tried: Queued) -> bool:
+        """Whether it shares every layer as the tried one does, on one card more or less, and is forecast to cost as
+        much."""
+        shares = is_neighbour(one.candidate, tried.candidate) and not one.candidate.splits_by_layer
+        return shares and one.candidate.cards != tried.candidate.cards and abs(one.cost - tried.cost) < 2 * _MIN_GAIN
 
     def _note_buffers(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
         """Note what a replay found beyond weights and cache on cards that share every layer."""
