@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 
 import httpx
@@ -31,7 +32,7 @@ class GaveUp(Exception):
     """The service did not answer in PATIENCE, or the campaign is over."""
 
 
-class Client:
+class Client(ABC):
     """One client, from an address of its own, in a thread of its own."""
 
     def __init__(self, url: str, ledger: Ledger, seed: str, over: threading.Event, token: str = "") -> None:
@@ -46,9 +47,9 @@ class Client:
         """Return the header that lets a request come from an address of its own: few may be made of one in an hour."""
         return {"X-Forwarded-For": f"10.{'.'.join(str(self.chance.randrange(256)) for _ in range(3))}"}
 
+    @abstractmethod
     def act(self) -> None:
         """Do one thing."""
-        raise NotImplementedError
 
     def run(self, least: float, most: float) -> None:
         """Act again and again, with a pause of so many seconds, until the campaign is over."""
