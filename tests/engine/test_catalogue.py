@@ -49,6 +49,9 @@ def test_every_number_in_the_catalogue_is_possible() -> None:
         assert gpu.unified or (gpu.vram_gib or 0) >= 2, gpu.name
         assert gpu.bandwidth_gbs is None or 45 <= gpu.bandwidth_gbs <= 8000, gpu.name
         assert (gpu.compute_capability is not None) == (gpu.backend == "cuda"), gpu.name
+        assert gpu.fp16_tflops, (
+            f"{gpu.name}: prompts would be predicted by its memory bandwidth, up to six times too slow"
+        )
         if gpu.driver_mib:
             assert 0.9 * gpu.driver_mib <= 1024 * (gpu.vram_gib or 0) <= 1.08 * gpu.driver_mib, gpu.name
     for cpu in known_cpus():
@@ -161,6 +164,8 @@ def test_an_unknown_cpu_is_taken_by_its_makers_numbering_and_said_so() -> None:
     assert "EPYC 9385" in said.why
     assert "nearest: AMD EPYC 9" in said.why
     assert rig(cpu=Cpu(model="EPYC 9385", physical_cores=24)).physical_cores == 24
+    named_by_family = rig(cpu=Cpu(model="Xeon Emerald Rapids")).assumed
+    assert "names no model" in next(a for a in named_by_family if a.field == "hardware.cpu").why
     assert rig(cpu=Cpu(model="Loongson 3C5000")).cpu_generation == "unknown"
 
 

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections import defaultdict
 
 import pytest
 
+from bench import runs
 from bench.calibrate import training_rows, with_own_runs
 from bench.fit import rows_of_tests
-from bench.runs import (
-    DATA,
-    OURS,
-    command_of,
-    groups_of,
-    in_words,
-    is_held_out,
-    setup_of,
-    setups,
-    stated_order,
-)
-from bench.runs import (
-    tests_of as speeds_of,
-)
+from bench.runs import DATA, OURS, command_of, groups_of, in_words, is_held_out, setups, stated_order
 from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.builds import resolve_build
 from service.engine.calibration import shipped as shipped_calibration
@@ -99,8 +86,8 @@ def test_own_runs_move_only_the_parameters_of_the_generation_that_they_alone_mea
 
 def test_tokens_of_a_published_hopper_card_that_no_fit_has_seen_come_out_within_a_fifth() -> None:
     """Prompts are no test: the build of May 2024 multiplied batches with other kernels (docs/speed.md)."""
-    lines = (DATA[0].parent / "perf_h100_pcie.jsonl").read_text().splitlines()
-    tests = [test for line in lines for test in speeds_of(setup_of(json.loads(line), "h100-pcie"), every=True)]
+    found, _ = setups((DATA[0].with_name("perf_h100_pcie.jsonl"),))
+    tests = [test for setup in found for test in runs.tests_of(setup, every=True)]
     values = {name: p.value for name, p in shipped_calibration().parameters.items()}
     errors = [math.log(r.test.observed) + r.log_seconds(values) for r in rows_of_tests(tests) if r.test.phase == "TG"]
     assert len(errors) == 12
