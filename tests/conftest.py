@@ -34,12 +34,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    """Collect once, so that what garbage raises is told, and not five times more as pytest does when it ends."""
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Leave how many passed and failed in the folder that `.ci/run` sums up."""
     folder = os.environ.get("TEST_COUNTS")
