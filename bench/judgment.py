@@ -114,6 +114,15 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "unsloth/Qwen3.5-122B-A10B-GGUF": ("Qwen3.5-122B-A10B", _UNSLOTH),
     "unsloth/DeepSeek-V4-Flash-GGUF": ("DeepSeek-V4-Flash", _UNSLOTH),
     "ggml-org/Kimi-K3-GGUF": ("Kimi-K3", {"mxfp4": "exps=mxfp4,*=q8_0"}),
+    "unsloth/gemma-3-12b-it-GGUF": ("Gemma-3-12B", _DENSE),
+    "unsloth/Qwen3-14B-GGUF": ("Qwen3-14B", _DENSE),
+    "bartowski/gemma-2-9b-it-GGUF": ("Gemma-2-9B", _DENSE),
+    "ggml-org/Nemotron-3-Super-120B-GGUF": ("Nemotron-3-Super-120B-A12B", _UNSLOTH),
+    "unsloth/Hunyuan-A13B-Instruct-GGUF": ("Hunyuan-A13B", _UNSLOTH),
+    "bartowski/c4ai-command-a-03-2025-GGUF": ("Command-A-111B", _DENSE),
+    "unsloth/MiniMax-M3-GGUF": ("MiniMax-M3", _UNSLOTH),
+    "LiquidAI/LFM2-8B-A1B-GGUF": ("LFM2-8B-A1B", _UNSLOTH),
+    "unsloth/Llama-4-Maverick-17B-128E-Instruct-GGUF": ("Llama-4-Maverick", _UNSLOTH),
 }
 
 
