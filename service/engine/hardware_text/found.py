@@ -118,7 +118,7 @@ def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
 
 
 def _gpus(found: Sequence[Found]) -> list[Gpu]:
-    """Return the stated GPUs, then those of each tool that were not listed before."""
+    """Return the stated GPUs, with what a tool adds, then those of each tool that were not listed before."""
     stated = [gpu for f in found for gpu in f.gpus]
     by_tool: dict[str, list[SeenGpu]] = {}
     for f in found:
@@ -127,6 +127,7 @@ def _gpus(found: Sequence[Found]) -> list[Gpu]:
     seen: list[Gpu] = []
     for gpus in by_tool.values():
         cards = [_card(gpu) for gpu in _by_index(gpus)]
+        stated = [part for gpu in stated for part in _with_facts(gpu, cards)]
         left = known.copy()
         for card in cards:
             key = gpu_key(card.name)
@@ -136,6 +137,16 @@ def _gpus(found: Sequence[Found]) -> list[Gpu]:
                 seen.append(card)
                 known[key] += 1
     return _numbered([*stated, *_grouped(seen)], by_tool)
+
+
+def _with_facts(stated: Gpu, listed: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return stated cards with the facts of a tool that lists as many of the name; what is stated holds."""
+    cards = [card for card in listed if gpu_key(card.name) == gpu_key(stated.name)]
+    groups = _grouped(cards) if len(cards) == stated.count else []
+    said = {k: v for k, v in msgspec.structs.asdict(stated).items() if v is not None and k not in ("name", "count")}
+    if len(groups) > 1 and said:
+        return [stated]
+    return [msgspec.structs.replace(group, **said) for group in groups] or [stated]
 
 
 def _numbered(gpus: Sequence[Gpu], by_tool: Mapping[str, Sequence[SeenGpu]]) -> list[Gpu]:

@@ -62,7 +62,7 @@ FILLER = re.compile(
     _I,
 )
 
-_UNIT = r"(?:gib|gb|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
+_UNIT = r"(?:gib|gbs?|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
     rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?!ocket)|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
     _I,
@@ -75,7 +75,7 @@ RANGE = re.compile(
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
-    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
 )
 ROLE_RAM = re.compile(
@@ -163,7 +163,7 @@ BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
 )
 CORES = re.compile(
-    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
+    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
     r"|(\d{1,3})\s?v-?cpus?\b|cores?\s?[:=]\s?(\d{1,3})\b",
     _I,
 )
@@ -201,6 +201,13 @@ BACKEND = re.compile(
 )
 LAPTOP = re.compile(
     r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?", _I
+)
+# Names that only laptops have, of the machines in `NOTE`.
+LAPTOP_NAME = re.compile(
+    r"(?:think(?:pad|book)|ideapad|latitude|xps\s1[3-7]|(?:rog\s)?(?:zephyrus|flow|strix\s(?:g1[4-8]|scar))|legion\s(?:[5-9]|pro|slim)\b|nitro\s5"
+    r"|predator\s(?:helios|triton)|omen\s1[4-7]|elitebook|zbook|alienware\s[mx]1[4-8]|blade\s1[3-8]|framework\s1[236]|surface|zenbook|vivobook"
+    r"|yoga|galaxy\sbook|swift|tuf\s(?:gaming\s)?[af]1[4-8])\b",
+    _I,
 )
 MAC_BODY = re.compile(
     r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b(?:\s1[346]\b)?|\d\d[\s-]?inch\b|macs?\b",
@@ -255,10 +262,13 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t|working on|planning|plan|consider(?:ing)?|thinking|maybe|possibly|hopefully|would"
     r"|wouldn['’]?t|should|will|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
-    r"|soon|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
+    r"|soon|pending|planned"
+    r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
 )
+
+LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
 
 LINE_WORDS = frozenset((
     "nvidia", "geforce", "rtx", "gtx", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",
@@ -319,11 +329,11 @@ NOTE = re.compile(
     r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
-    r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
+    r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
     r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift)"
     r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo))?(?:\s(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
-    r"|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
+    r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|\d{1,3}\s?%\s(?:power\s(?:limit|target)|pl\b)"
     r"|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"

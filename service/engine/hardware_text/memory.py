@@ -148,7 +148,8 @@ class Memory:
         if last and self.text[last.end : m.at].strip() == "(" and abs(gb - last.gb) <= _CLOSE * last.gb != 0:
             return owner  # the same size in other units: `16GB (16311 MiB)`
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
-        used = self.sizes and not re.sub(r"\W|of|v?ram|memory", "", self.text[self.sizes[-1].end : m.at], flags=re.I)
+        since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
+        used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
         if lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
             size.role = "vram"

@@ -78,24 +78,41 @@ def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
     return [gpu if gpu.device_order else msgspec.structs.replace(gpu, device_order=left) for gpu in gpus]
 
 
-def one_cpu(cpus: Sequence[Cpu]) -> Cpu | None:
-    """Return the CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two
-    CPUs."""
+def one_cpu(cpus: Sequence[Cpu], *, is_exact: bool) -> Cpu | None:
+    """Return the CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`).
+
+    `is_exact`: numbers are meant as they are written. Raises InvalidHardware for two CPUs.
+    """
     models = list(dict.fromkeys(c.model for c in cpus if c.model))
     exact = [model for model in models if re.search(r"\d{3}", model)]
     if len({_identity(model) for model in exact}) > 1 or (not exact and len({_identity(m) for m in models}) > 1):
         raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
     named = [msgspec.structs.replace(c, model=None) if exact and c.model not in exact else c for c in cpus]
     cpu = merged(Cpu, named)
-    return _of_all_sockets(cpu) if cpu else None
+    return cpu if cpu is None or is_exact else _as_built(cpu)
 
 
-def _of_all_sockets(cpu: Cpu) -> Cpu:
-    """Return the CPU with the cores of all sockets: in `2x Xeon 8168, 24 cores` the cores are of one."""
-    row = cpu_row(cpu.model) if cpu.model else None
-    if row is None or (cpu.sockets or 1) == 1 or cpu.physical_cores != row.cores:
+def _as_built(cpu: Cpu) -> Cpu:
+    """Return the CPU with its physical cores in all sockets.
+
+    In `2x Xeon 8168, 24 cores` the cores are of one socket, in `5600X, 12 cores` they are threads. Raises
+    InvalidHardware for more of either than there are.
+    """
+    row, sockets = cpu_row(cpu.model) if cpu.model else None, cpu.sockets or 1
+    if row is None or cpu.model is None:
         return cpu
-    return msgspec.structs.replace(cpu, physical_cores=row.cores * (cpu.sockets or 1))
+    if sockets > row.sockets:
+        raise unreadable(f"{sockets}x {cpu.model}", f"no board has {sockets} of them: how many sockets are there?")
+    said, cores = cpu.physical_cores, row.cores * sockets
+    if said == 2 * cores and cpu.sockets is None and row.sockets > 1:
+        raise unreadable(
+            f"{cpu.model}, {said} cores", f"it has {row.cores}: write `2x {cpu.model}` for two sockets, or leave it out"
+        )
+    if said is not None and (said == row.cores or said == 2 * cores):
+        return msgspec.structs.replace(cpu, physical_cores=cores)
+    if said is not None and said > cores:
+        raise unreadable(f"{cpu.model}, {said} cores", f"it has {cores}: which is right?")
+    return cpu
 
 
 def _identity(model: str) -> str:

@@ -87,6 +87,7 @@ class _Reading:
         self.waiting: Mention | None = None  # a link or display whose GPU is named next
         self.laptops: set[int] = set()
         self.is_laptop = False
+        self.laptop_name: str | None = None
         self.quoted: set[str] = set()
         self.sockets: int | None = None  # of the CPU named next
         self.of_cpu: set[str] = set()  # GPUs within a processor's name: `8845HS w/ Radeon 780M`
@@ -103,7 +104,10 @@ class _Reading:
                 raise unreadable(self.waiting.text, _LINKS)
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards)
-        cpu = one_cpu(self.cpus)
+        is_exact = any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions)
+        cpu = one_cpu(self.cpus, is_exact=is_exact)
+        if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
+            self.notes.append(f"{said[0]} cores: taken for threads")
         own = own_gpus(cpu, is_said=self.own_gpu)
         self._settle_laptops()
         self.gpus, left_out = without_own(self.gpus, self.of_cpu, own)
@@ -146,6 +150,8 @@ class _Reading:
             return
         if m.kind == "word":
             ask_about_word(m, i, self.mentions)
+        elif named := lex.LAPTOP_NAME.match(m.text):
+            self.laptop_name = named[0]
         if (
             before
             and before.kind == m.kind == "word"
@@ -383,7 +389,7 @@ class _Reading:
 
     def _read_cores(self, m: Mention) -> None:
         if self.os == "macos":
-            self.notes.append(m.text)
+            self._read_cores_of_mac(m)
             return
         threads = int(m.hit[4] or 0)
         cores = int(m.hit[1] or m.hit[3] or m.hit[5] or (threads + 1) // 2)
@@ -392,6 +398,14 @@ class _Reading:
         if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")
         self.cpus.append(Cpu(physical_cores=cores))
+
+    def _read_cores_of_mac(self, m: Mention) -> None:
+        """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`."""
+        name = f"{self.memory.sold[0]} {m.hit[1]}-core GPU" if self.memory.sold else ""
+        if re.search("gpu|graphics", m.text, re.I) and gpu_rows(name):
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], name=name)
+        else:
+            self.notes.append(m.text.strip("()"))
 
     def _read_count(self, m: Mention) -> None:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
@@ -484,7 +498,10 @@ class _Reading:
 
     def _settle_laptops(self) -> None:
         """Name laptop GPUs as such: they share names with larger cards, which only external ones really are."""
-        mobile = next((c.model for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None)
+        mobile = next(
+            (f"{c.model} is a laptop's CPU" for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None
+        )
+        mobile = mobile or (f"{self.laptop_name} is a laptop" if self.laptop_name else None)
         alone = sum(gpu.name not in self.of_cpu for gpu in self.gpus) == 1
         for i, gpu in enumerate(self.gpus):
             outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
@@ -496,4 +513,4 @@ class _Reading:
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:
-                    self.notes.append(f"{mobile} is a laptop's CPU: taken for the {gpu.name} of a laptop")
+                    self.notes.append(f"{mobile}: taken for the {gpu.name} of a laptop")

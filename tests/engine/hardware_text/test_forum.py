@@ -239,3 +239,82 @@ def test_what_may_be_two_things_is_refused(text: str, says: str) -> None:
     with pytest.raises(InvalidHardware) as error:
         parse_hardware(text)
     assert says in error.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "gib"),
+    [
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/334, warm-july, 2025-01-21
+        ("I'm on a Thinkbook 16p G5. Win 11, I have a RTX 4060", "NVIDIA GeForce RTX 4060 Laptop GPU", 8),
+        # github.com/TaterTotterson/microWakeWord-Trainer-Nvidia-Docker/issues/62, Akash47007, 2026-09-18
+        ("Asus rog strix g16 g615lr wit rtx 5070ti", "NVIDIA GeForce RTX 5070 Ti Laptop GPU", 12),
+        ("Lenovo Legion 5 Pro RTX 4070 32GB RAM", "NVIDIA GeForce RTX 4070 Laptop GPU", 8),
+        ("Legion T5 tower, RTX 4070, 32GB", "NVIDIA GeForce RTX 4070", 12),
+        ("ThinkPad P1 with a 4090 eGPU, 64GB", "NVIDIA GeForce RTX 4090", 24),
+    ],
+)
+def test_the_name_of_a_laptop_says_that_its_card_is_a_laptops(text: str, card: str, gib: int) -> None:
+    found = resolve(parse_hardware(text)).cards
+    assert [(c.name, round(c.total / 2**30)) for c in found] == [(card, gib)]
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "tflops"),
+    [
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2017, thewesjohnson, 2026-06-06
+        ("my other machine, a 32GB M1 Max (24 GPU cores)", "Apple M1 Max 24-core GPU", 7.8),
+        ("Apple M1 Max, 64GB unified memory, 32 GPU cores", "Apple M1 Max", 10.4),
+        # github.com/raullenchai/Rapid-MLX/pull/585, raullenchai, 2026-06-15
+        ("Apple M3 Ultra, 256 GB RAM, 28 CPU cores, 60 GPU cores", "Apple M3 Ultra 60-core GPU", 21.3),
+    ],
+)
+def test_a_mac_has_the_gpu_cores_that_are_named_after_its_memory(text: str, card: str, tflops: float) -> None:
+    (found,) = resolve(parse_hardware(text)).cards
+    assert (found.name, found.fp16_tflops) == (card, tflops)
+
+
+def test_cores_beyond_those_of_a_cpu_are_threads_or_a_question() -> None:
+    # github.com/AlexsJones/llmfit/issues/91, alerque, 2026-02-26: it has 12 cores
+    read = parse_hardware("AMD Ryzen AI 9 HX 370 w/ Radeon 890M (24 cores) (Framework 13) with 96GB of system RAM.")
+    assert read.cpu == Cpu(model="AMD Ryzen AI 9 HX 370", physical_cores=12)
+    assert "24 cores: taken for threads" in (read.notes or "")
+    for text in ("Xeon 6138, 40 cores, 3090, 64GB", "i9-14900K 32 cores, 4090, 64GB"):
+        with pytest.raises(InvalidHardware, match="cores` cannot be read: it has 2"):
+            parse_hardware(text)
+
+
+def test_more_sockets_than_a_cpu_works_in_are_asked_about() -> None:
+    # github.com/ollama/ollama/issues/1637, Pblmr, 2023-12-20: two of 12 cores
+    with pytest.raises(InvalidHardware, match="no board has 12 of them"):
+        parse_hardware("a DELL with 12*2 Intel Xeon CPU Silver 4214R with 64 GB of RAM")
+
+
+def test_a_card_that_the_label_of_its_line_plans_is_not_there() -> None:
+    # a project's notes on its machines, 2026: **GPU Upgrade (pending):** RTX 5060 Ti 16GB OC via OCuLink
+    with pytest.raises(InvalidHardware, match="it may be a plan"):
+        parse_hardware("48GB DDR5\n- **GPU Upgrade (pending):** RTX 5060 Ti 16GB OC via OCuLink")
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "ram"),
+    [
+        # github.com/lllyasviel/Fooocus/issues/271, OpaoGuoNai, 2023-08-26
+        ("RAM：12G\nVRAM：8G\nGPU：gtx1070", Gpu(name="gtx 1070", vram_gib=8), 12),
+        # github.com/lucidrains/deep-daze/issues/202, ntntisthebomb, 2022-06-04
+        ("i have an rtx 3070 with 32 gbs of ram", Gpu(name="rtx 3070"), 32),
+        ("32 GB de RAM y una RTX 3060 con 12 GB de VRAM", Gpu(name="RTX 3060", vram_gib=12), 32),
+    ],
+)
+def test_each_size_belongs_to_what_its_label_names(text: str, gpu: Gpu, ram: int) -> None:
+    machine = parse_hardware(text)
+    assert (machine.gpus, machine.ram) == ([gpu], Ram(total_gb=ram))
+
+
+def test_a_tool_adds_to_the_cards_that_the_text_names_too() -> None:
+    listed = "index, name, memory.total [MiB], memory.free [MiB]\n0, NVIDIA GeForce RTX 3080, 20480 MiB, 18432 MiB"
+    (card,) = parse_hardware(f"I have a 3080 and 64GB ram\n{listed}").gpus
+    assert (card.vram_gib, card.free_gib) == (20, 18)
+    # github.com/meta-llama/llama/issues/425, hans-ekbrand, 2023-07-31
+    devices = "\n".join(f"  Device {i}: NVIDIA GeForce GTX 1060 3GB, compute capability 6.1" for i in range(4))
+    rig = resolve(parse_hardware(f"on 4 x GTX 1060\nggml_init_cublas: found 4 CUDA devices:\n{devices}"))
+    assert [card.total >> 30 for card in rig.cards] == [3] * 4
