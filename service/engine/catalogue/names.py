@@ -31,7 +31,7 @@ _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)
 _WORDS = re.compile(r"[a-z0-9+]+")
 _JOINED = re.compile(
-    r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon|amd|intel|nvidia)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
+    r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon|platinum|gold|silver|amd|intel|nvidia)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
     re.I,
 )
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)

@@ -7,7 +7,7 @@ import re
 _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
-    "双路": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
+    "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚の": "x ", "枚": "x ", "장": "x ",
@@ -64,7 +64,7 @@ FILLER = re.compile(
 
 _UNIT = r"(?:gib|gbs?|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
-    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?!ocket)|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
+    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?!ocket)|\w)|((?:\d{{2,4}}(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))|\d{{1,2}}(?=v?ram\b|\svram\b)))",
     _I,
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
@@ -168,6 +168,9 @@ CORES = re.compile(
     _I,
 )
 
+STRIX_HALO = r"(?:strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
+CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
+
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
 LINK = re.compile(
     r"(?:@\s?|on\s|at\s|in\s(?:an?\s)?)?x\s?\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|[\s,;)])"
@@ -188,10 +191,13 @@ SWITCH = re.compile(
     _I,
 )
 NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b|cpu[ -]only\b|none\s*$", _I)
+# Of a system, on its line and no size: `Ubuntu 24.04`, but `Ubuntu 64 GB`.
+_VERSION = rf" ?(?:\d{{1,2}}(?:\.\d+)*|2[0-6](?:04|10))\b(?! ?{_UNIT}\b)"
 SYSTEM = re.compile(
-    r"(?:(?:ms\s)?windows|win)\s?(?:\d{1,2}|server[ \d]*)?\b(?:\s(?:home|pro|enterprise)\b)?|linux\b"
-    r"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos)\b(?:\s?(?:linux|server))?(?:\s\d+(?:\.\d+)*)?(?:\slts)?"
-    r"|mac\s?os\b[ \d.]*|macosx?\b|wsl\s?2?\b",
+    rf"(?:(?:ms\s)?windows|win)(?:{_VERSION}| server[ \d]*)?\b(?: (?:home|pro|enterprise)\b)?|linux\b"
+    rf"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos)\b"
+    rf"(?: ?(?:linux|server))?(?:{_VERSION})?(?: lts)?"
+    rf"|mac\s?os\b(?:{_VERSION})?|macosx?\b|wsl ?2?\b",
     _I,
 )
 BACKEND = re.compile(
@@ -232,12 +238,16 @@ NUMBERS = {
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
 # `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
 _KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
+CORES_ABROAD = re.compile(r"\b(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", _I)
 CORES_IN_WORDS = re.compile(
-    rf"\b({'|'.join(n for n in NUMBERS if n not in _KINDS_OF_CORES)})(?=[\s-](?:(?:physical|cpu)\s)?cores?\b)", _I
+    rf"\b({'|'.join(n for n in NUMBERS if n not in _KINDS_OF_CORES)})"
+    r"(?=[\s-](?:(?:physical|cpu)\s)?(?:cores?|v-?cpus?)\b)",
+    _I,
 )
+_KIND = r"(?:(?:of|my|old|new|used|refurbished|modded|cheap|second-?hand)\s){0,3}"
 COUNT = re.compile(
-    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+(?:of\s|used\s|old\s|my\s)?"
-    r"|(\d{1,2})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
+    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+{_KIND}"
+    rf"|(\d{{1,2}})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?{_KIND}",
     _I,
 )
 # CPUs that no board has several of, so a number before them means something else; and names of digits alone.
@@ -268,17 +278,19 @@ PLAN = re.compile(
     _I,
 )
 
+# Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.
+HARMLESS = re.compile(r"(?i:one|single)|20[012]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)B)\d{1,4}(?:\.\d)?B")
 LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
 
 LINE_WORDS = frozenset((
-    "nvidia", "geforce", "rtx", "gtx", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",
+    "nvidia", "geforce", "rtx", "gtx", "gt", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",
     "blackwell",
     "amd", "intel", "core", "ryzen", "epyc", "xeon", "xeons", "threadripper", "tr", "ultra", "snapdragon", "altra",
     "gold", "silver", "platinum", "bronze", "e5", "e7",
     "ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris",
 ))  # fmt: skip
 GPU_LINE = re.compile(
-    r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt))*"
+    r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx?|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt|wx|hd))*"
     r"[\s-]+[a-z]{0,2}\d{2,5}\w{0,5}(?:\s+(?:ti|super|xtx?|laptop|mobile|max-q|ada|pro|blackwell|d)\b)*",
     _I,
 )
@@ -305,7 +317,7 @@ BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
-    r"(?:\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
+    r"(?:\bcrucial\s[bmpt]x?\d{1,4}\b(?:\s(?:plus|pro))?|\b[bm]x[1-5]00\b|\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
 )
 # What else a machine has, and how its parts are run: no figure is taken from it.
@@ -317,7 +329,7 @@ NOTE = re.compile(
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
-    rf"|{_DISK}\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
+    rf"|{_DISK}(?:\sspace)?\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
     rf"|(?:\d{{1,2}}\s?x?\s?)?(?:(?:pcie|gen\s?\d)\s)?{_DISK}(?:\sgen\s?\d)?\b(?!\s?[:=]?\s?\(?~?\d)"
     r"|(?:\d\s?x\s)?\d{3,4}\s?w(?:atts?)?\s(?:total|psus?|power\ssuppl(?:y|ies))\b"
     r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
@@ -335,7 +347,10 @@ NOTE = re.compile(
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
     r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
-    r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|\d{1,3}\s?%\s(?:power\s(?:limit|target)|pl\b)"
+    r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
+    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
+    r"|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
+    r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
     r"|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
@@ -346,7 +361,8 @@ NOTE = re.compile(
     r"|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
-    r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
+    r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
+    r"|cuda ?[:=]? ?\d+(?:\.\d+)*\b(?! ?g)|rocm ?\d+(?:\.\d+)*\b(?! ?g)"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
     _I,

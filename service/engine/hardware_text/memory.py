@@ -50,6 +50,7 @@ class _Size(msgspec.Struct):
     gpu: int = -1
     each: bool = False
     total: bool = False
+    in_use: bool = False  # what a program takes, which may be less than there is
     own: bool = False  # explicitly the card's
 
 
@@ -145,7 +146,11 @@ class Memory:
         """Take a size and return whose it is: `gpu` or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
-        if last and self.text[last.end : m.at].strip() == "(" and abs(gb - last.gb) <= _CLOSE * last.gb != 0:
+        if (
+            last
+            and self.text[last.end : m.at].strip() in ("(", "/", "=")
+            and abs(gb - last.gb) <= _CLOSE * last.gb != 0
+        ):
             return owner  # the same size in other units: `16GB (16311 MiB)`
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
@@ -168,6 +173,7 @@ class Memory:
             or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall|pool)\b", after, re.I)
             is not None
         )
+        size.in_use = re.search(r"\b(?:us(?:es?|ing)|takes?|consum\w+)\s(?:\w+\s)?$", before, re.I) is not None
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
 
@@ -290,6 +296,8 @@ class Memory:
             return
         if size.total and sums:
             return
+        if size.in_use and not (sums or size.gb == usual(gpu)):
+            raise unreadable(f"{size.text} VRAM", "is it what is used, or all that the card has?")
         if (not size.total or n_cards == 1) and fits(gpu, size.gb) and (gpu.vram_gib in (None, size.gb)):
             cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)
         elif gpu.count > 1 and alone and not size.each and fits(gpu, size.gb / gpu.count):

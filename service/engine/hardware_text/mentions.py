@@ -96,6 +96,11 @@ def plain(text: str) -> str:
 def _plain(text: str) -> str:
     text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
     text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
+    text = re.sub(r"(?<=\d)\s?To\b", "TB", lex.CORES_ABROAD.sub("cores", text))  # `4 To`, in French
+    text = re.sub(r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1", text, flags=re.I)
+    text = re.sub(rf"\b{lex.STRIX_HALO}", "Ryzen AI Max+ 395", text, flags=re.I)
+    text = re.sub(r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1", text, flags=re.I)  # `1070gtx`
+    text = re.sub(r"\s\[(?:integrated|discrete)\]", "", text, flags=re.I)  # as fastfetch marks GPUs
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
@@ -110,6 +115,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = lex.CPU_COUNT.sub(r"\1 vCPU", text)
     text = lex.MAC_SHORT.sub(r"\1 \2GB, \3GB SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
@@ -119,7 +125,7 @@ def _plain(text: str) -> str:
 def mentions_of(text: str, most: int) -> Iterator[Mention]:
     """Yield what a text that went through `plain` mentions, up to `most` mentions."""
     at, gap, clause, n = 0, ",", 0, 0
-    boards = {m.start(): m for m in lex.BOARD.finditer(text)} if lex.BOARD_WORD.search(text) else {}
+    boards = dict(_boards(text)) if lex.BOARD_WORD.search(text) else {}
     while at < len(text) and n < most:
         if m := lex.SPACES.match(text, at):
             at = m.end()
@@ -128,8 +134,8 @@ def mentions_of(text: str, most: int) -> Iterator[Mention]:
             gap = {"": "with", "words": "words"}.get(gap, ",") if m[0].strip() == "(" else ","
             clause, at = clause + 1, m.end()
             continue
-        board = boards.get(at)
-        found = (Mention(kind="aside", text=board[0]), board.end()) if board else _mention(text, at)
+        end = boards.get(at)
+        found = (Mention(kind="aside", text=text[at:end]), end) if end else _mention(text, at)
         if found is None:
             word = lex.WORD.match(text, at)
             end = word.end() if word else at + 1
@@ -151,21 +157,38 @@ def mentions_of(text: str, most: int) -> Iterator[Mention]:
         n, gap, at = n + 1, "", end
 
 
+def _boards(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the name of a board begins and ends: `5950X X570 motherboard` names a processor in front of it."""
+    for m in lex.BOARD.finditer(text):
+        parts = [_named(text, word.start()) for word in lex.WORD.finditer(text, m.start(), m.end())]
+        start = max(
+            [m.start(), *(end for part in parts if part and re.search(r"\d", part[0].name) for end in part[1:])]
+        )
+        yield start + len(text[start:]) - len(text[start:].lstrip()), m.end()
+
+
 def _mention(text: str, at: int) -> tuple[Mention, int] | None:
     word = lex.WORD.match(text, at)
     if word and word[0].lower() in _NOTHING:
         return None
+    line = _line_end(text, at)
     for kind, pattern in _PATTERNS:
-        if (m := pattern.match(text, at)) and not (kind == "modules" and _gpu_behind(text, m)):
+        if (m := pattern.match(text, at, line)) and not (kind == "modules" and _gpu_behind(text, m)):
             return Mention(kind=kind, text=m[0].strip(), match=m), m.end()
     if found := _counted(text, at):
         return found
     if named := _named(text, at):
         return named
     for kind, pattern in _LATER:
-        if m := pattern.match(text, at):
+        if m := pattern.match(text, at, line):
             return Mention(kind=kind, text=m[0].strip(), match=m), m.end()
     return None
+
+
+def _line_end(text: str, at: int) -> int:
+    """Return where the line ends that a part of a text is on: no part goes on in the next one."""
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
@@ -192,7 +215,7 @@ def _past_bracket(text: str, at: int) -> int:
 
 def _counted(text: str, at: int) -> tuple[Mention, int] | None:
     """Return a name with the count before it, and perhaps its memory between: `2x 24GB 3090`, `two MI50s`."""
-    m = lex.COUNT.match(text, at)
+    m = lex.COUNT.match(text, at, _line_end(text, at))
     if m is None and text[:at].rstrip(" ")[-1:] in ("", "\n", ",", ";", "+", "("):
         m = lex.COUNT_BEFORE.match(text, at)
     if m is None or (m[3] and lex.TIERED.match(text, at) and _named(text, at)):  # `5 7600X`
@@ -213,7 +236,8 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
 
 def _named(text: str, at: int) -> tuple[Mention, int] | None:
     """Return the GPU or CPU whose name starts here, taking the longest known name."""
-    if m := lex.APPLE.match(text, at):
+    line_end = _line_end(text, at)
+    if m := lex.APPLE.match(text, at, line_end):
         return Mention(kind="apple", text=m[0], match=m), m.end()
     first = lex.WORD.match(text, at)
     if first is None or not (any(c.isdigit() for c in first[0]) or re.split(r"\W", first[0].lower())[0] in _starts()):
@@ -222,12 +246,12 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
         return None
     gpu_end, plural = _longest(text, at, _is_gpu)
     cpu_end, _ = _longest(text, at, _is_cpu)
-    line = lex.CPU_LINE.match(text, at)
+    line = lex.CPU_LINE.match(text, at, line_end)
     if line and line.end() > max(gpu_end, cpu_end) and not (gpu_end and gpu_rows(text[at:gpu_end])[0].unified):
         cpu_end = max(cpu_end, line.end())
     end = max(gpu_end, cpu_end)
     if end == at or end == 0:
-        unknown = lex.GPU_LINE.match(text, at)
+        unknown = lex.GPU_LINE.match(text, at, line_end)
         if unknown is None:
             return None
         return Mention(kind="gpu", text=unknown[0], name=unknown[0].strip()), unknown.end()

@@ -90,7 +90,8 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
         labelled = range(label.end(), label.end() + len(label[1])) if label else ()
         around = [o for o in mentions if (o.clause == m.clause or o.at in labelled) and o.kind in parts]
         if m.kind == "doubt" and i + 1 < len(mentions) and any(o.kind in parts for o in mentions[i + 1 : i + 3]):
-            said = text[max(0, m.at - 30) : m.end + 30].strip()
+            start = max(text.rfind(c, 0, max(0, m.at - 30)) for c in " \n") + 1
+            said = text[start : m.end + 30].strip()
             raise unreadable(said, f"which of the two? {MACHINE}")
         if m.kind == "plan" and any(o.kind in ("gpu", "apple", "either", "mac", "size") for o in around):
             said = text[min(m.at, around[0].at) : max(m.end, around[-1].end)]
@@ -99,6 +100,8 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
 
 def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for a word that may be a part: a number, or almost a name."""
+    if lex.HARMLESS.fullmatch(m.text):
+        return
     if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
     before = mentions[i - 1] if i else None

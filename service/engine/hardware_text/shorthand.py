@@ -286,8 +286,12 @@ class _Reading:
         return True
 
     def _named_again(self, m: Mention, gpu: Gpu) -> bool:
-        """Return whether `the 2080 Ti` refers to the card named before, which the following details are then about."""
-        is_reference = m.count is None and re.search(r"\bthe\s+$", self.text[: m.at], re.I) is not None
+        """Return whether `the 2080 Ti` refers to the card named before, which the following details are then about.
+
+        So does `my 12GB 3060`.
+        """
+        before = self.text[max(0, m.at - 20) : m.at]
+        is_reference = m.count is None and re.search(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", before, re.I) is not None
         first, self.is_reference = self.is_reference, is_reference
         alike = len(self.gpus) == 1 and {r.name for r in gpu_rows(gpu.name)} & {
             r.name for r in gpu_rows(self.gpus[0].name)
@@ -295,6 +299,8 @@ class _Reading:
         if alike and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
+        if alike and is_reference:
+            self.memory.take_before(m, self.gpus)
         return bool(alike) and is_reference
 
     def _read_mac(self, m: Mention) -> None:

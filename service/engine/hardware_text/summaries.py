@@ -27,7 +27,8 @@ _MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "advanced micro": "AMD", "ati ": "A
 
 _FETCH_KEYS = (
     "OS|Host|Kernel|Uptime|Packages|Shell|Resolution|Display|DE|WM|WM Theme|Theme|Icons|Font|Cursor|Terminal"
-    "|Terminal Font|CPU|GPU|Memory|Swap|Disk|Battery|Power Adapter|Local IP|Public IP|Locale|Brightness|Bootmgr|Board"
+    "|Terminal Font|CPU|GPU|(?:Memory|RAM)(?=: [\\d.]{1,9} ?[GM]i?B /)|Swap|Disk"
+    "|Battery|Power Adapter|Local IP|Public IP|Locale|Brightness|Bootmgr|Board"
     "|BIOS|Motherboard|Monitor|Wifi|Sound|Processes|Editor|Login|LM|Init System|Vulkan|OpenGL|Users|Date|Player"
     "|Media|Chassis"
 )
@@ -65,12 +66,14 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     """Return cards, CPU and RAM from neofetch, fastfetch or screenfetch, with or without its picture."""
     pairs = {i: (m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _FETCH.match(line))}
     keys = {key for key, _ in pairs.values()}
-    if len(keys & _MACHINE_KEYS) < 2 or not keys & {"CPU", "GPU", "Memory"}:
+    if any(key == "GPU" and re.match(r"\d{1,2}\s?[x*]", value) for key, value in pairs.values()):
+        return None  # written by hand
+    if len(keys & _MACHINE_KEYS) < 2 or not keys & {"CPU", "GPU", "Memory", "RAM"}:
         return None
     values = [pair for _, pair in sorted(pairs.items())]
     cpu = next((re.sub(r"\s*(?:\(\d{1,4}\)|@ ).*", "", value) for key, value in values if key == "CPU"), None)
     twice = re.match(r"(\d) ?x (.+)", cpu or "")
-    memory = next((m for key, value in values if key == "Memory" and (m := _USED_OF.search(value))), None)
+    memory = next((m for key, value in values if key in ("Memory", "RAM") and (m := _USED_OF.search(value))), None)
     used, total = (_gib(memory[1], memory[2]), _gib(memory[3], memory[4])) if memory else (0.0, 0.0)
     system = next((value for key, value in values if key == "OS"), "")
     found = Found(

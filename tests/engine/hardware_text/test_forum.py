@@ -318,3 +318,114 @@ def test_a_tool_adds_to_the_cards_that_the_text_names_too() -> None:
     devices = "\n".join(f"  Device {i}: NVIDIA GeForce GTX 1060 3GB, compute capability 6.1" for i in range(4))
     rig = resolve(parse_hardware(f"on 4 x GTX 1060\nggml_init_cublas: found 4 CUDA devices:\n{devices}"))
     assert [card.total >> 30 for card in rig.cards] == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        # github.com/meta-llama/llama/issues/79, chris-aeviator, 2023-03-07
+        ("3090, only 18% utilization", "18%; utilization"),
+        (
+            "llama.cpp 65B 4bit, 3090",
+            "llama.cpp 65B 4bit",
+        ),  # github.com/ggml-org/llama.cpp/issues/34, neuhaus, 2023-03-12
+        ("Windows 11 24H2, 3090", "24H2"),  # github.com/ollama/ollama/issues/8651, yiteei, 2025-01-29
+        ("3090, SSD NVMe 4 To", "SSD; NVMe 4TB"),  # a project's notes in French
+        # github.com/ollama/ollama/issues/1495, rgaidot, 2023-12-13
+        ("3090, SSD Crucial MX500 1To", "SSD Crucial MX500 1TB"),
+        ("RTX 3090 GA102", "GA102"),  # github.com/black-forest-labs/flux/issues/67, duracell80, 2024-08-11
+        ("3090, Intel UHD Graphics 630", "Intel UHD Graphics 630"),
+        ("3090, 850W 80+ Gold", "850W; 80+ Gold"),  # mylocalai.org/blog/best-budget-ai-pc-build
+        ("3090, 27 t/s at 64k", "27 t/s; 64k"),
+        ("one PC with a 3090", "one"),
+    ],
+)
+def test_numbers_that_are_no_parts_are_notes(text: str, notes: str) -> None:
+    machine = parse_hardware(f"{text}, 64GB RAM")
+    assert (machine.notes, machine.ram) == (notes, Ram(total_gb=64))
+    assert [gpu.name.removeprefix("RTX ") for gpu in machine.gpus] == ["3090"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1070gtx 8gb", Gpu(name="gtx 1070", vram_gib=8)),  # github.com/ToTheBeginning/PuLID/issues/73, 2024-09-17
+        ("Intel ARC 770", Gpu(name="Intel Arc A770")),  # github.com/ollama/ollama/issues/8651, yiteei, 2025-01-29
+        # r/LocalLLaMA, 1wp7zyb, 2026-09-26
+        ("4 old used 3060s connected via OCuLink. With my 12GB 3060", Gpu(name="3060", count=4, vram_gib=12)),
+        ("AMD Radeon 780M Graphics [Integrated]", Gpu(name="AMD Radeon 780M Graphics")),  # as fastfetch marks it
+    ],
+)
+def test_other_spellings_of_cards(text: str, expected: Gpu) -> None:
+    (gpu,) = parse_hardware(f"{text}, 64GB RAM").gpus
+    assert (gpu.name.lower(), gpu.count, gpu.vram_gib) == (expected.name.lower(), expected.count, expected.vram_gib)
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "sockets", "cores"),
+    [
+        ("双插槽Xeon gold6126 cpu", "Intel Xeon Gold 6126", 2, 24),  # github.com/kvcache-ai/ktransformers/issues/453
+        ("i5-12400F (6 cœurs)", "Intel Core i5-12400F", 1, 6),  # a project's notes in French
+        ("My VPS Specs:\nCPU: 8", None, 1, 4),  # github.com/ollama/ollama/issues/2915, RahulVerma989, 2024-03-04
+        ("cuatro vCPU", None, 1, 2),
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1204, renepijnacker, 2025-11-08
+        ("GMKTEK AMD Strix Halo 395 MAX", "AMD Ryzen AI Max+ 395", 1, 16),
+    ],
+)
+def test_other_spellings_of_processors(text: str, model: str | None, sockets: int, cores: int) -> None:
+    rig = resolve(parse_hardware(f"{text}\n128GB RAM", gpus_required=False))
+    assert (rig.cpu_model, rig.sockets, rig.physical_cores) == (model, sockets, cores)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "cards"),
+    [
+        ("3090, 5950X X570 motherboard", "AMD Ryzen 9 5950X", 1),
+        ("EPYC 7532 ROMED8-2T mainboard, 4x 3090", "AMD EPYC 7532", 4),
+        ("3090 MSI motherboard", None, 1),
+    ],
+)
+def test_a_part_in_front_of_a_boards_name_is_no_part_of_it(text: str, cpu: str | None, cards: int) -> None:
+    rig = resolve(parse_hardware(f"{text}, 64GB"))
+    assert (rig.cpu_model, [card.name for card in rig.cards]) == (cpu, ["NVIDIA GeForce RTX 3090"] * cards)
+
+
+def test_memory_that_something_uses_is_not_all_that_a_card_has() -> None:
+    with pytest.raises(InvalidHardware, match="is it what is used, or all that the card has"):
+        parse_hardware("3060 is working 100% and using 8Gb of vram")
+
+
+def test_a_question_quotes_whole_words() -> None:
+    # github.com/oobabooga/textgen/issues/5971, lawallet, 2024-05-01
+    with pytest.raises(InvalidHardware, match="`Windows 11, 3090"):
+        parse_hardware("Windows 11, 3090 and 2080ti (22gb) or 2 2080ti(22gb)")
+
+
+@pytest.mark.parametrize(
+    "system", ["Ubuntu", "Windows", "macOS", "Debian 12", "CUDA", "Fedora Linux", "Windows 11 Pro"]
+)
+@pytest.mark.parametrize("gap", ["\n", " ", ", "])
+def test_a_size_behind_a_systems_name_is_not_its_version(system: str, gap: str) -> None:
+    machine = parse_hardware(f"{system}{gap}64 GB RAM\nRyzen 5950X", gpus_required=False)
+    assert machine.ram == Ram(total_gb=64)
+
+
+def test_a_card_behind_a_systems_name_is_not_its_version() -> None:
+    assert [gpu.name for gpu in parse_hardware("Ubuntu 3090 64GB RAM").gpus] == ["3090"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cards", "cpu"),
+    [
+        ("CPU: Xeon\n5090, 64GB", ["NVIDIA GeForce RTX 5090"], "Xeon"),
+        ("i5\n3090\n64GB", ["NVIDIA GeForce RTX 3090"], "i5"),
+        ("EPYC\n7900 XTX\n64GB", ["AMD Radeon RX 7900 XTX"], "EPYC"),
+        ("Samsung SSD\n64 GB RAM\n3090", ["NVIDIA GeForce RTX 3090"], None),
+        ("RTX 3090, swap\n64 GB RAM", ["NVIDIA GeForce RTX 3090"], None),
+        ("PCIe\n2 x RTX 3090\n64GB", ["NVIDIA GeForce RTX 3090"] * 2, None),
+    ],
+)
+def test_a_part_does_not_go_on_in_the_next_line(text: str, cards: list[str], cpu: str | None) -> None:
+    read = parse_hardware(text)
+    assert ([card.name for card in resolve(read).cards], read.ram) == (cards, Ram(total_gb=64))
+    assert (read.cpu.model if read.cpu else None) == cpu

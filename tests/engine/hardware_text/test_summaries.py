@@ -112,3 +112,20 @@ def test_lspci_gives_the_cards_in_pci_order() -> None:
 def test_a_chip_that_lspci_does_not_tell_apart_is_asked_about(line: str, asks: str) -> None:
     with pytest.raises(InvalidHardware, match=asks):
         parse_hardware(f"03:00.0 VGA compatible controller: {line}\n7800X3D, 64GB")
+
+
+def test_screenfetch_says_ram_for_memory() -> None:
+    # github.com/geerlingguy/ai-benchmarks/issues/2, geerlingguy, 2024-11-20 (its picture in part)
+    read = parse_hardware(
+        " -/+:.          OS: 64bit macOS  \n:++++.           Kernel: arm64 Darwin 24.1.0\n"
+        "  `syyyyyyyyyy+`  CPU: Apple M4\n   `ossssss/    GPU: Apple M4 \n     :ooo+.     RAM: 3320MiB / 32768MiB"
+    )
+    assert [gpu.name for gpu in read.gpus] == ["Apple M4"]
+    assert (read.ram and read.ram.total_gb, read.os) == (32, "macos")
+
+
+def test_a_list_written_by_hand_is_no_summary_of_a_tool() -> None:
+    read = parse_hardware("OS: Ubuntu\nKernel: 6.3\nCPU: 2x Xeon 6138\nGPU: 2x 3090\nMemory: 64GB")
+    assert [(gpu.name, gpu.count) for gpu in read.gpus] == [("3090", 2)]
+    one = parse_hardware("OS: Ubuntu\nKernel: 6.3\nCPU: Ryzen 5950X\nGPU: RX 6900 XT\nMemory: 64GB")
+    assert [m.ram.total_gb if m.ram else None for m in (read, one)] == [64, 64]
