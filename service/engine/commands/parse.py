@@ -12,8 +12,8 @@ import msgspec
 from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
-from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
-from service.engine.commands.shell import PRINTED_DASHES, repairs, split_commands
+from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
+from service.engine.commands.shell import PRINTED_DASHES, expanded, repairs, split_commands
 from service.engine.commands.tables import environment_options, known_options, option_named
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
@@ -28,10 +28,13 @@ SERVER_PROGRAMS = (
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
 _LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if name.startswith("llama-"))
 _NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
+# A program under a name of one's own: `ik_llama-server`, `llama-server-cuda`.
+_RENAMED = re.compile(rf"(?:^|[-_.])({'|'.join(_LLAMA_PROGRAMS)})(?:$|[-_.])")
+# Options of llama-batched-bench, which only one engine's other programs know too.
+_BATCHED = frozenset(("-npp", "-ntg", "-npl", "-pps"))
 
 _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_UNSET = re.compile(r"\$\{?[A-Za-z_]\w*\}?|%[A-Za-z_]\w*%")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
 _MOST_BEFORE = 32  # words before a program
@@ -92,7 +95,7 @@ def parse(
     found = only_command(command)
     typed = as_bash(found.command)
     commands = split_commands(typed)
-    words = _divide([_typed(word) for word in _chosen(_programs(commands))])
+    words = _divide([_typed(word) for word in expanded(_chosen(_programs(commands)))])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
     parsed = parse_words(words, resolve_build(engine, build), program)
     repaired = repairs(typed) if typed == command else ()
@@ -117,7 +120,7 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
         env=env,
         prefix=others if named else (),
         rest=tuple(reader.rest),
-        unknown=(*(() if named else others), *([named] if named and not _is_program(named) else ()), *reader.unknown),
+        unknown=(*(() if named else others), *([named] if named and not _runs_one(named) else ()), *reader.unknown),
         old=tuple(dict.fromkeys(reader.old)),
         varied=tuple(reader.varied),
         fit=reader.fit,
@@ -139,10 +142,19 @@ def _is_program(word: str) -> bool:
     return base_name(word) in SERVER_PROGRAMS or base_name(word) in BENCH_PROGRAMS
 
 
+def _runs_one(word: str) -> bool:
+    """Whether a word is a program, or one under a name of one's own."""
+    return _is_program(word) or _RENAMED.search(base_name(word)) is not None
+
+
 def _program_meant(word: str) -> str:
     """Return the program that a word names, or is one wrong letter or two away from (`lama-server`)."""
     name = base_name(word)
-    near = [] if _is_program(word) else get_close_matches(name, _LLAMA_PROGRAMS, n=1, cutoff=_NEAR)
+    if _is_program(word):
+        return name
+    if renamed := _RENAMED.search(name):
+        return renamed[1]
+    near = get_close_matches(name, _LLAMA_PROGRAMS, n=1, cutoff=_NEAR)
     return near[0] if near else name
 
 
@@ -163,7 +175,7 @@ def _chosen(commands: list[list[str]]) -> list[str]:
     """
     exported: list[str] = []
     for words in commands:
-        if _program_index(words) is not None:
+        if _program_index(words) is not None or _is_renamed(words):
             return [*exported, *words]
         exported += [word for word in words[1:] if words[0] == "export" and _ASSIGNMENT.match(word)]
     for words in commands:
@@ -202,12 +214,18 @@ def _program_index(words: list[str]) -> int | None:
     return next((i for i, word in enumerate(words) if _is_program(word)), None)
 
 
+def _is_renamed(words: list[str]) -> bool:
+    """Whether the word before the first option is a program under a name of one's own."""
+    first = next((i for i, word in enumerate(words) if OPTION.match(word)), 0)
+    return first > 0 and _RENAMED.search(base_name(words[first - 1])) is not None
+
+
 def _divide(words: list[str]) -> Words:
     index = _program_index(words)
     if index is not None:
         return Words(tuple(words[:index]), words[index], tuple(words[index + 1 :]))
     first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
-    if _UNSET.fullmatch(words[max(first - 1, 0)]):  # `"$LLAMA" -m a.gguf`, set elsewhere: it can only be the program
+    if VARIABLE.fullmatch(words[max(first - 1, 0)]):  # `"$LLAMA" -m a.gguf`, set elsewhere: it can only be the program
         return Words(tuple(words[: first - 1]), _guess_program(words[first:]), tuple(words[first:]))
     if first and _program_meant(words[first - 1]) in _LLAMA_PROGRAMS:
         return Words(tuple(words[: first - 1]), words[first - 1], tuple(words[first:]))
@@ -246,7 +264,8 @@ def _known_words(engine: Engine, words: Sequence[str]) -> int:
     known |= engine_spec(engine).commands.retired
     build, modes = resolve_build(engine, None), engine_spec(engine).memory.split_modes
     others = sum(name in ("-sm", "--split-mode") and mode not in modes for name, mode in pairwise(words))
-    return sum(word in known or build.has("llama-server", word) is not None for word in words) - others
+    mine = (word in known or build.has("llama-server", word) is not None for word in words if word not in _BATCHED)
+    return sum(mine) - others
 
 
 def _guess_program(options: Sequence[str]) -> str:

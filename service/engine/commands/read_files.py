@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,10 @@ NEEDS = "needs: "  # begins a comment of a preset that says what the router itse
 _SECTION = re.compile(r"^[ \t]*\[([^\]\n]+)\][ \t]*(?:[;#].*)?$", re.M)
 _PAIR = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?:[;#].*)?$", re.M)
 _VARIABLE = re.compile(r"(?:export )?[A-Za-z_]\w*=(?!.*\s(?:-{1,2}[A-Za-z]|(?:\S*/)?llama-[a-z-]+(?:\s|$))).*")
-_YAML = re.compile(r"^(?:(?:models|services)[ \t]*:|[ \t]+cmd[ \t]*:)", re.M)
+_YAML = re.compile(r"^(?:(?:models|services)[ \t]*:|[ \t]+(?:cmd|image)[ \t]*:)", re.M)
+_REMARK = re.compile(r"\s#.*$")
+# What llama-server's router prints of a model that it starts: one word of its command a line.
+_STARTED = re.compile(r"\bsrv[ \t]+load:[ \t]+(\S.*?)[ \t]*$", re.M)
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
 _FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.S | re.M | re.I)
 _IN_BACKTICKS = re.compile(r"(`+)[^`]+\1")
@@ -62,14 +65,17 @@ def commands_of(text: str) -> list[NamedCommand]:
     """
     text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
-    if lines and lines[0].startswith("{"):
-        return [_kobold(_from_kcpps(text), of_file=True)]
+    if lines and (lines[0].startswith(("{", "[{")) or lines[0] == "["):
+        return [_from_json(text)]
+    if (started := _STARTED.findall(text)) and (at := _program_in(started)) is not None:
+        return [NamedCommand(None, shlex.join(started[at:]), _router_engine())]
     if _YAML.search(text) and (found := list(_from_yaml(text))):
         return _bounded(found)
     if any(map(_SECTION.fullmatch, lines)) and all(_SECTION.fullmatch(x) or _PAIR.fullmatch(x) for x in lines):
         return [NamedCommand(None, text)] if "ExecStart" in text else _bounded(list(_from_preset(text)))
-    if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, lines)):
-        return [NamedCommand(None, " ".join([*map(_assignment, lines), "llama-server"]))]
+    variables = [_REMARK.sub("", line) for line in lines]
+    if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, variables)):
+        return [NamedCommand(None, " ".join([*map(_assignment, variables), "llama-server"]))]
     if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
         return [_kobold(_from_kobold_words(text), of_file=False)]
     return [NamedCommand(None, text)]
@@ -118,7 +124,7 @@ def _from_yaml(text: str) -> Iterator[NamedCommand]:
     for name, model in _entries(content.get("models", content)):  # or a part of that list
         if isinstance(model.get("cmd"), str):
             yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
-    for name, service in _entries(content.get("services")):
+    for name, service in _entries(content.get("services", content)):
         words = _words(service.get("command"))
         text = f"{service.get('image', '')} {_words(service.get('entrypoint'))} {words}"
         if "llama" in text.lower() and (words or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service))):
@@ -137,7 +143,8 @@ def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
         for key, value in group.items() if isinstance(group, dict) else ():
             macros[str(key)] = _MACRO.sub(lambda match: macros.get(match[1], match[0]), str(value))
     lines = [line for line in str(model["cmd"]).splitlines() if not line.lstrip().startswith("#")]
-    command = _MACRO.sub(lambda match: macros.get(match[1], match[0]), " ".join(line.rstrip("\\ ") for line in lines))
+    filled = _MACRO.sub(lambda match: macros.get(match[1], match[0]), "\n".join(lines))
+    command = " ".join(line.rstrip("\\ ") for line in filled.splitlines())
     if unknown := _MACRO.search(command):
         raise InvalidFlags(f"{name}: the file has no macro {unknown[0]}", field="command")
     env = [_assignment(str(one)) for one in model.get("env") or ()]
@@ -204,9 +211,10 @@ def _option(key: str, value: str) -> list[str]:
     long = f"--{key}" if f"-{key}" not in known and (len(key) > 3 or "-" in key) else ""
     name = f"--{key}" if f"--{key}" in known else long or f"-{key}"
     takes_one = known.get(name, key in ("fa", "flash-attn", "fit"))
-    if takes_one or value.lower() not in ("true", *_FALSE[:2]):
+    is_switch = known.get(name) is False or value.lower() in ("true", *_FALSE[:2])
+    if takes_one or not is_switch:
         return [name, value]
-    return [name] if value.lower() == "true" else [_negated(name)]
+    return [_negated(name)] if value.lower() in _FALSE else [name]
 
 
 def _negated(name: str) -> str:
@@ -242,14 +250,27 @@ _KOBOLD_MODELS = re.compile(
 )
 
 
-def _from_kcpps(text: str) -> dict[str, Any]:
+def _program_in(words: Sequence[str]) -> int | None:
+    return next((i for i, word in enumerate(words) if re.search(r"(?:^|[/\\])llama-server(?:\.exe)?$", word)), None)
+
+
+def _from_json(text: str) -> NamedCommand:
+    """KoboldCpp's settings, or what `docker inspect` prints of a container."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidFlags(f"the file is not JSON: {error}", field="command") from error
-    if not isinstance(content, dict) or not {"gpulayers", "model_param", "contextsize"} & content.keys():
-        raise InvalidFlags("the JSON is not a settings file of KoboldCpp (.kcpps)", field="command")
-    return {name: value for name, value in content.items() if value not in (None, "", [], -1)}
+    content = content[0] if isinstance(content, list) and content else content
+    known: dict[str, Any] = content if isinstance(content, dict) else {}
+    if isinstance(known.get("Args"), list):
+        return NamedCommand(None, shlex.join(map(str, (known.get("Path") or "llama-server", *known["Args"]))))
+    if not {"gpulayers", "model_param", "contextsize"} & known.keys():
+        raise InvalidFlags(
+            "the JSON is not a settings file of KoboldCpp (.kcpps), nor what `docker inspect` prints",
+            field="command",
+        )
+    given = {name: value for name, value in known.items() if value not in (None, "", [], -1)}
+    return _kobold(given, of_file=True)
 
 
 def _from_kobold_words(text: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from service.engine.overrides import without_commas
 
 OPTION = re.compile(r"--?[A-Za-z]")
 INTEGER = re.compile(r"[+-]?\d{1,9}")
+VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|%[A-Za-z_]\w*%|\$env:\w+")
 
 # Where any word may follow, or none.
 _FREE_TEXT = frozenset(("model_path", "alias", "overrides", "flash_attn", "no_flash_attn", "fit"))
@@ -296,7 +297,8 @@ class OptionReader:
     def _cache_type(self, field: str, name: str) -> None:
         value = self._first(name)
         if value not in CACHE_TYPES:
-            raise InvalidFlags(f"{name} {value}: not a cache type of these engines", field=name, choices=CACHE_TYPES)
+            choices = self.dialect.cache_types("server")
+            raise InvalidFlags(f"{name} {value}: not a cache type of {self.engine}", field=name, choices=choices)
         self.fields[field] = value
 
     def _gpu_layers(self, name: str) -> None:
@@ -381,11 +383,14 @@ def _cpu_moe_rules(field: str, value: int) -> list[Override]:
 
 
 READ_AS = ", and the engine reads "  # what it takes in place of a value, and starts
+NOT_SET = "a variable whose value is not in the text"
 
 
 def _whole(text: str, name: str) -> int:
     if INTEGER.fullmatch(text):
         return int(text)
+    if VARIABLE.fullmatch(text):
+        raise InvalidFlags(f"{name} {text}: {NOT_SET}", field=name)
     read = re.match(r"[+-]?\d{1,9}", text)  # std::stoi takes the digits that it begins with
     so_far = f"{READ_AS}{read[0]}" if read else ""
     raise InvalidFlags(f"{name} {text}: a whole number must follow{so_far}", field=name, choices=_meant(text))

@@ -73,7 +73,9 @@ class Variables:
 
 MAX_COMMAND = 65_536
 
-_WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b|(?:^|\s)(?:-m|--model)\s+(?:[\w.-]+\\)+[\w.-]+\.gguf\b")
+_WINDOWS = re.compile(
+    r"(?:^|[\s'\"])(?:[A-Za-z]:|\.)\\(?=\S)|\.exe\b|(?:^|\s)(?:-m|--model)\s+(?:[\w.-]+\\)+[\w.-]+\.gguf\b"
+)
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
 _LAUNCHER_GROUPS = 4
 _NEAR = 100  # characters to the next line's first word; words in which a command has an option
@@ -86,6 +88,15 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
 _PRINTED_QUOTES = (("“”„‟", '"'), ("‘’‚‛", "'"))
 PRINTED_DASHES = "–—−"
+# What a shell prints before a line: of bash and its kin, of cmd and PowerShell; a bare `>` only before all else.
+_PROMPT = re.compile(
+    r"^[ \t]*(?:\([\w.-]+\)[ \t]+)?(?:(?:PS[ \t]+)?(?:[A-Za-z]:|\[\w+\])\\(?:(?! -)[^>\n\"'])*(?<!\s)>"
+    r"|\[?[\w.-]+@[\w.-]+(?:[: ][^\n$#%>\"']*)?[$#%>]|[$%❯➜](?=[ \t])|(?<![\s\S])>)[ \t]*",
+    re.M,
+)
+_LOGICAL_CORES = re.compile(r"\$\(nproc(?: --all)?\)|`nproc(?: --all)?`")
+_THREADS = ("-t", "--threads", "-tb", "--threads-batch")
+_UNEXPANDED = "\0"  # before a substitution in a word: no text has this character left
 # What bash reads differently than it is read here.
 _REMARK = re.compile(r"\\[ \t]+#[^\n]*|\\[ \t]*\r?\n[ \t]*#[^\n]*")
 _BLANKS = re.compile(r"\\[ \t]+(?=\r?\n[ \t]*-)")
@@ -105,10 +116,10 @@ class _Reader:
     `inside`: the variables of the text around an array's words.
     """
 
-    def __init__(self, text: str, inside: Variables | None = None) -> None:
+    def __init__(self, text: str, inside: Variables | None = None, *, windows: bool = False) -> None:
         self.text, self.i = text, 0
         self.variables, self.inside = inside or Variables(), inside is not None
-        self.windows = _WINDOWS.search(text) is not None
+        self.windows = windows
         self.word: str | None = None
         self.depth = 0  # of parentheses, which a remark has
         self.commands: list[list[str]] = [[]]
@@ -176,10 +187,14 @@ class _Reader:
         self.line, self.continued = len(self.commands[-1]), False
 
     def _is_whole(self, words: list[str]) -> bool:
-        """Whether what follows on the next line is no part of a command with options, such as what it printed."""
+        """Whether what follows on the next line is no part of a command with options, such as what it printed, or of
+        several words without any, such as `git pull`.
+        """
         following = self.text[self.i : self.i + _NEAR].lstrip()[:1]
         has_options = any(_OPTION.match(word) for word in words[:_NEAR])
-        return has_options and not _OPTION.match(words[-1]) and following.isalnum()
+        if not has_options:
+            return len(words) > 1 and not self.setting and (following.isalnum() or following in "./~")
+        return not _OPTION.match(words[-1]) and following.isalnum()
 
     def _expand(self, *, quoted: bool = False) -> bool:
         """Expand a variable, outside quotes split at blanks. Return whether it is known."""
@@ -199,7 +214,8 @@ class _Reader:
         if found is None:
             return False
         name, added, words, self.i = found
-        inner = [word for command in _Reader(words, self.variables).read() for word in command]
+        array = _Reader(words, self.variables, windows=self.windows)
+        inner = [word for command in array.read() for word in command]
         self.variables.set_array(name, inner, added=added)
         return True
 
@@ -266,9 +282,9 @@ class _Reader:
         else:
             end = self._closing()
         piece = self.text[self.i : end + 1]
-        if not (piece.startswith("$((") and piece.endswith("))") and _PRODUCT.fullmatch(piece[3:-2])):
-            raise InvalidFlags(f"only a shell knows what {piece[:80]} is: write the value", field="command")
         self.i = end + 1
+        if not (piece.startswith("$((") and piece.endswith("))") and _PRODUCT.fullmatch(piece[3:-2])):
+            return _UNEXPANDED + piece
         factors = (map(int, term.split("*")) for term in piece[3:-2].split("+"))
         return str(sum(map(prod, factors)))
 
@@ -282,14 +298,35 @@ class _Reader:
 
 
 def split_commands(text: str) -> list[list[str]]:
-    """Return the words of each command in `text`, redirections left out.
+    """Return the words of each command in `text`, prompts and redirections left out.
 
-    Raises InvalidFlags for a text over 64 KiB, an unclosed quote, and a substitution that only a shell can make.
+    Raises InvalidFlags for a text over 64 KiB and for an unclosed quote. `expanded` is for substitutions.
     """
     if len(text) > MAX_COMMAND:
         raise InvalidFlags(f"a command of {len(text)} characters: at most {MAX_COMMAND} are read", field="command")
     text = _typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*")
-    return [words for command in _Reader(text).read() if (words := _without_redirections(command))]
+    reader = _Reader(_PROMPT.sub("", text), windows=is_windows(text))
+    return [words for command in reader.read() if (words := _without_redirections(command))]
+
+
+def is_windows(text: str) -> bool:
+    """Whether a command has paths or programs of Windows, where a backslash stands for itself."""
+    return _WINDOWS.search(text) is not None
+
+
+def expanded(words: list[str]) -> list[str]:
+    """Return the words, with `-1` for threads of `$(nproc)`, which it means to both engines.
+
+    Raises InvalidFlags where a word has another substitution that only a shell can make.
+    """
+    known = []
+    for before, word in zip(("", *words), words, strict=False):
+        _, unexpanded, piece = word.partition(_UNEXPANDED)
+        of_threads = before in _THREADS and _LOGICAL_CORES.fullmatch(piece)
+        if unexpanded and not of_threads:
+            raise InvalidFlags(f"only a shell knows what {piece[:80]} is: write the value", field="command")
+        known.append("-1" if of_threads else word)
+    return known
 
 
 def _typed_quotes(text: str) -> str:
@@ -344,8 +381,11 @@ def quote(word: str) -> str:
 def fold(command: str, width: int = 100) -> str:
     """Return a rendered command on several lines, broken before options, each but the last ending in a backslash.
 
-    bash, and `parse`, read the same words as in one line. A line is longer than `width` only if one option is.
+    bash, and `parse`, read the same words as in one line. A line is longer than `width` only if one option is. A line
+    for Windows stays one.
     """
+    if is_windows(command):  # where no backslash continues a line
+        return command
     groups: list[str] = []
     for word in _raw_words(command):
         if groups and not _OPTION.match(word):

@@ -21,15 +21,17 @@ _CMD_SET = re.compile(
 )
 _CARET = re.compile(r"\^[ \t]*\r?\n")
 _CMD_LINE = re.compile(
-    r"^[ \t]*(?:@echo\b|@|rem\b|::|pause\b|title\b|chcp\b|setlocal\b|endlocal\b|cls\b|timeout\b|cd[ \t]+/d\b).*$",
+    r"^[ \t]*(?:(?:@echo\b|@|rem\b|::|pause\b|title\b|chcp\b|setlocal\b|endlocal\b|cls\b|timeout\b|cd[ \t]+/d\b).*"
+    r"|(?:if|for|\))[^\n]*\(|\))[ \t]*$",
     re.IGNORECASE | re.M,
 )
-_CMD_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%")
+_CMD_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%|!([A-Za-z_]\w*)!")
+_CMD_LINE_END = re.compile(r"(?<!\\)\n(?!\s*(?:-|$))")
 _FISH_SET = re.compile(
     r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
 )
 _UNIT_LINE = re.compile(r"^[ \t]*(ExecStart|Environment)=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
-_CONTINUED = re.compile(r"\\[ \t]*\r?\n")
+_CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
 _QUOTES = "\"'"
@@ -90,12 +92,16 @@ def _assignment(word: str) -> str:
 
 
 def _from_cmd(text: str) -> str:
-    """A batch file, or a line of cmd: `set` holds for all that follows, a caret continues a line, `%A%` is a value."""
+    """A batch file, or a line of cmd: `set` holds for all that follows, a caret continues a line, `%A%` is a value.
+
+    Of blocks only the lines inside are read. A line that begins with an option continues the one before it too.
+    """
     found = [(a or b, (quoted if a else plain).strip()) for a, quoted, b, plain in _CMD_SET.findall(text)]
     values = {name.lower(): value for name, value in found}
     text = _CMD_LINE.sub("", _CMD_SET.sub("\n", _CARET.sub(" \\\n", text)))
-    text = _CMD_VARIABLE.sub(lambda match: values.get(match[1].lower(), match[0]), text)
-    return " ".join([*(_assignment(f"{name}={value}") for name, value in found), text.strip()])
+    text = _CMD_VARIABLE.sub(lambda match: values.get((match[1] or match[2]).lower(), match[0]), text)
+    set_before = (_assignment(f"{name}={value}") for name, value in found)
+    return " ".join([*set_before, _CMD_LINE_END.sub(" ;\n", text.strip())])
 
 
 def _from_powershell(text: str) -> str:

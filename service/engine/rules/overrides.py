@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.commands.reader import NOT_SET, VARIABLE
 from service.engine.commands.tables import option_named
 from service.engine.config import Override
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.case import Case
 from service.engine.rules.rule import OVERRIDES, Found, rule
-from service.engine.run.devices import first_unknown_card
+from service.engine.run.devices import VISIBLE, first_unknown_card
 
 _FIRST_WINS = "ik_llama.cpp src/llama-load-tensors.cpp:458-486, llama.cpp src/llama-model-loader.cpp:1234-1262"
 _SHOWN = 4
@@ -47,7 +48,11 @@ def device_unknown(case: Case) -> Iterator[Found]:
     "that names no card hides itself and all that follow", fix="numbers or UUIDs of this machine's cards",
 )  # fmt: skip
 def card_not_there(case: Case) -> Iterator[Found]:
-    """The variable that shows cards to the engine names one that this machine does not have."""
+    """The variable that shows cards to the engine names one that this machine does not have, or is `$GPU`."""
+    for name in VISIBLE:
+        if VARIABLE.fullmatch(case.parsed.env.get(name, "")):
+            message = f"{name}={case.parsed.env[name][:60]}: {NOT_SET}: the figures are for all cards"
+            yield Found(message, "write its value")
     wrong = first_unknown_card(case.parsed.env, case.rig)
     if wrong:
         seen = ", ".join(f"{device.name} ({case.rig.cards[device.gpu].name})" for device in case.devices)

@@ -10,6 +10,7 @@ import msgspec
 from service.engine.calibration import Calibration
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
 from service.engine.commands.parse import ParsedCommand
+from service.engine.commands.reader import VARIABLE
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
 from service.engine.hardware import Hardware, Rig
@@ -100,7 +101,7 @@ def rig_of_devices(hardware: Hardware, names: Sequence[str], fitted: Calibration
 def _variable(env: Mapping[str, str], rig: Rig) -> str | None:
     """The variable, of those that are set, by which the rig's back end chooses cards."""
     names = _VISIBLE.get(rig.cards[0].backend, ()) if rig.cards else VISIBLE
-    return next((name for name in names if name in env), None)
+    return next((name for name in names if name in env and not VARIABLE.fullmatch(env[name])), None)
 
 
 def _inside(given: str, numbers: Mapping[int, int], rig: Rig) -> dict[int, int]:

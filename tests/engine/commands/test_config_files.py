@@ -238,3 +238,55 @@ def test_a_part_of_a_llama_swap_file_and_short_keys_of_a_preset_are_read() -> No
     assert parse(part.command).flags.n_gpu_layers == 99
     (preset,) = commands_of("[*]\nfitt = 300\nctk = q8_0\n\n[a.gguf]\nmodel = a.gguf\n")
     assert parse(preset.command).unknown == ()
+
+
+# As posted in llama.cpp issue 9556: a service without the list around it.
+def test_a_service_of_compose_alone_is_read() -> None:
+    service = (
+        "llamacpp-server:\n  image: ghcr.io/ggml-org/llama.cpp:server-cuda\n  environment:\n"
+        "    LLAMA_ARG_MODEL: /model/a.gguf\n    LLAMA_ARG_N_GPU_LAYERS: -1\n"
+    )
+    (one,) = commands_of(service)
+    assert (one.name, parse(service).model_path) == ("llamacpp-server", "/model/a.gguf")
+
+
+# As posted in llama.cpp issue 17060.
+@pytest.mark.parametrize("form", ["{}", "[{}]", "[\n  {}\n]"])
+def test_what_docker_prints_of_a_container_is_read(form: str) -> None:
+    container = {"Id": "499c", "Path": "/app/llama-server", "Args": ["-ngl", "99", "-m", "/m/a b.gguf", "-c", "0"]}
+    parsed = parse(form.replace("{}", json.dumps(container, indent=1)))
+    assert (parsed.words.program, parsed.model_path) == ("/app/llama-server", "/m/a b.gguf")
+    assert parsed.flags.n_gpu_layers == 99
+
+
+# As posted in llama.cpp issues 18143 and 24681: a word of the command that the router starts on each line.
+def test_what_the_router_prints_of_a_model_it_starts_is_read() -> None:
+    printed = (
+        "spawning server instance with args:", "  /app/llama-server", "  --model", "  /m/a.gguf", "  -ncmoe", "  30",
+        "  --split-mode", "  tensor", "  --tensor-split", "  30,25",
+    )  # fmt: skip
+    parsed = parse("\n".join(f"llama-cpp       | 0.05.862.781 I srv          load: {line}" for line in printed))
+    assert (parsed.model_path, parsed.flags.n_cpu_moe, parsed.flags.split_mode) == ("/m/a.gguf", 30, "tensor")
+    assert (parsed.flags.tensor_split, parsed.unknown) == ((30.0, 25.0), ())
+
+
+# The shape of a list of 2026 for an env file.
+def test_a_list_of_variables_may_have_remarks() -> None:
+    parsed = parse("LLAMA_ARG_CTX_SIZE=8192\nLLAMA_ARG_MMPROJ_OFFLOAD=false          # == --no-mmproj-offload\n")
+    assert (parsed.program, parsed.flags.n_ctx) == ("llama-server", 8192)
+
+
+# As posted in llama.cpp issue 23502.
+def test_a_switch_of_a_preset_may_be_on_or_1() -> None:
+    parsed = parse("[a]\nm = a.gguf\nmlock = on     ; lock\nkvu = on\njinja = 1\nfa = on\n")
+    assert (parsed.unknown, parsed.flags.mlock, parsed.flags.flash_attn) == ((), True, "on")
+    assert "-kvu" in parsed.words.options
+
+
+# As posted in llama-swap issue 281: a folded macro ends in a line break.
+def test_a_folded_macro_is_no_broken_line() -> None:
+    macros = "macros:\n  llama: >\n    /bin/llama-server\n    -t 10\n"
+    text = f"{macros}models:\n  a:\n    cmd: |\n      ${{llama}}\n      -m a.gguf\n"
+    (one,) = commands_of(text)
+    assert one.command.split() == ["/bin/llama-server", "-t", "10", "-m", "a.gguf"]
+    assert "\n" not in one.command

@@ -281,12 +281,111 @@ def test_engine_and_program_are_guessed(command: str, engine: str, program: str)
 
 
 @pytest.mark.parametrize(
-    "command", ["-c $((n * 1024))", "--threads $(nproc)", "-t `nproc`", "-ot 'exps=CPU", "x" * 70_000]
+    "command", ["-c $((n * 1024))", "--threads $(nproc --ignore=2)", "-t `cat n`", "-ot 'exps=CPU", "x" * 70_000]
 )
 def test_what_only_a_shell_could_read_is_an_error(command: str) -> None:
     with pytest.raises(InvalidFlags) as caught:
         parse(f"llama-server -m m.gguf {command}", "llama.cpp")
     assert caught.value.field == "command"
+
+
+@pytest.mark.parametrize("threads", ["$(nproc)", "`nproc`", '"$(nproc --all)"'])
+def test_nproc_is_what_minus_one_means(threads: str) -> None:
+    assert parse(f"llama-server -m a.gguf -t {threads.strip(chr(34))}", "llama.cpp").flags.threads == -1
+
+
+def test_what_only_a_shell_knows_of_another_command_is_none_of_this_one() -> None:
+    parsed = parse("cmake --build build -j$(nproc --ignore=1) && ./build/bin/llama-server -m a.gguf -c 8")
+    assert (parsed.program, parsed.flags.n_ctx) == ("llama-server", 8)
+
+
+# As posted: llama.cpp issues 28251, 13698, 15952, 9492, 1162 of ik_llama.cpp, spiritbuun/buun-llama-cpp issue 59.
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "❯ ", "$ ", ">", "(venv) $ ", "user@host:~/llama.cpp$ ", "(base) [user@host ~]$ ", "root@pc2:~# ",
+        "PS C:\\Users\\a b\\llama.cpp> ", "C:\\llama>", "[Me]\\Software\\llama.cpp>",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["CUDA_VISIBLE_DEVICES=0 llama-server -m a.gguf", "bin/llama-bench -m a.gguf"])
+def test_a_shells_prompt_is_no_part_of_the_command(prompt: str, command: str) -> None:
+    parsed = parse(prompt + command)
+    assert parsed.words.line == command
+    assert parsed.unknown == ()
+
+
+def test_a_path_of_windows_is_kept_behind_its_prompt() -> None:
+    parsed = parse(r"C:\llama>.\build\bin\llama-server.exe -m models\a.gguf > out\log.txt")
+    assert (parsed.words.program, parsed.model_path) == (r".\build\bin\llama-server.exe", r"models\a.gguf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llama-server -m a.gguf -c 8 --api-key me@host.de$ -fa on",
+        r"C:\llama\llama-server.exe -m a.gguf -c 8 2>log.txt",
+        "$SERVER -m a.gguf -c 8",
+    ],
+)
+def test_what_looks_like_a_prompt_inside_a_command_is_kept(text: str) -> None:
+    assert (parse(text).flags.n_ctx, parse(text).model_path) == (8, "a.gguf")
+
+
+# As posted in llama-swap issue 484: ik_llama.cpp's server beside llama.cpp's.
+@pytest.mark.parametrize(
+    ("name", "program", "engine"),
+    [
+        ("ik_llama-server", "llama-server", "ik_llama.cpp"),
+        ("/opt/bin/llama-server-cuda", "llama-server", "llama.cpp"),
+        ("llama-bench-b6000.exe", "llama-bench", "llama.cpp"),
+    ],
+)
+def test_a_program_under_a_name_of_ones_own_is_known(name: str, program: str, engine: str) -> None:
+    parsed = parse(f"cd /opt && {name} -m a.gguf -ngl 99 --no-mmap")
+    assert (parsed.program, parsed.engine, parsed.unknown, parsed.words.program) == (program, engine, (), name)
+
+
+def test_the_options_of_batched_bench_do_not_tell_the_engine() -> None:
+    assert parse("llama-batched-bench -m a.gguf -c 8 -npp 512 -ntg 32 -npl 1,2 -lm none").engine == "llama.cpp"
+
+
+# As posted in llama.cpp pull 16932.
+def test_lines_before_a_command_are_no_part_of_it() -> None:
+    parsed = parse("git pull\nbuild with latest version\nbuild/bin/llama-server -m a.gguf \\\n  --jinja -c 0")
+    assert (parsed.words.before, parsed.words.program) == ((), "build/bin/llama-server")
+
+
+def test_a_launcher_on_the_line_before_is_kept() -> None:
+    assert parse("CUDA_VISIBLE_DEVICES=1\nnumactl --interleave=all\nllama-server -m a.gguf").words.before == (
+        "CUDA_VISIBLE_DEVICES=1", "numactl", "--interleave=all",
+    )  # fmt: skip
+
+
+# The shape of a batch file of 2026: what it stops before and starts after is no part of the command.
+def test_a_batch_file_with_blocks_and_other_programs_is_read() -> None:
+    parsed = parse(
+        '@echo off\nsetlocal enabledelayedexpansion\nset "MODEL=%~1"\n'
+        'if "%MODEL%"=="" (\n    set "MODEL=D:\\m\\a b.gguf"\n)\n'
+        "for /f \"tokens=5\" %%a in ('netstat -ano ^| findstr :8001') do (\n    taskkill /F /PID %%a >nul 2>&1\n)\n"
+        'set NGL=35\nstart "llama.cpp GPU" /affinity 0x555 llama-server.exe ^\n  -m "!MODEL!" ^\n  -ngl %NGL% ^\n'
+        '  --metrics\ntimeout /t 5 /nobreak >nul\nstart "AI Service" node dist/main.js\npause\n'
+    )
+    assert (parsed.program, parsed.model_path, parsed.flags.n_gpu_layers) == ("llama-server", "D:\\m\\a b.gguf", 35)
+    assert parsed.unknown == ()
+
+
+def test_a_unit_written_by_a_here_document_is_read() -> None:
+    parsed = parse(
+        "cat > a.service <<EOF\n[Service]\nExecStart=/bin/llama-server \\\\\n  -m a.gguf \\\\\n  -c 8\nEOF\n"
+    )
+    assert (parsed.flags.n_ctx, parsed.unknown) == (8, ())
+
+
+# As posted in discussions of containers: the values come from a file beside it.
+def test_a_variable_that_is_set_elsewhere_is_named() -> None:
+    parsed = parse('llama-server -m "$MODEL" -c "${CTX}" -ngl %NGL% -fa on', "llama.cpp")
+    assert [wrong.option for wrong in parsed.refused] == ["-c", "-ngl"]
+    assert all(wrong.detail.endswith("whose value is not in the text") for wrong in parsed.refused)
 
 
 @pytest.mark.parametrize(
