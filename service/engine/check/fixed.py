@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from service.engine.commands.shell import split_commands
+from service.engine.commands.shell import is_windows, split_commands
 from service.engine.errors import InvalidFlags
 from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules
@@ -15,12 +15,22 @@ from service.engine.rules.case import Case
 REFUSED_AT_START = frozenset(
     ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
      "cache-type-unknown", "split-mode-unknown", "split-mode-refused", "numa-value-unknown", "device-unknown",
-     "override-refused")
+     "override-refused", "speculation-unknown")
+)  # fmt: skip
+# What it ends with while it loads the model, or at the first prompt.
+REFUSED_LATER = frozenset(
+    ("quantised-v-without-fa", "cache-type-block", "latent-cache-types-differ", "compressed-cache-refused",
+     "latent-file-refused", "indexer-not-loaded", "fit-with-overrides", "fit-finds-no-placement",
+     "graph-split-impossible", "graph-split-one-card", "window-cache-refused", "reduce-type-unknown",
+     "main-gpu-unknown", "no-next-token-layers", "speculation-with-slots", "cache-type-without-gpu-kernel",
+     "cache-type-aborts-on-cpu")
 )  # fmt: skip
 
 
 def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
-    """Return the line for bash with the fixes that change it, those of its options first; None where none is better.
+    """Return the line with the fixes that change it, those of its options first; None where none is better.
+
+    It is for bash, or for cmd and PowerShell where the command has paths of Windows.
 
     A fix after which something else is as wrong, or something does not fit that did, is left out. None also where
     `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of another program),
@@ -37,7 +47,12 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
         now = _wrong(changed)
         if _is_less(now, wrong) and changed.fits_where(after):
             after, wrong = changed, now
-    return after.parsed.words.line if after is not case or case.parsed.repaired else None
+    if after is case and not case.parsed.repaired:
+        return None
+    words = after.parsed.words
+    if not is_windows(command):
+        return words.line
+    return None if any("=" in word for word in words.before) or '"' in words.line else words.windows_line
 
 
 def _is_a_line(command: str, case: Case) -> bool:

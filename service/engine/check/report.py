@@ -58,7 +58,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
 
     `fits`: every device does. `flags`: those that hold, and where each comes from. `compared` is empty where nothing
-    measured was given. `fixed`: the line for bash with each fix that changes the command, where it is better.
+    measured was given. `fixed`: the line, for bash or Windows, with each fix that changes the command and betters it.
     """
 
     verdict: str

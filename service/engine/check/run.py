@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
-from service.engine.check.fixed import REFUSED_AT_START, fixed_command
+from service.engine.check.fixed import REFUSED_AT_START, REFUSED_LATER, fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands.parse import ParsedCommand, parse
@@ -29,6 +30,10 @@ from service.engine.units import mib
 
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
+_WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
+_SAYS_SO = re.compile(
+    r"(?:: it|: the engine|, so the engine|: the engine throws an error and) does not (?:start|load.*)$"
+)
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
 
@@ -140,7 +145,8 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
         text = f"Does not run: {refused.message}"
     elif small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
-        over = f"{(short.total_high_mib - short.capacity_mib) / 1024:,.1f} GiB too little"
+        lacks = short.total_high_mib - short.capacity_mib
+        over = f"{lacks / 1024:,.1f} GiB too little" if lacks >= _WORTH_A_GIB else f"{lacks:,.0f} MiB too little"
         if case.from_drive:
             text = f"Runs from the drive: {over} RAM, {speed}"
         else:
@@ -159,11 +165,11 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
 
 def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
     """Say that the program ends at its options, or takes a value for another; "" where it does neither."""
-    wrong = [f for f in found if f.rule in REFUSED_AT_START and f.severity == "error"]
+    wrong = [f for f in found if f.rule in REFUSED_AT_START | REFUSED_LATER and f.severity == "error"]
     ends = [f for f in wrong if READ_AS not in f.message]
     if not wrong:
         return ""
-    why = (ends or wrong)[0].message.split("; ")[0].split(": the figures are")[0]
+    why = _SAYS_SO.sub("", (ends or wrong)[0].message.split("; ")[0].split(": the figures are")[0])
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     if not ends:
         return f"Runs, but not as meant: {why}{more}. As meant,"

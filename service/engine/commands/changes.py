@@ -22,6 +22,7 @@ _VALUE_INSTEAD = re.compile(r"-\S+ (\S+) instead of (\S+)")
 _VARIABLE = re.compile(r"(?:[\w./:=,@%+-]*\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))+[\w./:=,@%+-]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 _NODES = re.compile(r"[0-9][0-9,-]*")
+_PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\=+$~-]+")  # a comma would make an array in PowerShell
 
 
 class Words(NamedTuple):
@@ -36,6 +37,13 @@ class Words(NamedTuple):
         """The command in one line, quoted for a shell."""
         named = () if self.program is None else (self.program,)
         return " ".join(map(_quoted, (*self.before, *named, *self.options)))
+
+    @property
+    def windows_line(self) -> str:
+        """The same for cmd and PowerShell, which both take double quotes."""
+        named = () if self.program is None else (self.program,)
+        words = (*self.before, *named, *self.options)
+        return " ".join(word if _PLAIN_ON_WINDOWS.fullmatch(word) else f'"{word}"' for word in words)
 
 
 def _quoted(word: str) -> str:

@@ -24,6 +24,7 @@ PROMPTS = ("-cram", "--cache-ram")
 CHECKPOINTS = ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", "-ctx-ckpt")
 _PROMPT_CACHE_MIB = 8192
 _CHECKPOINTS_A_SLOT = 32
+_OLDER_CHECKPOINTS = 8  # llama.cpp pull 19408: "by default the last 8", in February 2026
 _STEP_MIB = 256
 
 
@@ -46,10 +47,13 @@ class Growth(NamedTuple):
         return (self.prompts or 0) + self.checkpoints
 
 
-def growth_of(engine: Engine, model: Model, flags: Flags) -> Growth:
-    """Return what llama-server with these flags may allocate in RAM while it runs, beyond what it starts with."""
+def growth_of(engine: Engine, model: Model, flags: Flags, *, older: bool = False) -> Growth:
+    """Return what llama-server with these flags may allocate in RAM while it runs, beyond what it starts with.
+
+    `older`: a build before today's, of which the fewest checkpoints since 2025-10 are taken.
+    """
     limit = _number(flags, PROMPTS, _PROMPT_CACHE_MIB)
-    a_slot = max(_number(flags, CHECKPOINTS, _CHECKPOINTS_A_SLOT), 0)
+    a_slot = max(_number(flags, CHECKPOINTS, _OLDER_CHECKPOINTS if older else _CHECKPOINTS_A_SLOT), 0)
     size = checkpoint_bytes(engine, model, flags) if a_slot else 0
     return Growth(None if limit < 0 else limit * MIB, size, a_slot if size else 0, max(flags.n_parallel, 1))
 

@@ -25,16 +25,16 @@ def not_counted(case: Case) -> Iterator[Found]:
     }
     for field, path in unread.items():
         if path is not None:
-            message = f"the memory of {path[-80:]!r} is not counted, because its header is not known here"
+            message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
 
 
-@rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)", fix="leave it out")
+@rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)")
 def environment_not_counted(case: Case) -> Iterator[Found]:
     """A variable that the engine reads, but whose effect is not in the figures."""
     names = case.environment.ignored
     if names:
-        yield Found(f"{', '.join(names)}: the engine reads it, but the figures do not include its effect")
+        yield Found(f"{', '.join(names)}: read by the engine, but the figures do not include what comes of it")
 
 
 @rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")

@@ -134,10 +134,11 @@ def locked_memory_too_large(case: Case) -> Iterator[Found]:
 def ram_grows(case: Case) -> Iterator[Found]:
     """RAM that a server takes while it runs: prompts that it keeps, and checkpoints of state that it cannot rewind."""
     row = case.table[-1]
-    if case.parsed.program != "llama-server" or not row.fits or case.parsed.build.date:
+    build = case.parsed.build
+    if case.parsed.program != "llama-server" or not row.fits or (build.date and not build.has("llama-server", "-cram")):
         return
     left = int((row.capacity_mib - row.total_high_mib) * MIB)
-    growth = growth_of(case.engine, case.model, case.flags)
+    growth = growth_of(case.engine, case.model, case.flags, older=bool(build.date))
     words = bounds(case.engine, growth, left)
     if not words and growth.checkpoints < GIB:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -9,7 +10,7 @@ import msgspec
 
 from service.engine.builds import resolve_build, today
 from service.engine.commands.parse import base_name
-from service.engine.commands.reader import NO_NUMBER
+from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS
 from service.engine.commands.tables import known_options, newer_options, option_named
 from service.engine.engines import all_engines
 from service.engine.finding import Severity
@@ -57,7 +58,7 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             yield Found(f"{word[:80]} was read as a comment", f"leave out {word[:80]}", severity="info")
             continue
         if value and name in known_options(case.engine, case.parsed.program):
-            message = f"{value[:80]!r} is not a value of {name[:80]}: the figures are without it"
+            message = f"`{value[:80]}` is not a value of {name[:80]}: the figures are without it"
             severity: Severity | None = "warning" if "(" in value else None
             yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue
@@ -80,7 +81,7 @@ def unknown_flag(case: Case) -> Iterator[Found]:
         elif name.startswith("-"):
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
         else:
-            message = f"{word[:80]!r} is where an option was expected"
+            message = f"`{word[:80]}` is where an option was expected"
         yield Found(message, f"leave out {word[:80]}")
 
 
@@ -135,7 +136,7 @@ def retired_flag(case: Case) -> Iterator[Found]:
         today = (
             None if program == "llama-bench" else _loading(case, name) or case.spec.commands.spelling_today.get(name)
         )
-        today = today or _TODAY_IN_BOTH.get(name)
+        today = _with_its_value(case, name, today or _TODAY_IN_BOTH.get(name))
         other = None if today else _others_option(case, name)
         if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
@@ -149,6 +150,14 @@ def retired_flag(case: Case) -> Iterator[Found]:
         if today and today.startswith(_LEFT_OUT):
             message, today = f"{message}: {today.removeprefix(_LEFT_OUT)}", None
         yield Found(message, today or f"leave out {name}")
+
+
+def _with_its_value(case: Case, name: str, today: str | None) -> str | None:
+    """Today's option with the value that the old one has, where it takes one and the old one is not its alias."""
+    words = case.parsed.words.options
+    if today is None or name not in words[:-1] or not today.startswith("--spec-"):
+        return today
+    return f"{today} {words[words.index(name) + 1]}; leave out {name}"
 
 
 def _loading(case: Case, name: str) -> str | None:
@@ -286,6 +295,7 @@ def _others_option(case: Case, name: str) -> str | None:
     return next((engine for engine in others if name in known_options(engine, case.parsed.program)), None)
 
 
+_FRACTION = re.compile(r" (\d?\.\d+):")
 _COUNTS = (
     ("n_ctx", "-c", 0, "0"),
     ("n_batch", "-b", 1, "2048"),
@@ -306,6 +316,15 @@ def value_not_understood(case: Case) -> Iterator[Found]:
     The figures use the number or rule that is meant where that is clear, else they are without it.
     """
     for wrong in case.parsed.refused:
+        if wrong.detail.endswith(NOT_SET):
+            yield Found(
+                f"{wrong.detail[:200]}: the figures are without the option", "write its value", severity="warning"
+            )
+            continue
+        if wrong.option in ("-t", "--threads") and (fraction := _FRACTION.search(wrong.detail)):
+            said = f"{wrong.option} {fraction[1]}: this is the number of threads{READ_AS}0; a temperature is --temp"
+            yield Found(said, f"--temp {fraction[1]}; leave out {wrong.option}")
+            continue
         only = wrong.choices[0] if len(wrong.choices) == 1 else ""
         choices = f"; choose from {', '.join(wrong.choices)}" if len(wrong.choices) > 1 else ""
         figures = f"for {wrong.option} {only}" if only.isdecimal() or "=" in only else "without it"

@@ -80,10 +80,12 @@ def main_gpu_without_effect(case: Case) -> Iterator[Found]:
     if not main or len(case.devices) < 2 or case.flags.split_mode not in ("layer", "graph"):
         return
     first = case.devices[0].name
-    cards = ", ".join(f"{i} is {case.rig.cards[device.gpu].name}" for i, device in enumerate(case.devices))
+    names = [case.rig.cards[device.gpu].name for device in case.devices]
+    cards = ", ".join(f"{i} is {name}" for i, name in enumerate(names))
+    listed = f" ({cards})" if len(set(names)) > 1 else ""
     yield Found(
         f"-mg {main} does nothing with -sm {case.flags.split_mode}: {first} stays the first card, to which "
-        f"prompts copy from RAM. CUDA_VISIBLE_DEVICES with another number first makes that card first ({cards})",
+        f"prompts copy from RAM. CUDA_VISIBLE_DEVICES with another number first makes that card first{listed}",
         changes=lambda: iter([[*_made_first(case, main), "leave out -mg"]]),
     )
 

@@ -14,7 +14,7 @@ from service.engine.check.report import CheckReport
 from service.engine.check.run import check
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags, InvalidInput
-from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.logs.requests import MeasuredSpeed
 from tests.memory_lab import FILES
 from tests.models import build
@@ -240,6 +240,33 @@ def test_a_command_that_its_program_refuses_is_not_said_to_fit(options: str, ref
     assert report.verdict.startswith("Does not start with today's build: ")
     assert refused in report.verdict
     assert "Corrected, it fits: TG about " in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "why"),
+    [
+        ("-fa off -ctv q8_0", "llama.cpp", "-ctv q8_0 needs flash attention, which is off"),
+        ("--spec-type draft-mtp", "llama.cpp", "--spec-type needs next-token layers (MTP), but the file has none"),
+        ("--fit -ot exps=CPU", "ik_llama.cpp", "--fit with -ot, -cmoe or -ncmoe"),
+    ],
+)
+def test_a_command_that_ends_while_the_model_loads_is_not_said_to_fit(command: str, engine: Engine, why: str) -> None:
+    small = build("Qwen3-30B-A3B", "q4_K_M")
+    report = check(f"llama-server -m m.gguf -c 8192 -ngl 99 {command}", engine, small, resolve(ONE_3090_DESKTOP))
+    assert report.verdict.startswith(f"Does not start with today's build: {why}. Corrected, it fits: TG about ")
+
+
+# As posted in llama.cpp issue 20509, where the server was killed for its memory.
+def test_prompts_that_an_older_server_keeps_are_counted() -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Core i5-6600K"), ram=Ram(total_gb=12)))
+    command = "llama-server -m m.gguf -ngl all -np 1 --cache-ram 8192 -fa on -c 40000"
+    report = check(command, "llama.cpp", build("Gemma-4-31B", "q4_K_M"), rig, build="2026-04-17")
+    (found,) = [one for one in report.findings if one.rule == "ram-grows"]
+    assert "8 checkpoints" in found.message
+    before = check(
+        command.replace("--cache-ram 8192", ""), "llama.cpp", build("Gemma-4-31B", "q4_K_M"), rig, build="2025-09-01"
+    )
+    assert all(one.rule != "ram-grows" for one in before.findings)
 
 
 def test_a_number_that_the_engine_reads_otherwise_is_computed_as_it_is_meant() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
+from service.engine.commands.shell import fold
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
@@ -56,6 +57,27 @@ def test_a_program_that_has_another_name_today_is_called_by_it() -> None:
     report = check("./main -m m.gguf -ngl 99 -c 4096", "llama.cpp", build("Qwen3-14B", "q4_K_M"), RIG)
     assert report.verdict.startswith("Does not start with today's build: llama.cpp has no program main")
     assert report.fixed == "./llama-cli -m m.gguf -ngl 99 -c 4096"
+
+
+# As posted in llama.cpp pull 15952.
+def test_a_line_of_windows_is_corrected_as_cmd_and_powershell_read_it() -> None:
+    posted = r"PS C:\Users\a\llama.cpp> .\build\bin\llama-server.exe -m 'J:\llm models\m.gguf' -ts 1,2 -c 8192 -ngl 99"
+    fixed = check(f"{posted} --flash-atn on", "llama.cpp", build("Qwen3-14B", "q4_K_M"), RIG).fixed
+    start, path = r".\build\bin\llama-server.exe -m", r'"J:\llm models\m.gguf"'
+    assert fixed is not None
+    assert fixed.startswith(f"{start} {path} ")
+    assert "\\\n" not in fold(fixed)
+    assert " --flash-attn on" in fixed
+
+
+# As posted in pull 22673, for today's build: the number is a temperature, the kind of drafting ik_llama.cpp's.
+def test_options_that_were_renamed_keep_their_values() -> None:
+    posted = "llama-server -m m.gguf -c 8192 -t 0.6 --spec-type mtp --draft-min 2 --draft-max 48"
+    fixed = check(posted, "llama.cpp", build("GLM-4.5-Air", "q2_k"), RIG).fixed
+    assert fixed is not None
+    words = "--temp 0.6", "--spec-type draft-mtp", "--spec-draft-n-min 2", "--spec-draft-n-max 48"
+    assert all(word in fixed for word in words)
+    assert "-t 0.6" not in fixed.replace("--temp", "")
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,7 @@ def _help_words(engine: Engine, program: str) -> set[str]:
 
 
 def _not_in_help(engine: Engine, program: str) -> set[str]:
-    """Options that ik_llama.cpp's source reads and its help leaves out."""
-    if engine == "llama.cpp":
-        return set()
+    """Options that an engine's source reads and its help leaves out."""
     source = "llama-bench.cpp" if program == "llama-bench" else "common.cpp"
     lines = (HELP / f"{engine}-{BUILDS[engine]}-not-in-help.txt").read_text().splitlines()
     return {line.split()[0] for line in lines if source in line}

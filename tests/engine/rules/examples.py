@@ -237,6 +237,13 @@ EXAMPLES = (
     Example("lazy-embeddings", f"{ALL_ON_GPU} -lzm on", ALL_ON_GPU, LLAMA, ("Gemma-4-E4B", "q8_0")),
     Example("lazy-embeddings", f"{GOOD_LLAMA} -lzm on", GOOD_LLAMA, LLAMA),
     Example("newer-flag", f"{GOOD_LLAMA} --moe-cache-mib 4000", GOOD_LLAMA, LLAMA),
+    # llama.cpp issues 28455 and 27109
+    Example(
+        "cache-types-without-kernel", f"{GOOD_LLAMA} -ctk q5_1 -ctv q5_1", f"{GOOD_LLAMA} -ctk q8_0 -ctv q8_0", LLAMA
+    ),
+    Example("cache-types-without-kernel", f"{GOOD_LLAMA} -ctk q8_0", GOOD_LLAMA, LLAMA),
+    Example("speculation-unknown", f"{GOOD_LLAMA} --spec-type mtp", f"{GOOD_LLAMA} --spec-type draft-mtp", LLAMA, GLM),
+    Example("router", "llama-server --models-preset models.ini -c 8192", "llama-server -m m.gguf -c 8192", LLAMA),
     Example("ram-grows", f"{MANY_SLOTS}", f"{MANY_SLOTS} -ctxcp 1", LLAMA, HYBRID),
     Example("ram-grows", TIGHT, f"{TIGHT} -cram 0", IK, DENSE_Q8, TIGHT_RAM),
     Example("draft-larger-than-model", f"{GOOD_IK} -md draft.gguf", GOOD_IK, draft=DENSE),

@@ -12,13 +12,17 @@ from service.engine.engines.tables import options_of
 from service.engine.hardware import Card
 from service.engine.model import Model
 
-_SPELLING_TODAY = {
-    "--no-mmap": "-lm none",
-    "-mmp": "-lm mmap",
-    "--mmap": "-lm mmap",
-    "--mlock": "-lm mlock",
-    "-nopo": "--no-op-offload",
-}
+_SPELLING_TODAY = (
+    {
+        "--no-mmap": "-lm none",
+        "-mmp": "-lm mmap",
+        "--mmap": "-lm mmap",
+        "--mlock": "-lm mlock",
+        "-nopo": "--no-op-offload",
+    }
+    | dict.fromkeys(("--draft", "--draft-n", "--draft-max"), "--spec-draft-n-max")
+    | dict.fromkeys(("--draft-min", "--draft-n-min"), "--spec-draft-n-min")
+)  # pull 22397
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
 _INSTALL = "llama.cpp docs/install.md"
 _BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)

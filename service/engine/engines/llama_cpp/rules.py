@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.engines.llama_cpp.placement import split_refused
+from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
-from service.engine.run.settings import option_value
+from service.engine.run.settings import option_value, speculation_types
 from service.engine.units import GIB, MIB
 
 _LEAST = 256 * MIB
@@ -142,6 +143,76 @@ def slots_by_default(case: Case) -> Iterator[Found]:
     saved = sum(a.kv + a.compute - b.kv - b.compute for a, b in zip(case.memory.devices, one.devices, strict=True))
     if saved >= _LEAST:
         yield Found(f"without -np the server has {case.flags.n_parallel} slots: one needs {saved / MIB:,.0f} MiB less")
+
+
+@rule(
+    "cache-types-without-kernel", "warning", CACHE,
+    "llama.cpp ggml-cuda/fattn.cu, ggml_cuda_get_best_fattn_kernel; issues 28455 (q5_1: 1511 to 197 t/s), 28633 (q4_1 "
+    "with q8_0: 34 t/s instead of 659), pull 27150 (f16 with q8_0: 11582 to 379)",
+    fix="one type of f16, bf16, q8_0 and q4_0 for both, or a build with -DGGML_CUDA_FA_ALL_QUANTS=ON", costs=True,
+)  # fmt: skip
+def cache_types_without_kernel(case: Case) -> Iterator[Found]:
+    """Cache types for which builds with the usual options have no flash attention on NVIDIA's and AMD's cards."""
+    flags = case.flags
+    cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
+    if not cards or flags.flash_attn == "off" or flags.no_kv_offload or flags.n_gpu_layers <= 0 or case.latent_cache:
+        return
+    kinds = (flags.cache_type_k, flags.cache_type_v)
+    if kinds[0] == kinds[1] and kinds[0] in _WITH_KERNEL:
+        return
+    if flags.flash_attn == "on":
+        effect = (
+            "attention runs on the CPU, and prompts were measured 8 to 30 times slower; the figures are for a build"
+        )
+    elif kinds[1] in UNQUANTISED:
+        effect = "flash attention is turned off, which takes more memory; the figures are for a build"
+    else:
+        effect = "the server ends, because it turns flash attention off and V needs it; the figures are for a build"
+    yield Found(
+        f"-ctk {kinds[0]} -ctv {kinds[1]}: builds without -DGGML_CUDA_FA_ALL_QUANTS=ON, such as those to download, "
+        f"have no GPU kernel for this: {effect} that has it",
+        changes=lambda: iter([["-ctk q8_0 -ctv q8_0"], ["-ctk q4_0 -ctv q4_0"]]),
+    )
+
+
+_WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")
+
+
+_SPECULATIONS = frozenset(
+    ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
+     "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+)  # fmt: skip
+
+
+@rule(
+    "speculation-unknown", "error", UNASKED, "llama.cpp 0c1e57098 llama-server --help, --spec-type",
+    fix="a kind that the build has, such as draft-mtp",
+)  # fmt: skip
+def speculation_unknown(case: Case) -> Iterator[Found]:
+    """`--spec-type mtp`, as ik_llama.cpp says it, and other kinds that today's llama.cpp does not know."""
+    kinds = speculation_types(case.flags)
+    wrong = next((kind for kind in kinds if kind not in _SPECULATIONS), None)
+    if wrong is None or case.parsed.build.date:
+        return
+    meant = ",".join(kind if kind in _SPECULATIONS else f"draft-{kind.partition(':')[0]}" for kind in kinds)
+    known = _SPECULATIONS.issuperset(meant.split(","))
+    change = f"--spec-type {meant}" if known else "leave out --spec-type"
+    yield Found(f"--spec-type {wrong[:40]}: llama.cpp has no such kind of speculation", change)
+
+
+@rule(
+    "router", "warning", UNASKED, "llama.cpp tools/server/README.md, \"Using multiple models\"",
+    fix="check the preset file: each of its models",
+)  # fmt: skip
+def router(case: Case) -> Iterator[Found]:
+    """A server that is started without a model, with presets or a folder of them."""
+    given = sorted({"--models-preset", "--models-dir"} & set(case.parsed.used))
+    named = case.parsed.model_path or {"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"} & set(case.parsed.used)
+    if given and not named:
+        yield Found(
+            f"{given[-1]}: this server loads no model itself. It starts one for each that is asked for, with these "
+            "options and those of its preset, which the figures do not have"
+        )
 
 
 RULES: tuple[Rule, ...] = rules_in(sys.modules[__name__])
