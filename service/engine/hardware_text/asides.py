@@ -7,24 +7,31 @@ from collections.abc import Sequence
 
 from service.engine.hardware_text.found import unreadable
 
+# What root runs behind a bare `#`, which else begins a heading or a comment, as `>` begins a quotation.
+_TOOLS = (
+    r"(?:nvidia-smi|ls\w+|free|cat|rocm\S+|amd-smi|dmidecode|numactl|inxi|\w+fetch|vulkaninfo|uname"
+    r"|sysctl|llama\S+|\.?/\S)"
+)
 _NOISE_LINE = re.compile(
     r"^\s*(?:(?:Linux \S{1,60} \d+\.\d+\S{0,60}\s.{0,200}GNU/Linux"
     r"|(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200})"
-    r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
+    r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*"
+    rf"|(?:[$%]|#(?=\s(?:sudo\s)?{_TOOLS})|[\w.@:~/\\-]{{1,60}}[$#%>]|PS [^>]{{0,80}}>)\s.{{0,200}})\s*$"
 )
 # Labels of lines from which no figure is taken, as in bug reports: `- **BIOS:** F13c (07/21/2026)`.
 _LABELS = (
+    r"models?(?!.{0,60}\b(?:[rg]tx|rx|radeon|geforce|tesla|instinct|arc|ryzen|epyc|xeon|threadripper|core)\b)|"
     r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
     r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
-    r"|environment|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build(?: flags)?"
-    r"|(?:gpu |nvidia )?driver|os architecture|models?|python|network|hostname|packages|shell|hardware lane"
+    r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build(?: flags)?"
+    r"|(?:gpu |nvidia )?driver|os architecture|python|network|hostname|packages|shell|hardware lane"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
     r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
     r"|gpu models and configuration|basic information|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
 _LABELLED = re.compile(
-    rf"^[\s>|*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s.{{0,60}}$", re.I
+    rf"^[\s>|*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s[^:]{{0,60}}:?$", re.I
 )
 _SYSTEM = re.compile(
     r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",

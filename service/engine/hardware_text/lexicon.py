@@ -10,7 +10,7 @@ SIGNS = {
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
-    "потоков": " threads ", "потока": " threads ", "枚の": "x ", "枚": "x ", "장": "x ",
+    "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
     "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
     "颗": " ",
     "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
@@ -75,7 +75,7 @@ RANGE = re.compile(
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
-    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|i?gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
 )
 ROLE_RAM = re.compile(
@@ -102,7 +102,7 @@ _SOLD_BY = (
 )
 SOLD_BY = re.compile(_SOLD_BY, _I)
 AT_CARD = re.compile(
-    rf"\s*(?:version\s)?(?:(?:on|of|in)\s(?:my|the|a)\s)?\s*{_SOLD_BY}",
+    rf"\s*(?:version\s)?(?:(?:on|of|in)\s(?:(?:my|the|an?)\s)?)?\s*{_SOLD_BY}",
     _I,
 )
 MODULES = re.compile(
@@ -349,6 +349,8 @@ NOTE = re.compile(
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
+    r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
+    r"|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
     r"|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"

@@ -98,6 +98,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
     text = re.sub(r"(?<=\d)\s?To\b", "TB", lex.CORES_ABROAD.sub("cores", text))  # `4 To`, in French
     text = re.sub(r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1", text, flags=re.I)
+    text = re.sub(r"\bx\d{1,2}(?:,\s?x\d{1,2})+\b", lambda m: re.sub(r",\s?", "/", m[0]), text, flags=re.I)
     text = re.sub(rf"\b{lex.STRIX_HALO}", "Ryzen AI Max+ 395", text, flags=re.I)
     text = re.sub(r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1", text, flags=re.I)  # `1070gtx`
     text = re.sub(r"\s\[(?:integrated|discrete)\]", "", text, flags=re.I)  # as fastfetch marks GPUs

@@ -429,3 +429,47 @@ def test_a_part_does_not_go_on_in_the_next_line(text: str, cards: list[str], cpu
     read = parse_hardware(text)
     assert ([card.name for card in resolve(read).cards], read.ram) == (cards, Ram(total_gb=64))
     assert (read.cpu.model if read.cpu else None) == cpu
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> I have a 3090 and a 5950X\n> 64GB RAM",  # as replies quote it
+        "# My machine: RTX 3090, Ryzen 5950X, 64GB RAM",  # as scripts and headings have it
+        "### Hardware: Ryzen 5950X · RTX 3090 · NVMe 1TB · 64GB RAM",
+        "Environment: Ubuntu 22.04, RTX 3090\nCPU: 5950X\nRAM: 64GB",
+        "GPU\nModel: RTX 3090\nCPU\nModel: Ryzen 5950X\nRAM: 64GB",
+        "# dmidecode -t 17 | grep Size\n3090, 5950X, 64GB",
+    ],
+)
+def test_signs_and_labels_in_front_of_a_line_do_not_hide_it(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [card.name for card in rig.cards] == ["NVIDIA GeForce RTX 3090"]
+    assert (rig.cpu_model, rig.ram_bytes >> 30) == ("AMD Ryzen 9 5950X", 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        # a project's notes, 2026: Ollama `qwen2.5:3b` on an RTX 3050 4 GB
+        ("qwen2.5:3b on a 3090", "qwen2.5:3b"),
+        ("gpt-oss-120b and Qwen3-30B-A3B, 3090", "gpt-oss-120b; Qwen3-30B-A3B"),
+        # github.com/nomic-ai/gpt4all/issues/2796, Flu, 2024-08-07
+        ("Windows 11 Pro 64 bit 23H2, 3090", "64 bit; 23H2"),
+        # github.com/robertrosenbusch/gfx803_rocm/issues/38, nkls4223, 2025-07-29
+        ("it has 4 PCIE-Ports, 3090", "4 PCIE-Ports"),
+    ],
+)
+def test_models_and_ports_are_notes(text: str, notes: str) -> None:
+    machine = parse_hardware(f"{text}, 64GB RAM")
+    assert (machine.notes, [gpu.name for gpu in machine.gpus]) == (notes, ["3090"])
+
+
+def test_cards_are_counted_behind_their_name_in_japanese() -> None:
+    assert parse_hardware("RTX 4090 2枚挿しの自作PC, 64GB").gpus == [Gpu(name="RTX 4090", count=2)]
+
+
+def test_links_are_listed_with_commas_too() -> None:
+    # github.com/ikawrakow/ik_llama.cpp/pull/668, Thireus, 2025-08-08
+    text = "2x RTX PRO 6000 Blackwell Workstation Edition + 1x 5090\nIntel i9-7980xe with 32GB of DDR4 (x16, x16, x8)"
+    assert [gpu.pcie for gpu in parse_hardware(text).gpus] == ["x16", "x8"]
