@@ -25,6 +25,7 @@ from service.engine.planner.search.candidates import (
     candidates,
     card_sets,
     dense_part_runs_on_gpu,
+    micro_batches,
     orders,
 )
 from service.engine.planner.search.known_buffers import KnownBuffers
@@ -350,6 +351,25 @@ def test_smaller_batches_get_their_turn_where_the_buffers_of_large_ones_do_not_f
     found = VariantSearch(case)
     found.place_first()
     assert found.contenders
+
+
+def test_what_a_large_batch_was_off_by_is_not_held_against_smaller_ones() -> None:
+    """62 t/s were shown, beside 119 of the other engine: only -ub 4096 was placed, whose buffers left no room for even
+    spans of layers (the cards of GenerelSchwerz/llama.cpp issue 96)."""
+    gpus = [Gpu(name="RTX 5070 Ti", count=2)]
+    case = _case("llama.cpp", "Qwen3.5-35B-A3B", "q5_k_m", "agent", gpus, 64)
+    found = VariantSearch(case._replace(goal=replace(case.goal, context=32_768)))
+    found.place_first()
+    best = min(found.contenders, key=lambda c: c.seconds.expected)
+    assert best.fitted.flags.n_ubatch < 4096
+    assert best.fitted.flags.overrides == ()
+
+
+def test_a_batch_is_no_larger_than_a_prompt_of_one_request_may_be() -> None:
+    """While a prompt is evaluated in one batch, all others wait for their next token."""
+    asked = GoalRequest(parallel=16, context=131_072)
+    assert max(micro_batches(resolve_goal(asked, 131_072))) == 2048
+    assert max(micro_batches(resolve_goal(replace(asked, parallel=1), 131_072))) == 8192
 
 
 @pytest.mark.full

@@ -29,8 +29,8 @@ _MOST_SETS = 40  # of cards: with more, cards of one kind are used or left out t
 
 
 def micro_batches(goal: Goal) -> list[int]:
-    """Return the micro-batches worth trying: up to about the goal's prompt, or a quarter of its context."""
-    most = max(goal.prompt, goal.context // _SHARE_OF_CONTEXT) * _ABOUT
+    """Return the micro-batches worth trying: up to about the goal's prompt, or a quarter of a request's context."""
+    most = max(goal.prompt, goal.context_each // _SHARE_OF_CONTEXT) * _ABOUT
     return [n for n in MICRO_BATCHES if n <= most] or [MICRO_BATCHES[0]]
 
 

@@ -52,6 +52,7 @@ _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only o
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
 _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
+_FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
 # `place_competitors`
 _MAX_FASTER = 3  # placements of what may cost less than the best
 _MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
@@ -256,12 +257,18 @@ class VariantSearch:
     def _likely_cost(self, one: Queued) -> float:
         """The likely cost of a candidate: its forecast corrected by what those of the same strategy were off by.
 
-        By the least of that on the same cards, else by half the least on any. All on one card, forecasts are exact.
+        By the least of that on the same cards, else by half the least on any. On several cards, one that is far off
+        does not count for smaller micro-batches: its buffers may have left no room for even spans. All on one card,
+        forecasts are exact.
         """
-        if one.candidate.strategy == "all on GPU" and len(one.candidate.cards) == 1:
+        on_cards = one.candidate.strategy == "all on GPU"
+        if on_cards and len(one.candidate.cards) == 1:
             return one.cost
         alike = [
-            (c.candidate.cards, t) for c, t in self.forecast_errors if c.candidate.strategy == one.candidate.strategy
+            (c.candidate.cards, times)
+            for c, times in self.forecast_errors
+            if c.candidate.strategy == one.candidate.strategy
+            and not (on_cards and times > _FAR_OFF and larger_batch(c.candidate, one.candidate))
         ]
         on_these = [times for cards, times in alike if cards == one.candidate.cards]
         on_any = min((times for _, times in alike), default=1.0)
