@@ -271,6 +271,8 @@ def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:
     assert config.at_once.requests == 4
     assert config.speed[-1].tg_tps < config.at_once.tps < 4 * config.speed[-1].tg_tps
     assert any(f"4 requests at once: about {config.at_once.tps:.0f} t/s in total" in note for note in config.notes)
+    assert f", about {config.at_once.each:.1f} t/s (" in body.headline
+    assert ") for each of 4 requests at once with an empty cache, " in body.headline
 
 
 def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:

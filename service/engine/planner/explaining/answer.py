@@ -25,10 +25,13 @@ def headline(
         return _nothing(refused) + (f" This assumes {_ram(rig)} of RAM: say how much there is." if ram_assumed else "")
     first, speed = configs[0], configs[0].speed[-1]
     word = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
+    rate = f"{speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to {speed.tg_high:.1f})"
+    if (all_of := first.at_once) is not None:
+        low, high = all_of.low / all_of.requests, all_of.high / all_of.requests
+        rate = f"{all_of.each:.1f} t/s ({low:.1f} to {high:.1f}) for each of {all_of.requests} requests at once"
     return (
-        f"{word}: {first.variant} with {first.engine}, about {speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to "
-        f"{speed.tg_high:.1f}) {speed.after}, {_quality(first)}with {_memory(first, rig)}"
-        f"{', RAM assumed' if ram_assumed else ''}."
+        f"{word}: {first.variant} with {first.engine}, about {rate} {speed.after}, {_quality(first)}with "
+        f"{_memory(first, rig)}{', RAM assumed' if ram_assumed else ''}."
     )
 
 
