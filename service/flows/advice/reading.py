@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
-from service.engine.advice import AdviceBody, Refusal
+from service.engine.advice import AdviceBody, AdvisedConfig, Refusal
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.errors import AdvisorError, InvalidHeader, UnsupportedModel
@@ -19,10 +21,11 @@ from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, no_report
+from service.engine.units import MIB
 from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
 from service.hub.client import Hub
-from service.hub.listing import RepoListing, Variant
+from service.hub.listing import OtherFile, RepoListing, Variant
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 
@@ -39,13 +42,14 @@ class Advise(Protocol):
 class Models(msgspec.Struct, frozen=True):
     """The variants that could be read, and why the others could not. `gated`: the repo's terms must be accepted first.
 
-    `asked`: names of those that the advice is about; None for all of them.
+    `asked`: names of those that the advice is about; None for all of them. `projector`: the repo's smallest one.
     """
 
     variants: tuple[VariantModel, ...]
     unreadable: dict[str, str]
     gated: bool = False
     asked: tuple[str, ...] | None = None
+    projector: OtherFile | None = None
 
     def advised(
         self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints,
@@ -63,10 +67,18 @@ class Models(msgspec.Struct, frozen=True):
             for name, why in self.unreadable.items()
             for engine in constraints.engine_names
         ]
-        configs = [msgspec.structs.replace(c, notes=[_TERMS, *c.notes]) for c in body.configs]
-        return msgspec.structs.replace(
-            body, configs=configs if self.gated else body.configs, refused=[*body.refused, *refused]
-        )
+        terms = [_TERMS] if self.gated else []
+        configs = [msgspec.structs.replace(c, notes=[*terms, *c.notes, *self._not_counted(c)]) for c in body.configs]
+        return msgspec.structs.replace(body, configs=configs, refused=[*body.refused, *refused])
+
+    def _not_counted(self, config: AdvisedConfig) -> Iterator[str]:
+        if self.projector is not None and self.projector.n_bytes:
+            mib, where = math.ceil(self.projector.n_bytes / MIB), config.devices[0].device
+            reserve = "" if where == "CPU" else "; ask again with so much more to reserve (`reserve_mib`)"
+            yield (
+                f"this is for text: for images or sound add `--mmproj {self.projector.path}`, which takes {mib:,} MiB "
+                f"of {'RAM' if where == 'CPU' else where} and more for its buffers{reserve}"
+            )
 
 
 def read_models(
@@ -88,7 +100,13 @@ def read_models(
             unreadable[variant.name] = error
     if not read:
         raise next(iter(unreadable.values()))
-    return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
+    projectors = [other for other in listing.other_files if other.kind == "mmproj"]
+    return Models(
+        tuple(read),
+        {name: error.detail for name, error in unreadable.items()},
+        listing.gated,
+        projector=min(projectors, key=lambda p: p.n_bytes or sys.maxsize, default=None),
+    )
 
 
 def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader, match: Match) -> VariantModel:
