@@ -111,6 +111,7 @@ def advise(
     if not configs and (read := best_from_drive(outcomes, wanted)):
         configs = _drive_configs(read, variants, wanted, constraints, outcomes)
         sentence = drive_headline(configs[0], sentence)
+        refused = [r for r in refused if all(r.variant != c.variant for c in configs)]
     return AdviceBody(
         headline=sentence + (current_command_sentence(current, configs) if current else ""),
         hardware=hardware,

@@ -352,6 +352,28 @@ def test_nearest_names_are_at_most_five_and_known() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cores"),
+    [("i5-9300H", 4), ("i7-8750H", 6), ("i7-9750H", 6), ("i9-9880H", 8), ("i9-8950HK", 6), ("i7-9700F", 8)],
+)
+def test_a_laptop_s_core_of_the_8th_to_10th_generation_has_fewer_cores_than_a_desktop_s(name: str, cores: int) -> None:
+    """An i7-9750H was given eight threads for its six cores (Intel ARK)."""
+    assert rig(cpu=Cpu(model=name), ram=Ram(total_gb=32)).physical_cores == cores
+
+
+def test_a_guessed_cpu_says_nothing_of_memory_whose_speed_was_given() -> None:
+    """A 5800XT with DDR4-3600 was "zen3, 8 cores, 2x DDR at 3200 MT/s", as if 3600 had not been read."""
+    said = {
+        mts: next(a.value for a in rig(cpu=Cpu(model="Ryzen 7 5800XT"), ram=Ram(total_gb=64, mts=mts)).assumed)
+        for mts in (3600, None)
+    }
+    assert said == {3600: "zen3, 8 cores", None: "zen3, 8 cores, 2x DDR at 3200 MT/s"}
+
+
+def test_the_only_size_of_a_machine_s_memory_is_no_assumption() -> None:
+    assert all(a.field != "hardware.ram.total_gb" for a in resolve(parse_hardware("DGX Spark")).assumed)
+
+
+@pytest.mark.parametrize(
     ("name", "cpu", "first"),
     [
         ("RTX 9999", False, "RTX"),

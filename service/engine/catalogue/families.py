@@ -31,6 +31,7 @@ _CORE = {
     14: ("raptor lake", "avx2", 5600, 5.0, (4, 6, 8, 8)),
 }
 _TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
+_IN_LAPTOPS = (4, 4, 6, 8)  # cores of an H of the 8th to 10th generation: i5-9300H, i7-9750H, i9-9880H
 # Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).
 _SCALABLE = {
     "1": ("skylake", "avx512", 6, 2666, 3.0, (8, 10, 14, 20, 26)),
@@ -153,6 +154,8 @@ def _core(name: str, m: _Match) -> CpuRow | None:
         cores = min(cores, 4)
     elif _MOBILE.match(suffix) and generation >= 12 and not suffix.startswith("hx"):
         cores = min(cores, 6)
+    elif generation in (8, 9, 10) and suffix.startswith("h"):
+        cores = min(cores, _IN_LAPTOPS[_TIERS[m[1]]])
     return _row(name, family, isa, cores, 2, mts, pcie, 1)
 
 

@@ -137,7 +137,8 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
         return row
     if cpu.model and (family := family_of(cpu.model)) is not None:
         cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
-        kind = f"{family.generation}, {cores} cores, {family.channels}x DDR at {family.mts} MT/s"
+        memory = f", {family.channels}x DDR at {family.mts} MT/s" if ram.mts is None else ""
+        kind = f"{family.generation}, {cores} cores{memory}"
         if any(c.isdigit() for c in cpu.model):
             why = f"`{cpu.model}` is not in the catalogue: guessed from its name{_near(cpu.model)}"
         else:
@@ -177,9 +178,7 @@ def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
 def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, assumed: list[Assumption]) -> float:
     only = _ONLY_SIZE_GB.get(unified.name if unified else row.name)
     if only is not None:
-        total = float(only)
-        assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", "its only size", "which models fit at all"))
-        return total
+        return float(only)
     total = float(_MODULE_GB * (row.channels or 2) * sockets)
     why = f"not given: one {_MODULE_GB} GB module per channel"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))

@@ -23,6 +23,7 @@ def test_experts_beyond_ram_and_vram_are_advised_from_a_drive_and_the_answer_say
     body = ask(R1, LARGER, hardware=R1_DESKTOP)
     assert body.headline.startswith(f"Only slowly, from a drive: {LARGER} with llama.cpp, about ")
     assert "Without the drive, nothing here fits. " in body.headline
+    assert body.refused == [], "what runs from a drive is not refused as well"
     (config,) = body.configs
     assert config.strategy == "experts from a drive"
     assert config.pick is not None
