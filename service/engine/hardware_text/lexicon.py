@@ -169,6 +169,15 @@ CORES = re.compile(
 )
 
 STRIX_HALO = r"(?:strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
+# The settings of KDE (`Processors: 16 x AMD Ryzen 7 5800X`) and GNOME (`Processor AMD Ryzen 7 5800X x 16`) count
+# threads, and name a card as the PCI list does: `NVIDIA Corporation GA102 [GeForce RTX 3090]`.
+LOGICAL = re.compile(
+    r"^[ \t]*processors?\b:?[ \t]+(?!\d x .*(?:xeon|epyc)|.*(?:xeon|epyc).* x ?\d[ \t]*$)"
+    r"(?:(\d{2,3}|[4-9]) ?x (\S.{3,80})|(\S.{3,80}) x ?(\d{2,3}|[4-9]))[ \t]*$",
+    _I | re.M,
+)
+PRODUCT = re.compile(r"\s\[((?:geforce|radeon|rtx|quadro|tesla|arc)\s[^]/;]{3,60})\]", _I)
+GB_LEFT_OUT = re.compile(r"(?<=ram)(\s?[:=]\s?\d{1,3})[ \t]*$", _I | re.M)  # `RAM: 64`
 CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
 
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"

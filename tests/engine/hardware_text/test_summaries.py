@@ -129,3 +129,43 @@ def test_a_list_written_by_hand_is_no_summary_of_a_tool() -> None:
     assert [(gpu.name, gpu.count) for gpu in read.gpus] == [("3090", 2)]
     one = parse_hardware("OS: Ubuntu\nKernel: 6.3\nCPU: Ryzen 5950X\nGPU: RX 6900 XT\nMemory: 64GB")
     assert [m.ram.total_gb if m.ram else None for m in (read, one)] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "cores", "card"),
+    [
+        (
+            "Operating System: Kubuntu 24.04\nKDE Plasma Version: 5.27.11\nQt Version: 5.15.13\n"
+            "Kernel Version: 6.8.0-45-generic (64-bit)\nGraphics Platform: X11\n"
+            "Processors: 16 × AMD Ryzen 7 5800X 8-Core Processor\nMemory: 32.0 GiB of RAM\n"
+            "Graphics Processor: NVIDIA GeForce RTX 3060/PCIe/SSE2",
+            "AMD Ryzen 7 5800X",
+            8,
+            "NVIDIA GeForce RTX 3060",
+        ),
+        (
+            "## Hardware Information:\n- **Hardware Model:** ASUS TUF GAMING X570-PLUS\n- **Memory:** 32.0 GiB\n"
+            "- **Processor:** AMD Ryzen™ 9 5950X × 32\n- **Graphics:** NVIDIA Corporation GA102 [GeForce RTX 3090]\n"
+            "- **Disk Capacity:** 2.0 TB\n\n## Software Information:\n- **OS Name:** Fedora Linux 42\n"
+            "- **OS Type:** 64-bit\n- **GNOME Version:** 48\n- **Windowing System:** Wayland",
+            "AMD Ryzen 9 5950X",
+            16,
+            "NVIDIA GeForce RTX 3090",
+        ),
+    ],
+)
+def test_the_settings_of_desktops_count_threads(text: str, cpu: str, cores: int, card: str) -> None:
+    read = parse_hardware(text)
+    rig = resolve(read)
+    assert (rig.cpu_model, rig.sockets, rig.physical_cores) == (cpu, 1, cores)
+    assert ([c.name for c in rig.cards], read.ram and read.ram.total_gb) == ([card], 32)
+
+
+def test_two_processors_of_a_server_are_no_threads() -> None:
+    for text in ("Processors: 2 x Xeon 6138\n3090, 64GB", "Processor: Xeon 6138 x 2\n3090, 64GB"):
+        assert resolve(parse_hardware(text)).sockets == 2
+
+
+def test_a_bare_number_behind_the_label_of_memory_is_gigabytes() -> None:
+    read = parse_hardware("gpu: RTX 3090\nvram: 24\nram: 64\ncpu: Ryzen 5800X")
+    assert ([gpu.vram_gib for gpu in read.gpus], read.ram and read.ram.total_gb) == ([24], 64)
