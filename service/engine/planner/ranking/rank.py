@@ -208,9 +208,9 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
     First comes the one of the least cost (`utility.cost`), or one of better quality for the idle memory of cards
-    (`first_by`). Then the other picks; then, by the goal's time, the first one's variant on the other engine, and one
-    of each variant that is popular or that nothing beats in both quality and time. Where these are fewer than three,
-    the fastest others follow.
+    (`first_by`). Then the other picks; then, by the goal's time, the first one's variant on the other engine, and split
+    by layer where the first one is not, and one of each variant that is popular or that nothing beats in both quality
+    and time. Where these are fewer than three, the fastest others follow.
     """
     groups = _by_batch(contenders, goal)
     largest = {id(group[0]): _largest_batch(group, goal) for group in groups}
@@ -221,7 +221,10 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     picked = picks(by_time, goal, first)
     named = _unique(picked.values())
     others = [c for c in by_time if all(c is not k for k in named)]
-    twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
+    alike = [c for c in others if c.variant == first.variant]
+    twin = [c for c in alike if c.engine != first.engine][:1]
+    if not first.candidate.splits_by_layer:
+        twin += [c for c in alike if c.candidate.splits_by_layer][:1]
     others.sort(key=lambda c: c.loss > DAMAGED)
     wanted = [*named, *twin, *_one_a_variant(first, by_time, goal)]
     chosen = _limited(_unique(wanted))
