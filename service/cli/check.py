@@ -12,7 +12,7 @@ import msgspec
 
 from service.cli.inputs import add_no_cache, converted, file_text, machine, reading_settings, text_argument
 from service.cli.output import FAILURE, form_arguments, print_json
-from service.engine.errors import InvalidInput
+from service.engine.errors import InvalidFlags, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,11 +90,18 @@ def run(arguments: argparse.Namespace) -> int:
     settings, commands = reading_settings(arguments), commands_of(text)
     render = as_markdown if arguments.markdown else as_text
     answers: list[tuple[str | None, Checked, BatchCase]] = []
+    unread: list[str] = []
     for one in commands:
         own = one.command if one.name else text  # the original text also tells what was left out
         named = {**stated, "command": own, "engine": arguments.engine or one.engine}
         case = converted(named, BatchCase, "check")
-        checked = check_directly(settings, case)
+        try:
+            checked = check_directly(settings, case)
+        except InvalidFlags as wrong:  # a file may name programs that are not llama.cpp's
+            if len(commands) == 1 or arguments.json:
+                raise
+            unread.append(f"{one.name}: not checked: {wrong.detail}")
+            continue
         in_its_form = checked if one.command == text else msgspec.structs.replace(checked, fixed=None)
         answers.append((one.name, in_its_form, case))
     if arguments.json:
@@ -102,11 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(several if len(answers) > 1 else answers[0][1])
     else:
         for name, checked, case in answers:
-            print(f"{name}:\n" if len(answers) > 1 else "", end="")
+            print(f"{name}:\n" if len(commands) > 1 else "", end="")
             print(render(check_lines(checked, arguments.detail)), end="")
             if arguments.engine_dir:
                 print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
-    fine = all(checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers)
+    print("\n".join(unread), end="\n" if unread else "")
+    fine = not unread and all(
+        checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers
+    )
     return 0 if fine else FAILURE
 
 

@@ -37,6 +37,19 @@ def test_a_good_command_fits_and_ends_with_0(model: str, capsys: pytest.CaptureF
     assert "CUDA0" in shown
 
 
+# As posted in llama-swap issue 101, which starts other programs too.
+def test_the_models_of_a_file_are_checked_beside_what_is_no_model(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "swap.yaml"
+    cmd = f"llama-server -m {model} -c 4096 -fa on -fit off"
+    file.write_text(f"models:\n  a:\n    cmd: {cmd}\n  forge:\n    cmd: /forge/webui.sh\n")
+    assert main(["check", f"@{file}", "--model", model, "-H", RIG]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("a:\nFits: TG about ")
+    assert "forge: not checked: the command has no program and no option of llama.cpp" in shown
+
+
 def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG, "--detail", "full"]) == 1
     shown = capsys.readouterr().out

@@ -17,7 +17,7 @@ from service.engine.run.settings import option_value
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
-PROJECTOR = ("-mm", "--mmproj")
+PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")
 _PROJECTOR_OFF_GPU = ("--no-mmproj-offload",)
 _PROJECTOR_DEVICE = ("-mmdev", "--mmproj-device")
 

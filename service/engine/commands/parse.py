@@ -203,8 +203,9 @@ def _programs(commands: list[list[str]]) -> list[list[str]]:
 
 
 def _names_a_program(text: str) -> bool:
-    """Whether a word in quotes is a command line, as `ssh host '…'` and `bash -c '…'` are given."""
-    return any(_is_program(word) for word in text.split()[:_MOST_BEFORE])
+    """Whether a word in quotes is a command line with options, as `ssh host '…'` and `bash -c '…'` are given."""
+    words = text.split()
+    return any(_is_program(word) for word in words[:_MOST_BEFORE]) and any(map(OPTION.match, words))
 
 
 def _program_index(words: list[str]) -> int | None:

@@ -121,6 +121,8 @@ def _from_yaml(text: str) -> Iterator[NamedCommand]:
         return  # prose with such a word in it
     if not isinstance(content, dict):
         return
+    for _, file in _entries(content.get("configs")):  # of compose, with the text of a file of llama-swap
+        yield from _from_yaml(str(file.get("content") or ""))
     for name, model in _entries(content.get("models", content)):  # or a part of that list
         if isinstance(model.get("cmd"), str):
             yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))

@@ -102,8 +102,9 @@ _AFFECTING = """
 -ctv-last --cache-type-v-last --swa-compress --swa-full -dsa --dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt
 --ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -ctkd --cache-type-k-draft
 -ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-draft-model --spec-draft-ngl --spec-type -mm --mmproj
---no-mmproj-offload -mmdev --mmproj-device -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-draft-type-k
---spec-draft-type-v -otd --override-tensor-draft --spec-draft-override-tensor -devd --device-draft --spec-draft-device
+-mmu --mmproj-url --no-mmproj-offload -mmdev --mmproj-device -hfd -hfrd --hf-repo-draft --spec-draft-hf
+--spec-draft-type-k --spec-draft-type-v -otd --override-tensor-draft --spec-draft-override-tensor -devd --device-draft
+--spec-draft-device
 -cmoed --cpu-moe-draft --spec-draft-cpu-moe -ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe
 --spec-draft-n-max -mtprot --mtp-requantize-output-tensor --rpc -rpc
 -kvu --kv-unified -no-kvu --no-kv-unified -nr --repack --no-repack

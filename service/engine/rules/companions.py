@@ -17,7 +17,7 @@ _DOCS = "docs/check.md"
 
 @rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
-    """A companion whose header is not known: its memory is not in the figures."""
+    """A companion whose header is not known, and adapters: their memory is not in the figures."""
     named = projector_of(case.parsed)
     unread = {
         "draft": draft_of(case.parsed) if case.companion_headers.draft is None else None,
@@ -27,6 +27,8 @@ def not_counted(case: Case) -> Iterator[Found]:
         if path is not None:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
+    if {"--lora", "--lora-scaled"} & set(case.parsed.used):
+        yield Found("the memory and time of the adapter (--lora) are not counted", "")
 
 
 @rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
-from service.engine.memory.growth import bounds, growth_of
+from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, Found, rule
 from service.engine.units import GIB, MIB
@@ -139,18 +139,26 @@ def ram_grows(case: Case) -> Iterator[Found]:
         return
     left = int((row.capacity_mib - row.total_high_mib) * MIB)
     growth = growth_of(case.engine, case.model, case.flags, older=bool(build.date))
-    words = bounds(case.engine, growth, left)
+    words = [_as_written(case, option) for option in bounds(case.engine, growth, left)]
     if not words and growth.checkpoints < GIB:
         return
-    prompts = "prompts without a limit" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
+    prompts = "prompts" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
     parts = [f"{prompts} (-cram)"] if growth.prompts != 0 else []
     if growth.checkpoints:
         slots = f" for each of {growth.slots} slots" if growth.slots > 1 else ""
         option = case.spec.memory.checkpoint_option
         parts.append(f"{growth.a_slot} checkpoints of {growth.checkpoint / MIB:,.1f} MiB{slots} ({option})")
-    message = f"while it runs, the server may take {growth.total / GIB:,.1f} GiB more RAM: {' and '.join(parts)}"
+    amount = "RAM without a limit" if growth.prompts is None else f"{growth.total / GIB:,.1f} GiB more RAM"
+    message = f"while it runs, the server may take {amount}: {' and '.join(parts)}"
     tight = f"; {left / GIB:,.1f} GiB are left" if words else ""
     yield Found(message + tight, " ".join(words), severity="warning" if words and growth.checkpoints else None)
+
+
+def _as_written(case: Case, option: str) -> str:
+    """An option with its value, in the spelling that the command has: only that one is replaced."""
+    name, _, value = option.partition(" ")
+    names = PROMPTS if name in PROMPTS else CHECKPOINTS
+    return f"{next((used for used in case.parsed.used if used in names), name)} {value}"
 
 
 @rule(

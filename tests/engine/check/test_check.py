@@ -256,6 +256,22 @@ def test_a_command_that_ends_while_the_model_loads_is_not_said_to_fit(command: s
     assert report.verdict.startswith(f"Does not start with today's build: {why}. Corrected, it fits: TG about ")
 
 
+# As posted in llama.cpp issue 20129.
+def test_prompts_without_a_limit_are_limited_in_the_options_own_spelling() -> None:
+    command = "llama-server -m m.gguf -ngl 99 -c 8192 --cache-ram -1"
+    report = check(command, "llama.cpp", build("Qwen3-14B", "q4_K_M"), resolve(ONE_3090_DESKTOP))
+    (found,) = [one for one in report.findings if one.rule == "ram-grows"]
+    assert "may take RAM without a limit: prompts (-cram)" in found.message
+    assert report.fixed is not None
+    assert report.fixed.endswith("-c 8192 --cache-ram 8192")
+
+
+def test_an_adapter_is_said_not_to_be_counted() -> None:
+    command = "llama-server -m m.gguf -ngl 99 -c 8192 --lora adapter.gguf"
+    report = check(command, "llama.cpp", build("Qwen3-14B", "q4_K_M"), resolve(ONE_3090_DESKTOP))
+    assert "Fits, apart from what is not counted" in report.verdict
+
+
 # As posted in llama.cpp issue 20509, where the server was killed for its memory.
 def test_prompts_that_an_older_server_keeps_are_counted() -> None:
     rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Core i5-6600K"), ram=Ram(total_gb=12)))

@@ -290,3 +290,12 @@ def test_a_folded_macro_is_no_broken_line() -> None:
     (one,) = commands_of(text)
     assert one.command.split() == ["/bin/llama-server", "-t", "10", "-m", "a.gguf"]
     assert "\n" not in one.command
+
+
+# As posted in llama-swap issue 240: a file of llama-swap inside one of compose.
+def test_a_file_of_llama_swap_inside_one_of_compose_is_read() -> None:
+    inner = "models:\n  a:\n    cmd: >\n      /app/llama-server\n      -m a.gguf\n      --ctx-size 8192\n"
+    text = "configs:\n  swap:\n    content: |\n" + "".join(f"      {line}\n" for line in inner.splitlines())
+    text += "services:\n  llama-swap:\n    image: ghcr.io/mostlygeek/llama-swap:cuda\n"
+    (one,) = commands_of(text)
+    assert (one.name, parse(one.command).flags.n_ctx) == ("a", 8192)

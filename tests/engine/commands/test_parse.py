@@ -381,6 +381,11 @@ def test_a_unit_written_by_a_here_document_is_read() -> None:
     assert (parsed.flags.n_ctx, parsed.unknown) == (8, ())
 
 
+def test_a_line_of_ollamas_log_is_no_command() -> None:
+    with pytest.raises(InvalidFlags):
+        parse('level=INFO msg="starting llama server" cmd="/usr/bin/ollama runner --model a --ctx-size 8192"')
+
+
 # As posted in discussions of containers: the values come from a file beside it.
 def test_a_variable_that_is_set_elsewhere_is_named() -> None:
     parsed = parse('llama-server -m "$MODEL" -c "${CTX}" -ngl %NGL% -fa on', "llama.cpp")
