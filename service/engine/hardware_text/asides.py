@@ -16,14 +16,15 @@ _NOISE_LINE = re.compile(
     r"^\s*(?:(?:Linux \S{1,60} \d+\.\d+\S{0,60}\s.{0,200}GNU/Linux"
     r"|(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200})"
     r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*"
-    rf"|(?:[$%]|#(?=\s(?:sudo\s)?{_TOOLS})|[\w.@:~/\\-]{{1,60}}[$#%>]|PS [^>]{{0,80}}>)\s.{{0,200}})\s*$"
+    rf"|(?:[$%]|#(?=\s(?:sudo\s)?{_TOOLS})|[\w.@:~/\\-]{{0,59}}[a-z~][$#]"
+    rf"|[\w.~-]{{0,30}}[@:/\\][\w.@:~/\\-]{{0,30}}[%>]|PS [^>]{{0,80}}>)\s.{{0,200}})\s*$"
 )
 # Labels of lines from which no figure is taken, as in bug reports: `- **BIOS:** F13c (07/21/2026)`.
 _LABELS = (
-    r"models?(?!.{0,60}\b(?:[rg]tx|rx|radeon|geforce|tesla|instinct|arc|ryzen|epyc|xeon|threadripper|core)\b)|"
+    r"(?:models?|build)(?!.{0,60}\b(?:[rg]tx|rx|radeon|geforce|tesla|instinct|arc|ryzen|epyc|xeon|threadripper|core)\b)|"
     r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
     r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
-    r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build(?: flags)?"
+    r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build flags"
     r"|(?:gpu |nvidia )?driver|os (?:architecture|type)|graphics platform|windowing system|hardware model"
     r"|disk capacity|python|network|hostname|packages|shell|hardware lane"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
@@ -38,6 +39,13 @@ _SYSTEM = re.compile(
     r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",
     re.I,
 )
+# Where a line goes on with parts behind what its first label is about: `Motherboard: X570, CPU: 5950X, GPU: 3090`.
+_NEXT_LABEL = re.compile(r"[,;|]\s*(?=(?:cpu|gpu|graphics|processor|v?ram|memory)s?\s?[:=])", re.I)
+_NEXT_PART = re.compile(
+    r"[,;|]\s*(?=(?:\d{1,2}\s?[x×*]\s?)?(?:(?:nvidia|amd|intel|geforce|radeon)\s)*"
+    r"(?:[rg]tx|rx|ryzen|epyc|xeon|threadripper|core|i[3579]|[345]0[5-9]0|\d{1,4}\s?gb?\s(?:ddr\d|ram))\b)",
+    re.I,
+)
 _BULLET = re.compile(r"^\s*[-−](?=\S)")
 _NEGATIVE = re.compile(
     r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
@@ -50,11 +58,14 @@ def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the lines that may be about hardware, and those whose label says they are about something else."""
     kept, asides = [], []
     is_list = sum(re.match(r"\s*[-−]", line) is not None for line in lines) > 1
+    is_line = sum(bool(line.strip()) for line in lines) == 1
     for line in lines:
         if _NOISE_LINE.match(line):
             continue
         if _LABELLED.match(line) or _SYSTEM.match(line):
-            asides.append(line.strip(" \t-*•#>|"))
+            rest = _NEXT_LABEL.search(line) or (_NEXT_PART.search(line) if is_line else None)
+            asides.append(line[: rest.start() if rest else None].strip(" \t-*•#>|"))
+            kept += [line[rest.end() :]] if rest else []
         else:
             kept.append(_BULLET.sub("- ", line) if is_list else line)
     return kept, [aside for aside in asides if aside]

@@ -473,3 +473,21 @@ def test_links_are_listed_with_commas_too() -> None:
     # github.com/ikawrakow/ik_llama.cpp/pull/668, Thireus, 2025-08-08
     text = "2x RTX PRO 6000 Blackwell Workstation Edition + 1x 5090\nIntel i9-7980xe with 32GB of DDR4 (x16, x16, x8)"
     assert [gpu.pcie for gpu in parse_hardware(text).gpus] == ["x16", "x8"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Motherboard: X570 Taichi, CPU: 5950X, GPU: 3090, RAM: 64GB",
+        "Case: Define 7 | GPU: 3090 | CPU: 5950X | RAM: 64GB",
+        "Storage: 2TB NVMe, RAM: 64GB, 3090, 5950X",
+        "Driver: 550.54, RTX 3090, 5950X, 64GB",
+        "Build: RTX 3090, 5950X, 64GB",
+        "-> RTX 3090\n-> Ryzen 5950X\n-> 64GB RAM",
+        "100% sure it is a 3090, 5950X, 64GB RAM",
+    ],
+)
+def test_what_stands_first_in_a_line_does_not_hide_its_other_parts(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [card.name for card in rig.cards] == ["NVIDIA GeForce RTX 3090"]
+    assert (rig.cpu_model, rig.ram_bytes >> 30) == ("AMD Ryzen 9 5950X", 64)
