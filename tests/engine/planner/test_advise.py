@@ -7,6 +7,7 @@ import re
 import msgspec
 import pytest
 
+from bench.judgment import variants_of
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
@@ -266,6 +267,14 @@ def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_al
     assert first(body).flags.split_mode != "layer"
     by_layers = [c for c in body.configs if c.flags.split_mode == "layer"]
     assert first(body).variant in {c.variant for c in by_layers}
+
+
+def test_what_lies_whole_on_the_cards_is_listed_with_a_first_config_that_does_not() -> None:
+    """Seven 3090 were shown nothing without weights in RAM, where ikawrakow's hold all of GLM-4.7 (pull 1177, x22)."""
+    hardware = parse_hardware("7x RTX 3090, EPYC 7443P, 256GB DDR4-3200 x8")
+    body = advise(variants_of("unsloth/GLM-4.7-GGUF"), hardware, GoalRequest(), Constraints())
+    assert first(body).strategy == "FFN in RAM"
+    assert any(c.strategy == "all on GPU" for c in body.configs)
 
 
 def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:

@@ -209,8 +209,9 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
 
     First comes the one of the least cost (`utility.cost`), or one of better quality for the idle memory of cards
     (`first_by`). Then the other picks; then, by the goal's time, the first one's variant on the other engine, and split
-    by layer where the first one is not, and one of each variant that is popular or that nothing beats in both quality
-    and time. Where these are fewer than three, the fastest others follow.
+    by layer where the first one is not; the cheapest that lies whole on the cards, where the first one does not; and
+    one of each variant that is popular or that nothing beats in both quality and time. Where these are fewer than
+    three, the fastest others follow.
     """
     groups = _by_batch(contenders, goal)
     largest = {id(group[0]): _largest_batch(group, goal) for group in groups}
@@ -225,6 +226,9 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     twin = [c for c in alike if c.engine != first.engine][:1]
     if not first.candidate.splits_by_layer:
         twin += [c for c in alike if c.candidate.splits_by_layer][:1]
+    if first.candidate.strategy != "all on GPU":
+        on_cards = [c for c in others if c.candidate.strategy == "all on GPU" and c.loss <= DAMAGED]
+        twin += sorted(on_cards, key=lambda c: c.cost(goal))[:1]
     others.sort(key=lambda c: c.loss > DAMAGED)
     wanted = [*named, *twin, *_one_a_variant(first, by_time, goal)]
     chosen = _limited(_unique(wanted))
