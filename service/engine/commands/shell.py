@@ -74,7 +74,7 @@ class Variables:
 MAX_COMMAND = 65_536
 
 _WINDOWS = re.compile(
-    r"(?:^|[\s'\"])(?:[A-Za-z]:|\.)\\(?=\S)|\.exe\b|(?:^|\s)(?:-m|--model)\s+(?:[\w.-]+\\)+[\w.-]+\.gguf\b"
+    r"(?:^|[\s'\"])(?:[A-Za-z]:\\|\.\\(?=[A-Za-z][\w-]))|\.exe\b|(?:^|\s)(?:-m|--model)\s+(?:[\w.-]+\\)+[\w.-]+\.gguf\b"
 )
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
 _LAUNCHER_GROUPS = 4
@@ -83,6 +83,7 @@ _REDIRECT = re.compile(r"(?!<[^<>\s]+>$)(?:\d?(?:>>?|<)&?\S*|&>\S*)")  # `<file>
 _OPTION = re.compile(r"--?[A-Za-z]")
 _CONTINUED = re.compile(r"\\[ \t\r]*(?=\n|#|$)")
 _CONTINUED_IN_LINE = re.compile(r"\\[ \t\r]*(?=\n|#|$)|\\[ \t]+(?=--?[A-Za-z])")
+_HAS_OPTION = re.compile(r"\s--?[A-Za-z]")
 _NEXT_OPTION = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*(?=\s)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
@@ -92,6 +93,12 @@ PRINTED_DASHES = "–—−"
 _PROMPT = re.compile(
     r"^[ \t]*(?:\([\w.-]+\)[ \t]+)?(?:(?:PS[ \t]+)?(?:[A-Za-z]:|\[\w+\])\\(?:(?! -)[^>\n\"'])*(?<!\s)>"
     r"|\[?[\w.-]+@[\w.-]+(?:[: ][^\n$#%>\"']*)?[$#%>]|[$%❯➜](?=[ \t])|(?<![\s\S])>)[ \t]*",
+    re.M,
+)
+# What the engines print first, on a line of its own, or where a terminal has put it behind the command's last word.
+_PRINTED = re.compile(
+    r"(?:^|(?<=\S))ggml_[a-z_]+: |^(?:load_backend: |build(?:_info)?: |main: |llama_model_loader: |Log start|INFO \[ "
+    r"|\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |(?:warn|warning|error): |\| model +\|)",
     re.M,
 )
 _LOGICAL_CORES = re.compile(r"\$\(nproc(?: --all)?\)|`nproc(?: --all)?`")
@@ -304,9 +311,16 @@ def split_commands(text: str) -> list[list[str]]:
     """
     if len(text) > MAX_COMMAND:
         raise InvalidFlags(f"a command of {len(text)} characters: at most {MAX_COMMAND} are read", field="command")
-    text = _typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*")
+    text = _without_output(_typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*"))
     reader = _Reader(_PROMPT.sub("", text), windows=is_windows(text))
     return [words for command in reader.read() if (words := _without_redirections(command))]
+
+
+def _without_output(text: str) -> str:
+    """Return a text up to what its command printed."""
+    printed = _PRINTED.search(text)
+    command = text[: printed.start()] if printed else text
+    return command if _HAS_OPTION.search(command) else text
 
 
 def is_windows(text: str) -> bool:

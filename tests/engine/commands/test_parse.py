@@ -381,6 +381,24 @@ def test_a_unit_written_by_a_here_document_is_read() -> None:
     assert (parsed.flags.n_ctx, parsed.unknown) == (8, ())
 
 
+# As posted in issue 749 of ik_llama.cpp, with the log behind the last word; in many it is on the next line.
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "ggml_cuda_init: found 2 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 4090, VMM: yes",
+        "\nggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA",
+        '\nINFO [                    main] build info | tid="1" build=3871',
+        "\n0.00.160.791 I cmn  common_param: verbosity = 3 (adjust with the `-lv N` CLI arg)",
+        "\nerror: invalid argument: --mtp-head",
+    ],
+)
+@pytest.mark.parametrize("end", ["--jinja", '-ot ".ffn_(up|down)_exps.=CPU"'])
+def test_what_a_command_printed_is_no_part_of_it(end: str, printed: str) -> None:
+    parsed = parse(f"llama-server -m a.gguf -ngl 99 {end}{printed}")
+    assert (parsed.unknown, parsed.refused, parsed.old) == ((), (), ())
+    assert parsed.words.line.startswith("llama-server -m a.gguf -ngl 99 ")
+
+
 def test_a_line_of_ollamas_log_is_no_command() -> None:
     with pytest.raises(InvalidFlags):
         parse('level=INFO msg="starting llama server" cmd="/usr/bin/ollama runner --model a --ctx-size 8192"')
