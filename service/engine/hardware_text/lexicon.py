@@ -260,7 +260,7 @@ COUNT = re.compile(
     _I,
 )
 # CPUs that no board has several of, so a number before them means something else; and names of digits alone.
-ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|core|\bi[3579]\b", _I)
+ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|(?<!\d[\s-])core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
 COUNT_BEHIND = re.compile(
     r"\(?[x*]\s?(\d{1,2})\)?(?![\w/-]|\.\d)|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I

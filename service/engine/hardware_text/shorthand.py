@@ -222,7 +222,7 @@ class _Reading:
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
         self.own_gpu = self.own_gpu or re.match(r"\s(?:i?gpu|graphics)\b", self.text[m.end :], re.I) is not None
-        if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|core|\bi[3579]\b", name, re.I):
+        if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|(?<!\d[\s-])core|\bi[3579]\b", name, re.I):
             raise unreadable(m.text, f"no board has {m.count} of them: {MACHINE}")
         stated, self.sockets = self.sockets, None
         self.cpus.append(Cpu(model=name, sockets=m.count if (m.count or 1) > 1 else stated))

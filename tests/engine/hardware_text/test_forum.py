@@ -109,6 +109,8 @@ def test_names(text: str, card: str, vram: float) -> None:
         ("dual xeon 6138", "Intel Xeon Gold 6138", 2, 40),
         ("2 x EPYC 9355", "AMD EPYC 9355", 2, 64),
         ("2 EPYC 9355", "AMD EPYC 9355", 2, 64),
+        ("2x AMD EPYC 7742 64-Core", "AMD EPYC 7742", 2, 128),
+        ("2 AMD EPYC 7742 64-Core Processors", "AMD EPYC 7742", 2, 128),
         ("5950X, 12 cores", "AMD Ryzen 9 5950X", 1, 12),
         ("16 core ryzen 5950x", "AMD Ryzen 9 5950X", 1, 16),
         ("16 core cpu", None, 1, 16),
