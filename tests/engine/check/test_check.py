@@ -256,6 +256,17 @@ def test_a_command_that_ends_while_the_model_loads_is_not_said_to_fit(command: s
     assert report.verdict.startswith(f"Does not start with today's build: {why}. Corrected, it fits: TG about ")
 
 
+# As posted in issue 749 of ik_llama.cpp: up in RAM and gate on the cards.
+def test_a_fix_may_cost_a_little_of_one_phase_for_many_times_the_other() -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 4090", count=2)], cpu=Cpu(model="EPYC 7713"), ram=Ram(total_gb=128)))
+    command = "llama-server -m m.gguf -c 128000 -fa -fmoe -ctk q4_0 -ctv q4_0 -ub 4096 -b 4096 -ngl 99 -t 30"
+    rule = "-ot '.ffn_(up|down)_exps.=CPU'"
+    report = check(f"{command} {rule}", "ik_llama.cpp", build("GLM-4.5-Air", "iq4_kss"), rig, build="d10d90ae")
+    (found,) = [one for one in report.findings if one.rule == "up-gate-apart"]
+    assert found.fix is not None
+    assert "not proposed" not in found.message
+
+
 # As posted in llama.cpp issue 20129.
 def test_prompts_without_a_limit_are_limited_in_the_options_own_spelling() -> None:
     command = "llama-server -m m.gguf -ngl 99 -c 8192 --cache-ram -1"
