@@ -122,6 +122,22 @@ def test_experts_lie_apart_from_attention_on_the_fastest_card_where_that_pays_th
     assert min(slack(problem, found.fitted.memory)) >= 0
 
 
+def test_what_fits_the_cards_only_in_pieces_is_found_though_one_card_cannot_hold_all_attention() -> None:
+    unlike = Hardware(
+        gpus=[Gpu(name="RTX 3080"), Gpu(name="RTX 4060 Ti 16GB", count=2)],
+        cpu=Cpu(model="Ryzen 9 7950X"),
+        ram=Ram(total_gb=128),
+    )
+    problem = problem_of(unlike, "llama.cpp", "GLM-4-32B", "q8_0", "long")
+    flags = replace(flags_of(problem, 1024, "all on GPU"), cache_type_k="q8_0", cache_type_v="q8_0")
+    assert isinstance(PlacementSearch(problem, flags, whole=True).best(), Shortfall)
+    found = best_placement(problem, flags, whole=True)
+    assert isinstance(found, Placed)
+    in_ram = [n for n, d in found.fitted.placement.tensors.items() if d == found.fitted.placement.n_devices]
+    assert in_ram == ["token_embd.weight"]
+    assert min(slack(problem, found.fitted.memory)) >= 0
+
+
 def test_a_model_that_fits_no_card_is_refused_with_the_bytes_that_are_missing() -> None:
     problem = problem_of(rigs.LAPTOP_6GB, "ik_llama.cpp", "Llama-3.3-70B", "q4_k_m")
     found = best_placement(problem, flags_of(problem, 512, "all on GPU"), whole=True)

@@ -372,6 +372,13 @@ def test_a_batch_is_no_larger_than_a_prompt_of_one_request_may_be() -> None:
     assert max(micro_batches(resolve_goal(replace(asked, parallel=1), 131_072))) == 8192
 
 
+def test_a_card_with_little_memory_gets_a_small_micro_batch_before_it_is_left_out() -> None:
+    """With 512 tokens the buffers for 131,072 of context do not fit, and the CPU alone is slower."""
+    best = _best(_case("ik_llama.cpp", "MiMo-V2-Flash", "q5_k_m", "long", [Gpu(name="RTX 3090", free_gib=2.69)], 512))
+    assert best.candidate.cards == (0,)
+    assert best.fitted.flags.n_ubatch == 256
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("starts", [(0, 81, 81, 81, 81, 81, 81), (0, 30, 32, 32, 39, 70, 81)])
 def test_the_first_one_is_as_fast_as_what_other_spans_lead_to(starts: tuple[int, ...]) -> None:

@@ -50,6 +50,7 @@ _MUCH_BETTER = math.log(1.05)  # of cost: one that fits is not enough where anot
 _LOOKED_AT = 12  # candidates at the head of the queue, of which one is likely to be the best
 _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only others fitted
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
+_USUAL_LEAST, _SMALLER_BATCHES = 512, (256, 128)  # micro-batches: these are tried where nothing fits with that one
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
 _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
 _FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
@@ -284,9 +285,13 @@ class VariantSearch:
     # -- which candidates are placed -----------------------------------------------------------------------------
 
     def _place_layers_in_ram(self) -> None:
-        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers."""
-        tried = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
-        for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]:
+        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers, in the end with smaller ones
+        than are worth trying otherwise."""
+        rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
+        tried = sorted(rejected, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
+        free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == _USUAL_LEAST]
+        smaller = [replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free]
+        for candidate in (*tried, *smaller):
             if candidate.splits_by_layer and self._place(Queued(candidate, _NO_FORECAST), last=True):
                 return
 

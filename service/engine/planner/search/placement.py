@@ -49,11 +49,12 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
     if not may_gain:
         return found
     apart = PlacementSearch(problem, flags, whole=False)
+    starts = search.first_starts()
     if fits or search.left_in_all >= 0:
-        other: Placed | Shortfall | None = apart.with_ram_empty(search.first_starts(), widely=True)
+        other = apart.with_ram_empty(starts, widely=True)
     else:
-        other = apart.on_fewest_cards()
-    if not isinstance(other, Placed) or not _leaves_ram_empty(other):
+        other = apart.on_fewest_cards() or apart.with_ram_empty(starts)
+    if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
     return other if faster else found
