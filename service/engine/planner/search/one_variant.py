@@ -237,17 +237,14 @@ class VariantSearch:
         return n_fit == 0 or self._least() > self._likely_cost(self._likely_best()) + _MUCH_BETTER
 
     def _best_after_failures(self) -> Queued:
-        """The best candidate whose cards and micro-batch did not fail too often, if there is one; else the best.
+        """The best candidate whose cards and micro-batch did not fail too often, or whose cards did not; else the best.
 
         The CPU alone has its turn only where it is the best.
         """
         best = self.queue[0]
-        for one in self.queue:
-            cards = one.candidate.cards
-            failed = self._failed_cards[cards] >= _MAX_FAILURES_ALIKE or self._batch_failed(one.candidate.flags)
-            if (cards or one is best) and not failed:
-                return one
-        return best
+        tried = [one for one in self.queue if one.candidate.cards or one is best]
+        tried = [one for one in tried if self._failed_cards[one.candidate.cards] < _MAX_FAILURES_ALIKE]
+        return next((one for one in tried if not self._batch_failed(one.candidate.flags)), (*tried, best)[0])
 
     def _batch_failed(self, flags: Flags) -> bool:
         return self._failed_batches[flags.n_ubatch] >= _MAX_FAILURES_ALIKE
