@@ -411,6 +411,15 @@ def _best(case: SearchCase) -> Contender:
     return min(search([case])[0].contenders, key=lambda c: c.cost(case.goal))
 
 
+@pytest.mark.parametrize("free_gib", [7.7, 7.9, 8.1])
+def test_a_cache_that_crowds_a_card_goes_to_ram_with_its_layers_where_that_costs_less(free_gib: float) -> None:
+    """With experts alone in RAM a request costs 3 % more, and the cache has to be quantised."""
+    case = _case("ik_llama.cpp", "ERNIE-4.5-21B-A3B", "q5_k_m", "batch", [Gpu(name="RTX 4090", free_gib=free_gib)], 192)
+    best = _best(case._replace(goal=replace(case.goal, context=100_000, prompt=900)))
+    assert best.candidate.strategy == "layers in RAM"
+    assert best.fitted.flags.cache_type_k == "f16"
+
+
 def test_a_dense_model_on_a_small_card_leaves_whole_layers_in_ram_where_that_is_as_fast() -> None:
     """With the FFN alone in RAM, all caches are on the card, and only quantised ones fit."""
     model = build("Llama-3.2-3B", "q8_0")

@@ -21,9 +21,11 @@ from service.engine.planner.ranking.rank import (
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
+from service.engine.planner.search.refining import keep_whole_layers, refine
 
 _ALTERNATIVES = 2  # candidates of other kinds (cache types, number of cards, split mode) placed as competitors
 _WITH_ALTERNATIVES = 3  # of so many of the engines and variants that are shown, the first ones
+_NEAR = 0.1  # of cost: how far above the first one is what may come first with whole layers in RAM
 Report = Callable[[str, int, int], None]  # told of progress: the stage, the steps done, and the steps in all
 _STEPS_BEFORE_COMPETITORS = 6  # of the progress of placing
 _PICKS: tuple[Pick | None, ...] = (None, "quality", "fast")
@@ -73,7 +75,11 @@ def _place_the_promising(searches: Sequence[VariantSearch], goal: Goal, report: 
         report("placing configs", min(_STEPS_BEFORE_COMPETITORS + number + 1, in_all), in_all)
         variant.place_competitors(_ALTERNATIVES if number < _WITH_ALTERNATIVES else 0)
     for best in _ranked(searches, goal).order[:1]:
-        _search_of(searches, best).refine()
+        for variant in searches:
+            if variant.contenders and variant.least() < best.cost(goal) + _NEAR:
+                keep_whole_layers(variant)
+    for best in _ranked(searches, goal).order[:1]:
+        refine(_search_of(searches, best))
 
 
 def _search_of(searches: Sequence[VariantSearch], contender: Contender) -> VariantSearch:

@@ -35,7 +35,7 @@ def baselines(
     if not cards:
         return
     every, one = problem_of(cards), best_card(every.rig)
-    plain = [_unplaced(flags) for flags in starting]
+    plain = [unplaced(flags) for flags in starting]
     smallest = min(plain, key=lambda flags: flags.n_ubatch)
     for flags in dict.fromkeys(plain):
         tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
@@ -63,7 +63,8 @@ def best_card(rig: Rig) -> Cards:
     return (max(range(len(rig.cards)), key=lambda i: (rig.cards[i].free, rig.cards[i].bandwidth_gbs)),)
 
 
-def _unplaced(flags: Flags) -> Flags:
+def unplaced(flags: Flags) -> Flags:
+    """Return the flags without those that place anything."""
     plain = replace(flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=())
     return replace(plain, cpu_moe=False, n_cpu_moe=0)
 

@@ -24,7 +24,6 @@ from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.pricing.support import unsupported
 from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender
 from service.engine.planner.search.alike import (
-    adds_cards,
     complexity,
     is_neighbour,
     kind,
@@ -34,14 +33,12 @@ from service.engine.planner.search.alike import (
     same_setup,
     smaller_batch,
 )
-from service.engine.planner.search.baselines import MICRO_BATCHES, baselines
-from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates, micro_batches
-from service.engine.planner.search.fitting import as_it_turned_out, fit_candidate
+from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates
+from service.engine.planner.search.fitting import fit_candidate
 from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
-from service.engine.planner.search.respanned import respanned
 
 # `place_first`
 _MAX_FAILURES = 8  # placements that do not fit, after which forecasts are not followed any further
@@ -56,13 +53,8 @@ _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as f
 _FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
 # `place_competitors`
 _MAX_FASTER = 3  # placements of what may cost less than the best
-_MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
+MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
 _OTHER_KIND = math.log(1.5)  # of cost: how far above the best the lower bound of another kind may be
-# `refine`
-_NEAREST = math.log(1.2)  # of cost: how far above the best the lower bound of what is placed may be
-_MOST_HOPEFUL = 2  # of the whole queue, in the first round
-_NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
-_ROUNDS = 4
 
 _NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
 
@@ -77,8 +69,8 @@ class VariantSearch:
 
     def __init__(self, case: SearchCase, buffers: KnownBuffers | None = None) -> None:
         self.case, self._buffers, self._n_known = case, buffers or KnownBuffers(), 0
-        self._forecasts = Forecasts(case)
-        self.build, self.loss = self._forecasts.build, self._forecasts.loss
+        self.forecasts = Forecasts(case)
+        self.build, self.loss = self.forecasts.build, self.forecasts.loss
         self.refusal = (
             unsupported(case.engine, case.model, case.rig)
             or user_flags_refusal(case.engine, case.constraints)
@@ -98,7 +90,7 @@ class VariantSearch:
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return the lower bound of what the best candidate may cost (as a pick)."""
         self._reject_by_known_buffers()
-        costs = (self._forecasts.cost(one.candidate, one.forecast, goal, pick) for one in self.queue)
+        costs = (self.forecasts.cost(one.candidate, one.forecast, goal, pick) for one in self.queue)
         return min(costs, default=float("inf"))
 
     def place_first(self) -> None:
@@ -109,7 +101,7 @@ class VariantSearch:
         self._reject_by_known_buffers()
         while n_failed < _MAX_FAILURES and self._wants_another(n_fit):
             one = self._take_with_largest_batch(self._likely_best() if n_fit else self._best_after_failures())
-            if self._place(one):
+            if self.place(one):
                 n_fit += 1
             else:
                 n_failed += 1
@@ -131,44 +123,19 @@ class VariantSearch:
             if not self.queue or self._misses_minimum(self.queue[0]):
                 break
             one = self._likely_best()
-            if self._likely_cost(one) >= self._least() - _MIN_GAIN:
+            if self._likely_cost(one) >= self.least() - MIN_GAIN:
                 break
-            self._place(self._take_with_largest_batch(one))
+            self.place(self._take_with_largest_batch(one))
         for _ in range(n_other_kinds):
-            limit, known = self._least() + _OTHER_KIND, {kind(c.candidate) for c in self.contenders}
+            limit, known = self.least() + _OTHER_KIND, {kind(c.candidate) for c in self.contenders}
             others = [one for one in self.queue if kind(one.candidate) not in known and one.cost < limit]
             if others:
-                self._place(self._take_with_largest_batch(min(others, key=lambda one: one.cost)))
-
-    def refine(self) -> None:
-        """Search locally around the best one, because forecasts of what is partly in RAM are off by some per cent.
-
-        Its neighbours are placed, and at first the best of the queue, as long as that finds a better one. Then the best
-        one is placed from other spans of blocks, and compared with what others would run.
-        """
-        if not self.contenders:
-            return
-        hopeful = sorted(self.queue, key=lambda one: one.cost)[:_MOST_HOPEFUL]
-        for _ in range(_ROUNDS):
-            best = self._best()
-            for one in dict.fromkeys((*hopeful, *self._neighbours(best))):
-                if one in self.queue and self._bound_beside(best, one) < best.cost(self.case.goal) + _NEAREST:
-                    self.queue.remove(one)
-                    self._place(
-                        self._with_ffn_allowed_in_ram(one) if adds_cards(one.candidate, best.candidate) else one
-                    )
-            hopeful = []
-            if self._best() is best:
-                break
-        if not self.build.date:
-            self._respan(self._best())
-            if not self._best().candidate.user_fields:
-                self._keep_baselines(self._best())
+                self.place(self._take_with_largest_batch(min(others, key=lambda one: one.cost)))
 
     def place_all(self) -> None:
         """Place every candidate."""
         while self.queue:
-            self._place(self.queue.pop(0))
+            self.place(self.queue.pop(0))
 
     def outcome(self) -> Outcome:
         """Return what was found."""
@@ -192,7 +159,7 @@ class VariantSearch:
             tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
             for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
                 self.considered += 1
-                one = self._forecasts.of(candidate)
+                one = self.forecasts.of(candidate)
                 if one.forecast.shortfall is not None:
                     self._reject(one.candidate, one.forecast.shortfall)
                 elif one.forecast.idle:
@@ -234,7 +201,7 @@ class VariantSearch:
         to be much better."""
         if not self.queue or n_fit > 1:
             return False
-        return n_fit == 0 or self._least() > self._likely_cost(self._likely_best()) + _MUCH_BETTER
+        return n_fit == 0 or self.least() > self._likely_cost(self._likely_best()) + _MUCH_BETTER
 
     def _best_after_failures(self) -> Queued:
         """The best candidate whose cards and micro-batch did not fail too often, or whose cards did not; else the best.
@@ -271,13 +238,13 @@ class VariantSearch:
         on_these = [times for cards, times in alike if cards == one.candidate.cards]
         on_any = min((times for _, times in alike), default=1.0)
         slower = min(on_these, default=(1 + on_any) / 2)
-        return self._forecasts.cost(one.candidate, one.forecast, self.case.goal, slower=slower)
+        return self.forecasts.cost(one.candidate, one.forecast, self.case.goal, slower=slower)
 
-    def _best(self) -> Contender:
+    def best(self) -> Contender:
         return min(self.contenders, key=lambda c: c.cost(self.case.goal))
 
-    def _least(self) -> float:
-        return self._best().cost(self.case.goal)
+    def least(self) -> float:
+        return self.best().cost(self.case.goal)
 
     # -- which candidates are placed -----------------------------------------------------------------------------
 
@@ -289,7 +256,7 @@ class VariantSearch:
         free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == _USUAL_LEAST]
         smaller = [replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free]
         for candidate in (*tried, *smaller):
-            if candidate.splits_by_layer and self._place(Queued(candidate, _NO_FORECAST), last=True):
+            if candidate.splits_by_layer and self.place(Queued(candidate, _NO_FORECAST), last=True):
                 return
 
     def _place_on_cpu(self) -> None:
@@ -297,7 +264,7 @@ class VariantSearch:
         one = next((one for one in self.queue if not (one.candidate.cards or one.candidate.user_fields)), None)
         if one is not None and not self.contenders and not self.refusal:
             self.queue.remove(one)
-            self._place(one)
+            self.place(one)
 
     def _place_by_layers(self) -> None:
         """Where only cards that share every layer were placed: the best that splits by layer, which depends less on
@@ -306,7 +273,7 @@ class VariantSearch:
             return
         usual = next((one for one in self.queue if one.candidate.splits_by_layer), None)
         if usual is not None:
-            self._place(self._take_with_largest_batch(usual))
+            self.place(self._take_with_largest_batch(usual))
 
     def _place_on_gpu(self) -> None:
         """Where all that was placed has weights in RAM: what has none there by its forecast, until one is found."""
@@ -316,7 +283,7 @@ class VariantSearch:
             if one is None or any(c.candidate.strategy == "all on GPU" for c in self.contenders):
                 break
             self.queue.remove(one)
-            self._place(one)
+            self.place(one)
 
     def _place_small_batch(self) -> None:
         """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards."""
@@ -326,65 +293,14 @@ class VariantSearch:
         smallest = min(by_layer, key=lambda one: (one.candidate.flags.n_ubatch, one.cost), default=None)
         if smallest is not None:
             self.queue.remove(smallest)
-            self._place(smallest)
-
-    def _neighbours(self, best: Contender) -> list[Queued]:
-        """What differs from the best one in one respect: the most hopeful on its cards, and on others."""
-        near = [one for one in self.queue if is_neighbour(one.candidate, best.candidate)]
-        near.sort(key=lambda one: self._bound_beside(best, one))
-        same = [one for one in near if one.candidate.cards == best.candidate.cards]
-        others = [one for one in near if one.candidate.cards != best.candidate.cards]
-        return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
-
-    def _bound_beside(self, best: Contender, one: Queued) -> float:
-        """The lower bound of a candidate's cost; at most the best one's cost where the candidate adds cards to it.
-
-        A forecast fills every card, though a slow one may serve best with little on it.
-        """
-        return min(one.cost, best.cost(self.case.goal)) if adds_cards(one.candidate, best.candidate) else one.cost
-
-    def _with_ffn_allowed_in_ram(self, one: Queued) -> Queued:
-        """The same with FFN in RAM allowed, though all may fit on the cards: a slow one is best left half empty."""
-        if one.candidate.strategy != "all on GPU" or not one.candidate.splits_by_layer:
-            return one
-        return one._replace(candidate=self._forecasts.with_strategy(one.candidate, "FFN in RAM"))
-
-    def _respan(self, best: Contender) -> None:
-        """Replace the best one by what a search from other spans of blocks finds, where that costs less."""
-        others = sorted(self.contenders, key=lambda c: c.cost(self.case.goal))
-        if found := respanned(best, others):
-            contender = self._contender(best.candidate, found.fitted)
-            if contender.cost(self.case.goal) < best.cost(self.case.goal):
-                self.contenders = [contender if c is best else c for c in self.contenders]
-
-    def _keep_baselines(self, best: Contender) -> None:
-        """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
-        now, sizes = best.fitted.flags, {n for n in MICRO_BATCHES if n in micro_batches(self.case.goal)}
-        pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
-        plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
-        starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
-        on_gpu = best.candidate.strategy == "all on GPU"
-        room = sum(device.free for device in self._forecasts.problem(best.candidate.cards).devices)
-        may_be_on_gpu = on_gpu or room > self.case.model.n_bytes
-        for cards, fitted in baselines(self._forecasts.problem, starting, may_be_on_gpu=may_be_on_gpu):
-            start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
-            contender = self._contender(start, fitted)
-            if contender.cost(self.case.goal) < self._least() - _MIN_GAIN:
-                self.contenders.append(contender)
-                self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
-
-    def _contender(self, candidate: Candidate, fitted: Fitted) -> Contender:
-        """Return the contender of a placement that was not made by `_place`."""
-        problem = self._forecasts.problem(candidate.cards)
-        candidate, fitted = as_it_turned_out(problem, candidate, fitted)
-        return contender_of(self.case, candidate, problem, fitted, self.loss)
+            self.place(smallest)
 
     # -- one placement and what follows from it ------------------------------------------------------------------
 
-    def _place(self, one: Queued, *, last: bool = False) -> bool:
+    def place(self, one: Queued, *, last: bool = False) -> bool:
         """Place one candidate; return whether it fits. `last`: more may go to RAM than it was forecast with."""
         self.n_placed += 1
-        problem = self._forecasts.problem(one.candidate.cards)
+        problem = self.forecasts.problem(one.candidate.cards)
         found = fit_candidate(problem, one.candidate, partial(self._note_buffers, len(one.candidate.cards)), last=last)
         if not one.candidate.splits_by_layer:
             self._prune_sharing(one, found[1] if isinstance(found, tuple) else None)
@@ -419,9 +335,7 @@ class VariantSearch:
             return False
         fewer = replace(candidate, cards=working)
         self.queue = [t for t in self.queue if not same_setup(t.candidate, fewer)]
-        return any(same_setup(c.candidate, fewer) for c in self.contenders) or self._place(
-            one._replace(candidate=fewer)
-        )
+        return any(same_setup(c.candidate, fewer) for c in self.contenders) or self.place(one._replace(candidate=fewer))
 
     def _reject(self, candidate: Candidate, short: Shortfall) -> None:
         self.shortfalls.append(short)
@@ -431,7 +345,7 @@ class VariantSearch:
         """Queue candidates with more cards than the ones that turned out too small: by their forecasts one was idle."""
         idle = [r for r in self.rejected if r.why == "a card idle" and set(failed.cards) < set(r.candidate.cards)]
         self.rejected = [r for r in self.rejected if r not in idle]
-        self._enqueue(*(self._forecasts.queued(r.candidate, r.forecast) for r in idle if r.forecast))
+        self._enqueue(*(self.forecasts.queued(r.candidate, r.forecast) for r in idle if r.forecast))
 
     def _requeue_with_ffn_in_ram(self, one: Queued, short: Shortfall) -> bool:
         """Queue a candidate that does not fit whole on its cards again, with FFN in RAM; return whether that may fit.
@@ -448,7 +362,7 @@ class VariantSearch:
         return self._enqueued_with_ffn_in_ram(one.candidate, short)
 
     def _enqueued_with_ffn_in_ram(self, candidate: Candidate, short: Shortfall) -> bool:
-        again = self._forecasts.with_ffn_in_ram(candidate, short)
+        again = self.forecasts.with_ffn_in_ram(candidate, short)
         if again is not None:
             self._enqueue(again)
         return again is not None
@@ -465,7 +379,7 @@ class VariantSearch:
         """
         self._n_sharing += 1
         kept: list[Queued] = []
-        problem = self._forecasts.problem(tried.candidate.cards)
+        problem = self.forecasts.problem(tried.candidate.cards)
         slower = fitted is not None and problem.seconds(fitted).expected > tried.seconds * _AS_FORECAST
         if self._n_sharing < _MAX_SHARING and (fitted is None or slower):
             more = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
@@ -482,11 +396,11 @@ class VariantSearch:
         """Whether it shares every layer as the tried one does, on one card more or less, and is forecast to cost as
         much."""
         shares = is_neighbour(one.candidate, tried.candidate) and not one.candidate.splits_by_layer
-        return shares and one.candidate.cards != tried.candidate.cards and abs(one.cost - tried.cost) < 2 * _MIN_GAIN
+        return shares and one.candidate.cards != tried.candidate.cards and abs(one.cost - tried.cost) < 2 * MIN_GAIN
 
     def _note_buffers(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
         """Note what a replay found beyond weights and cache on cards that share every layer."""
-        self._buffers.note(self.case.engine, flags, n_cards, n_bytes - self._forecasts.bytes_on_cards(flags))
+        self._buffers.note(self.case.engine, flags, n_cards, n_bytes - self.forecasts.bytes_on_cards(flags))
 
     def _reject_by_known_buffers(self) -> None:
         """Reject cards that share every layer where they lack room that others were seen to need for the like."""
@@ -495,7 +409,7 @@ class VariantSearch:
         self._n_known, kept = self._buffers.n_known, list[Queued]()
         for one in self.queue:
             shares = not one.candidate.splits_by_layer
-            short = self._forecasts.lacks_room(one.candidate, self._buffers) if shares else None
+            short = self.forecasts.lacks_room(one.candidate, self._buffers) if shares else None
             if short is None:
                 kept.append(one)
             else:
