@@ -10,6 +10,7 @@ import msgspec
 from service.engine.hardware import Gpu
 from service.engine.hardware_text.found import unreadable
 
+HOW_TO_LINK = "write the link after the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
 _PCIE = re.compile(
     r"(?:@\s?)?(?<!\S)x\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|\s)"
@@ -81,8 +82,29 @@ def widths_of(link: str) -> list[int]:
     return [int(n) for n in re.findall(r"[x/]\s?x?(\d{1,2})", link)]
 
 
-def link_of(link: str, widths: Sequence[int]) -> str:
-    """Return the link of cards with these lane counts, in the generation that `link` states."""
+def linked(gpus: Sequence[Gpu], link: str, targets: Sequence[int]) -> list[Gpu]:
+    """Return the GPUs with what `link` says of those at the indices `targets`.
+
+    Raises InvalidHardware where its lane counts are not as many as the cards, or none for several.
+    """
+    out, widths, n_cards = list(gpus), widths_of(link), sum(gpus[i].count for i in targets)
+    if len(targets) == 1 and len(widths) == 1:
+        widths *= n_cards
+    if (len(targets) != 1 and not widths) or len(widths) not in (0, n_cards):
+        raise unreadable(link, HOW_TO_LINK)
+    for i in targets:
+        own = [widths.pop(0) for _ in range(gpus[i].count)] if widths else []
+        out[i] = msgspec.structs.replace(gpus[i], pcie=_closer(_link_of(link, own), gpus[i].pcie))
+    return out
+
+
+def _closer(link: str, before: str | None) -> str:
+    """The more exact of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
+    return before if before and link == "egpu" else link
+
+
+def _link_of(link: str, widths: Sequence[int]) -> str:
+    """The link of cards with these lane counts, in the generation that `link` states."""
     if m := _BY_WORD.fullmatch(link.strip(" ()")):
         return _word_for_link(m)
     generation = _generation(link)

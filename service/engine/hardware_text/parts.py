@@ -27,6 +27,7 @@ _GRAPHICS = {
     "Intel Core Ultra 7 268V": "Intel Arc 140V",
     "Intel Core Ultra 9 288V": "Intel Arc 140V",
 }
+_MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 # GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
     "": ((8, 16), (8, 16, 24), (8, 16, 24), (16, 24, 32), (16, 24, 32)),
@@ -121,9 +122,21 @@ def _identity(model: str) -> str:
     return row.name if row else cpu_key(model)
 
 
-def closer(link: str, before: str | None) -> str:
-    """Return the more exact of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
-    return before if before and link == "egpu" else link
+def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[Gpu]:
+    """Return the GPUs with `numbers` in the engine's own list for those of `gpu`'s name, mentioned before or now."""
+    out, names = list(gpus), {row.name for row in gpu_rows(gpu.name)}
+    for i, before in enumerate(out):
+        same = names & {row.name for row in gpu_rows(before.name)}
+        if same and before.device_order is None and before.count == len(numbers):
+            out[i] = msgspec.structs.replace(before, device_order=numbers)
+            return out
+    return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
+
+
+def laptops_cpu(cpus: Sequence[Cpu]) -> str | None:
+    """Return that one of the processors is a laptop's, in words; None if none is."""
+    mobile = (cpu.model for cpu in cpus if cpu.model and _MOBILE_CPU.search(cpu.model))
+    return next((f"{model} is a laptop's CPU" for model in mobile), None)
 
 
 def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:

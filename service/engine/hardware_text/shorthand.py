@@ -16,15 +16,16 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
-from service.engine.hardware_text.details import SWITCHES, details, link_of, widths_of
+from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
 from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.instances import with_instances
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
-    closer,
     counted,
+    in_engines_list,
     is_shared,
+    laptops_cpu,
     numbered,
     one_cpu,
     own_gpus,
@@ -47,8 +48,6 @@ MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_CARDS = 20  # of one kind, if the count comes after the name
 _MOST_PROSE = 20_000
-_LINKS = "write the link after the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
-_MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
@@ -101,7 +100,7 @@ class _Reading:
             self._read(mention, i)
         if self.waiting is not None:
             if self.waiting.kind == "link":
-                raise unreadable(self.waiting.text, _LINKS)
+                raise unreadable(self.waiting.text, HOW_TO_LINK)
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards)
         is_exact = any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions)
@@ -196,7 +195,7 @@ class _Reading:
         if self.waiting is not None:
             waiting, self.waiting = self.waiting, None
             if waiting.kind == "link":
-                self._link(waiting, [len(self.gpus) - 1])
+                self.gpus = linked(self.gpus, waiting.text, [len(self.gpus) - 1])
             else:
                 self._read_switch(waiting)
 
@@ -274,16 +273,9 @@ class _Reading:
     def _number(self, gpu: Gpu) -> bool:
         """Assign numbers just read to the GPUs of that name, mentioned before or now. Return whether there were any."""
         numbers, self.numbers = self.numbers, []
-        if not numbers:
-            return False
-        names = {row.name for row in gpu_rows(gpu.name)}
-        for i, before in enumerate(self.gpus):
-            same = names & {row.name for row in gpu_rows(before.name)}
-            if same and before.device_order is None and before.count == len(numbers):
-                self.gpus[i] = msgspec.structs.replace(before, device_order=numbers)
-                return True
-        self.gpus.append(msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers))
-        return True
+        if numbers:
+            self.gpus = in_engines_list(self.gpus, gpu, numbers)
+        return bool(numbers)
 
     def _named_again(self, m: Mention, gpu: Gpu) -> bool:
         """Return whether `the 2080 Ti` refers to the card named before, which the following details are then about.
@@ -380,7 +372,7 @@ class _Reading:
 
     def _read_copies(self, m: Mention) -> None:
         if not self.gpus:
-            raise unreadable(m.text, _LINKS)
+            raise unreadable(m.text, HOW_TO_LINK)
         self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], measured_copy_gbs=float(m.hit[1]))
 
     def _read_bandwidth(self, m: Mention) -> None:
@@ -442,12 +434,12 @@ class _Reading:
             targets = [len(self.gpus) - 1] if len(widths) < 2 or len(widths) == self.gpus[-1].count else self._all()
         elif not self.gpus or (m.gap == "," and self._gpu_follows(m)):
             if re.search(r"pci|x\d", m.text, re.I):
-                raise unreadable(m.text, _LINKS)
+                raise unreadable(m.text, HOW_TO_LINK)
             self.waiting = self.waiting or m
             return
         else:
             targets = self._all()
-        self._link(m, targets)
+        self.gpus = linked(self.gpus, m.text, targets)
 
     def _all(self) -> list[int]:
         return list(range(len(self.gpus)))
@@ -455,17 +447,6 @@ class _Reading:
     def _gpu_follows(self, m: Mention) -> bool:
         after = next((o for o in self.mentions if o.at >= m.end), None)
         return after is not None and after.kind == "gpu" and after.gap in ("", "with")
-
-    def _link(self, m: Mention, targets: Sequence[int]) -> None:
-        widths, n_cards = widths_of(m.text), sum(self.gpus[i].count for i in targets)
-        if len(targets) == 1 and len(widths) == 1:
-            widths *= n_cards
-        if (len(targets) != 1 and not widths) or len(widths) not in (0, n_cards):
-            raise unreadable(m.text, _LINKS)
-        for i in targets:
-            own = [widths.pop(0) for _ in range(self.gpus[i].count)] if widths else []
-            link = link_of(m.text, own)
-            self.gpus[i] = msgspec.structs.replace(self.gpus[i], pcie=closer(link, self.gpus[i].pcie))
 
     def _read_switch(self, m: Mention) -> None:
         if not self.gpus:
@@ -504,10 +485,7 @@ class _Reading:
 
     def _settle_laptops(self) -> None:
         """Name laptop GPUs as such: they share names with larger cards, which only external ones really are."""
-        mobile = next(
-            (f"{c.model} is a laptop's CPU" for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None
-        )
-        mobile = mobile or (f"{self.laptop_name} is a laptop" if self.laptop_name else None)
+        mobile = laptops_cpu(self.cpus) or (f"{self.laptop_name} is a laptop" if self.laptop_name else None)
         alone = sum(gpu.name not in self.of_cpu for gpu in self.gpus) == 1
         for i, gpu in enumerate(self.gpus):
             outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
