@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -249,15 +249,19 @@ class VariantSearch:
     # -- which candidates are placed -----------------------------------------------------------------------------
 
     def _place_layers_in_ram(self) -> None:
-        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers, in the end with smaller ones
-        than are worth trying otherwise."""
+        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers; where a card is still short,
+        with smaller ones than are worth trying otherwise."""
         rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
         tried = sorted(rejected, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
+        if self._one_fits(tried) or any(short.device == "RAM" for short in self.shortfalls[-len(tried) :]):
+            return
         free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == _USUAL_LEAST]
-        smaller = [replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free]
-        for candidate in (*tried, *smaller):
-            if candidate.splits_by_layer and self.place(Queued(candidate, _NO_FORECAST), last=True):
-                return
+        self._one_fits([replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free])
+
+    def _one_fits(self, tried: Sequence[Candidate]) -> bool:
+        """Place candidates, with more in RAM if need be, until one fits; return whether one does."""
+        by_layer = (Queued(c, _NO_FORECAST) for c in tried if c.splits_by_layer)
+        return any(self.place(one, last=True) for one in by_layer)
 
     def _place_on_cpu(self) -> None:
         """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""

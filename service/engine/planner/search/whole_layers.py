@@ -28,7 +28,7 @@ def layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     search = _Search(problem, flags)
     most = search.most_layers(all_ffn_in_ram=True)
     if most == 0:
-        return search.least or Shortfall("RAM", problem.model.n_bytes)
+        return search.shortfall_of_one()
     fewest = search.most_layers(all_ffn_in_ram=False)
     for ngl in sorted({fewest + round((most - fewest) * step / _STEPS) for step in range(_STEPS + 1)} - {0}):
         search.try_layers(ngl)
@@ -70,6 +70,10 @@ class _Search:
         if flags not in self._known and min(most_left(self.problem, self.problem.run(flags))[:-1]) < 0:
             return False
         return min(self._slack(flags)[:-1]) >= 0
+
+    def shortfall_of_one(self) -> Shortfall:
+        """Return what is missing for one layer, with all FFN in RAM."""
+        return shortfall_of(self.problem, self._slack(self._flags(1, set(self.blocks))))
 
     def try_layers(self, ngl: int) -> None:
         """Try this number of layers on the cards, with as little FFN in RAM as they have room for."""
