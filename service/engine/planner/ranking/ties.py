@@ -89,9 +89,8 @@ def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
 
 
 def _with_less_memory(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Contender | None:
-    """What comes first without configs that are whole on cards and leave less than 2 % of one free; None if the same.
-
-    Those with weights in RAM would only have some more there.
+    """What comes first without configs that leave less than 2 % of a card free, and have nothing on the cards that RAM
+    could take instead; None if the same.
     """
     if not _fits_by_a_hair(first):
         return None
@@ -105,7 +104,7 @@ def _moved(choices: Sequence[Choice], at: int, by: float) -> list[Choice]:
 
 
 def _fits_by_a_hair(contender: Contender) -> bool:
-    if contender.candidate.strategy != "all on GPU":
+    if contender.candidate.strategy != "all on GPU" and contender.fitted.flags.n_gpu_layers != 1:
         return False
     left = slack(contender.problem, contender.fitted.memory)
     return any(n < _LESS * device.free for n, device in zip(left, contender.problem.devices, strict=False))

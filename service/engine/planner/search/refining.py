@@ -6,6 +6,7 @@ Forecasts of what is partly in RAM are off by some per cent, so the best one pla
 from __future__ import annotations
 
 import math
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -102,20 +103,23 @@ def _keep_baselines(search: VariantSearch, best: Contender) -> None:
 
 
 def keep_whole_layers(search: VariantSearch) -> None:
-    """Where caches take much of the cards, and FFN is in RAM: keep whole layers there, with their caches, if that costs
-    less."""
+    """Keep whole layers in RAM, with their caches, where that costs less than what is there now.
+
+    That is FFN of layers whose caches take much of the cards, or whole layers with another cache or micro-batch.
+    """
     best = search.best()
     cards = best.fitted.memory.devices[:-1]
     used = sum(one.weights + one.kv + one.compute for one in cards)
-    stated = search.build.date or best.candidate.user_fields
-    if stated or best.candidate.strategy != "FFN in RAM" or sum(one.kv for one in cards) < _MUCH_CACHE * used:
+    crowded = best.candidate.strategy == "FFN in RAM" and sum(one.kv for one in cards) >= _MUCH_CACHE * used
+    if search.build.date or best.candidate.user_fields or not (crowded or best.candidate.strategy == "layers in RAM"):
         return
-    pair = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][0]
-    plain = replace(unplaced(best.fitted.flags), cache_type_k=pair.k, cache_type_v=pair.v, op_offload=True)
-    for n_ubatch in (plain.n_ubatch, 2 * plain.n_ubatch):
-        if n_ubatch not in micro_batches(search.case.goal):
-            continue
-        flags = replace(plain, n_ubatch=n_ubatch, n_batch=max(plain.n_batch, n_ubatch))
+    now = best.fitted.flags
+    plain = replace(unplaced(now), op_offload=True)
+    pairs = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][: 1 if crowded else 2]
+    sizes = [n for n in (now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
+    for pair, n_ubatch in product(pairs, sizes):
+        flags = replace(plain, cache_type_k=pair.k, cache_type_v=pair.v, n_ubatch=n_ubatch)
+        flags = replace(flags, n_batch=max(now.n_batch, n_ubatch))
         if (fitted := most_layers_on_cards(best.problem, flags)) is not None:
             _keep_if_cheaper(search, replace(best.candidate, flags=fitted.flags), fitted)
 
