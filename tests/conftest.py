@@ -39,4 +39,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     folder = os.environ.get("TEST_COUNTS")
     if folder and "PYTEST_XDIST_WORKER" not in os.environ:  # a worker's tests are its controller's, too
         passed, failed, errors = (len(terminalreporter.getreports(kind)) for kind in ("passed", "failed", "error"))
-        Path(folder, f"pytest-{os.getpid()}").write_text(f"{passed} {failed + errors}\n")
+        # What is run again because it failed was counted as failed before.
+        failed = -passed if terminalreporter.config.getoption("lf") else failed + errors
+        Path(folder, f"pytest-{os.getpid()}").write_text(f"{passed} {failed}\n")
