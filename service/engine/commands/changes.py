@@ -35,15 +35,16 @@ class Words(NamedTuple):
     @property
     def line(self) -> str:
         """The command in one line, quoted for a shell."""
-        named = () if self.program is None else (self.program,)
-        return " ".join(map(_quoted, (*self.before, *named, *self.options)))
+        return " ".join(map(_quoted, self._in_order))
 
     @property
     def windows_line(self) -> str:
         """The same for cmd and PowerShell, which both take double quotes."""
-        named = () if self.program is None else (self.program,)
-        words = (*self.before, *named, *self.options)
-        return " ".join(word if _PLAIN_ON_WINDOWS.fullmatch(word) else f'"{word}"' for word in words)
+        return " ".join(word if _PLAIN_ON_WINDOWS.fullmatch(word) else f'"{word}"' for word in self._in_order)
+
+    @property
+    def _in_order(self) -> tuple[str, ...]:
+        return (*self.before, *(() if self.program is None else (self.program,)), *self.options)
 
 
 def _quoted(word: str) -> str:

@@ -15,6 +15,7 @@ from service.engine.commands.shell import quote
 from service.engine.engines import engine_spec
 from service.engine.run.settings import option_value
 
+MODEL_REPO = ("-hf", "-hfr", "--hf-repo")
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
 PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from service.engine.commands.companions import file_name
+from service.engine.commands.companions import MODEL_REPO, file_name
 from service.engine.commands.parse import ParsedCommand
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
@@ -18,7 +18,6 @@ from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, parse_repo_reference
 from service.hub.variants import ANY_NUMBER, choose
 
-_REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
 _FILE_OPTIONS = ("-hff", "--hf-file")
 _ADDRESS_OPTIONS = ("-mu", "--model-url")
 _CACHE_FOLDER = re.compile(r"models--([A-Za-z0-9_.-]{1,96})--([A-Za-z0-9_.-]{1,96})")
@@ -68,7 +67,7 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
 def repo_in_command(parsed: ParsedCommand) -> str | None:
     """Return the repo that a command names: by `-hf`, by `--model-url`, or by two folders of its path."""
     words = (*parsed.flags.other, *parsed.rest)
-    return option_value(words, _REPO_OPTIONS) or _at_address(parsed) or repo_in_path(parsed.model_path or "")
+    return option_value(words, MODEL_REPO) or _at_address(parsed) or repo_in_path(parsed.model_path or "")
 
 
 def file_of(parsed: ParsedCommand) -> str:
@@ -133,7 +132,7 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
         return holding
     if len(listing.variants) == 1:
         return listing.variants[0]
-    if not file and listing.variants and option_value(parsed.flags.other, _REPO_OPTIONS):
+    if not file and listing.variants and option_value(parsed.flags.other, MODEL_REPO):
         return _taken_unasked(listing)
     names = tuple(v.name for v in listing.variants)
     message = f"no variant contains the command's file {file[:120]!r}" if file else "the command names no file"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from service.engine.commands.companions import MODEL_REPO
 from service.engine.engines.llama_cpp.placement import split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
@@ -16,6 +17,11 @@ from service.engine.units import GIB, MIB
 
 _LEAST = 256 * MIB
 _LAZY_FROM = 4 * GIB
+_WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")  # in usual builds, for K and V of the same type
+_SPECULATIONS = frozenset(
+    ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
+     "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+)  # fmt: skip
 _READ_LAZILY = frozenset({"gemma4", "qwen4exp"})
 _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
@@ -175,15 +181,6 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     )
 
 
-_WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")
-
-
-_SPECULATIONS = frozenset(
-    ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
-     "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
-)  # fmt: skip
-
-
 @rule(
     "speculation-unknown", "error", UNASKED, "llama.cpp 0c1e57098 llama-server --help, --spec-type",
     fix="a kind that the build has, such as draft-mtp",
@@ -207,7 +204,7 @@ def speculation_unknown(case: Case) -> Iterator[Found]:
 def router(case: Case) -> Iterator[Found]:
     """A server that is started without a model, with presets or a folder of them."""
     given = sorted({"--models-preset", "--models-dir"} & set(case.parsed.used))
-    named = case.parsed.model_path or {"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"} & set(case.parsed.used)
+    named = case.parsed.model_path or {*MODEL_REPO, "-mu", "--model-url"} & set(case.parsed.used)
     if given and not named:
         yield Found(
             f"{given[-1]}: this server loads no model itself. It starts one for each that is asked for, with these "

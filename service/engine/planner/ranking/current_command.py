@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.commands.companions import file_name
+from service.engine.commands.companions import MODEL_REPO, file_name
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
 from service.engine.config import Flags
@@ -31,7 +31,6 @@ from service.engine.units import MIB
 FIELD = "constraints.current_command"
 _FILE_OPTIONS = ("-hff", "--hf-file")
 _OWN_PLACEMENT = "fit-places-itself"  # a finding that is kept though only info: the engine decides the placement
-_REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
 
 
 class CurrentCommand(msgspec.Struct, frozen=True):
@@ -71,7 +70,7 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
     """
     other = parsed.flags.other
     file = file_name(option_value(other, _FILE_OPTIONS) or parsed.model_path or "")
-    tag = (option_value(other, _REPO_OPTIONS) or "").partition(":")[2]
+    tag = (option_value(other, MODEL_REPO) or "").partition(":")[2]
     for i, (name, paths) in enumerate(named):
         if (file and any(file_name(path) == file for path in paths)) or (tag and name.lower() == tag.lower()):
             return i

@@ -15,7 +15,7 @@ from service.engine.planner.pricing.fit import Fitted, Problem, check, fitting
 from service.engine.planner.search.fitting import most_layers_on_cards, without_copies
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
-MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
+USUAL_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
 _MOST_SHARE = 1_000  # of `-ts` in layers or GiB, as a command has it; larger ones are bytes of the engine's own fit
 
 

@@ -33,7 +33,7 @@ from service.engine.planner.search.alike import (
     same_setup,
     smaller_batch,
 )
-from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates
+from service.engine.planner.search.candidates import MICRO_BATCHES, cache_pairs, cache_types_refusal, candidates
 from service.engine.planner.search.fitting import fit_candidate
 from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
@@ -47,7 +47,7 @@ _MUCH_BETTER = math.log(1.05)  # of cost: one that fits is not enough where anot
 _LOOKED_AT = 12  # candidates at the head of the queue, of which one is likely to be the best
 _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only others fitted
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
-_USUAL_LEAST, _SMALLER_BATCHES = 512, (256, 128)  # micro-batches: these are tried where nothing fits with that one
+_SMALLER_BATCHES = (256, 128)  # micro-batches that are tried where nothing fits with the smallest of the usual ones
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
 _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
 _FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
@@ -253,9 +253,10 @@ class VariantSearch:
         with smaller ones than are worth trying otherwise."""
         rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
         tried = sorted(rejected, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
-        if self._one_fits(tried) or any(short.device == "RAM" for short in self.shortfalls[-len(tried) :]):
+        n_before, least = len(self.shortfalls), MICRO_BATCHES[0]
+        if self._one_fits(tried) or any(short.device == "RAM" for short in self.shortfalls[n_before:]):
             return
-        free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == _USUAL_LEAST]
+        free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == least]
         self._one_fits([replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free])
 
     def _one_fits(self, tried: Sequence[Candidate]) -> bool:

@@ -14,7 +14,7 @@ from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.alike import adds_cards, is_neighbour
-from service.engine.planner.search.baselines import MICRO_BATCHES, baselines, unplaced
+from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
 from service.engine.planner.search.candidates import cache_pairs, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards
 from service.engine.planner.search.forecasts import Queued
@@ -90,7 +90,7 @@ def _respan(search: VariantSearch, best: Contender) -> None:
 
 def _keep_baselines(search: VariantSearch, best: Contender) -> None:
     """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
-    now, sizes = best.fitted.flags, {n for n in MICRO_BATCHES if n in micro_batches(search.case.goal)}
+    now, sizes = best.fitted.flags, {n for n in USUAL_BATCHES if n in micro_batches(search.case.goal)}
     pair = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][0]
     plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
     starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
@@ -118,8 +118,8 @@ def keep_whole_layers(search: VariantSearch) -> None:
     pairs = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][: 1 if crowded else 2]
     sizes = [n for n in (now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
     for pair, n_ubatch in product(pairs, sizes):
-        flags = replace(plain, cache_type_k=pair.k, cache_type_v=pair.v, n_ubatch=n_ubatch)
-        flags = replace(flags, n_batch=max(now.n_batch, n_ubatch))
+        n_batch = max(now.n_batch, n_ubatch)
+        flags = replace(plain, cache_type_k=pair.k, cache_type_v=pair.v, n_ubatch=n_ubatch, n_batch=n_batch)
         if (fitted := most_layers_on_cards(best.problem, flags)) is not None:
             _keep_if_cheaper(search, replace(best.candidate, flags=fitted.flags), fitted)
 
