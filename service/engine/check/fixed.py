@@ -8,23 +8,8 @@ from collections.abc import Sequence
 from service.engine.commands.shell import is_windows, split_commands
 from service.engine.errors import InvalidFlags
 from service.engine.finding import Finding
-from service.engine.rules.all_rules import all_rules
+from service.engine.rules.all_rules import all_rules, refused
 from service.engine.rules.case import Case
-
-# What the program ends with as soon as it reads its options.
-REFUSED_AT_START = frozenset(
-    ("unknown-flag", "retired-flag", "option-of-another-time", "value-not-understood", "value-out-of-range",
-     "cache-type-unknown", "split-mode-unknown", "split-mode-refused", "numa-value-unknown", "device-unknown",
-     "override-refused", "speculation-unknown")
-)  # fmt: skip
-# What it ends with while it loads the model, or at the first prompt.
-REFUSED_LATER = frozenset(
-    ("quantised-v-without-fa", "cache-type-block", "latent-cache-types-differ", "compressed-cache-refused",
-     "latent-file-refused", "indexer-not-loaded", "fit-with-overrides", "fit-finds-no-placement",
-     "graph-split-impossible", "graph-split-one-card", "window-cache-refused", "reduce-type-unknown",
-     "main-gpu-unknown", "no-next-token-layers", "speculation-with-slots", "cache-type-without-gpu-kernel",
-     "cache-type-aborts-on-cpu")
-)  # fmt: skip
 
 
 def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
@@ -39,7 +24,7 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
     if not _is_a_line(command, case):
         return None
     after, wrong = case, None
-    for finding in sorted(found, key=lambda one: one.rule not in REFUSED_AT_START):
+    for finding in sorted(found, key=lambda one: refused().get(one.rule) != "options"):
         changed = _changed(after, finding)
         if changed is None:
             continue

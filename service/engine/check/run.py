@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
-from service.engine.check.fixed import REFUSED_AT_START, REFUSED_LATER, fixed_command
+from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands.parse import ParsedCommand, parse
@@ -21,7 +20,7 @@ from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.model import Model
 from service.engine.planner.pricing.support import unsupported
-from service.engine.rules.all_rules import findings, in_order
+from service.engine.rules.all_rules import findings, in_order, refused
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.effective import effective_flags
@@ -31,9 +30,6 @@ from service.engine.units import mib
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
 _WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
-_SAYS_SO = re.compile(
-    r"(?:: it|: the engine|, so the engine|: the engine throws an error and) does not (?:start|load.*)$"
-)
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
 
@@ -140,9 +136,9 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
     small = [row for row in case.table if not row.fits]
     tg = case.speed().tg
     speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
-    refused = next((one for one in found if one.rule == "cannot-load"), None)
-    if refused is not None:
-        text = f"Does not run: {refused.message}"
+    unloadable = next((one for one in found if one.rule == "cannot-load"), None)
+    if unloadable is not None:
+        text = f"Does not run: {unloadable.message}"
     elif small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
         lacks = short.total_high_mib - short.capacity_mib
@@ -156,7 +152,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
     else:
         more = ", apart from what is not counted" if any(f.rule == "not-counted" for f in found) else ""
         text = f"Fits{more}: {speed}"
-    if not small and not has_run and refused is None and (otherwise := _started_otherwise(found, asked=asked)):
+    if not small and not has_run and unloadable is None and (otherwise := _started_otherwise(found, asked=asked)):
         text = f"{otherwise} it fits: {speed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
@@ -165,11 +161,11 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
 
 def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
     """Say that the program ends at its options, or takes a value for another; "" where it does neither."""
-    wrong = [f for f in found if f.rule in REFUSED_AT_START | REFUSED_LATER and f.severity == "error"]
+    wrong = [f for f in found if f.rule in refused() and f.severity == "error"]
     ends = [f for f in wrong if READ_AS not in f.message]
     if not wrong:
         return ""
-    why = _SAYS_SO.sub("", (ends or wrong)[0].message.split("; ")[0].split(": the figures are")[0])
+    why = (ends or wrong)[0].message.split("; ")[0]
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     if not ends:
         return f"Runs, but not as meant: {why}{more}. As meant,"

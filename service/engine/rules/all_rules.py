@@ -15,7 +15,7 @@ from service.engine.rules import batches, companions, fitting, host, overrides, 
 from service.engine.rules import cache as caches
 from service.engine.rules.case import Case
 from service.engine.rules.proof import proven
-from service.engine.rules.rule import Found, Rule, rules_in
+from service.engine.rules.rule import Found, Refused, Rule, rules_in
 
 _MODULES = (fitting, spelling, overrides, splits, companions, caches, tensors, placement, batches, host)
 _SEVERITIES = ("error", "warning", "info")
@@ -26,6 +26,12 @@ def all_rules() -> tuple[Rule, ...]:
     """Return every rule: those about all engines, then those of each engine's folder."""
     own = (msgspec.structs.replace(one, engines=(engine,)) for engine in ENGINES for one in engine_rules(engine))
     return (*rules_in(*_MODULES), *own)
+
+
+@cache
+def refused() -> dict[str, Refused]:
+    """Return the names of the rules by which the program ends before it answers, with when it does."""
+    return {one.id: one.refused for one in all_rules() if one.refused}
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:

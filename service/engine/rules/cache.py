@@ -26,19 +26,20 @@ def flash_attention_impossible(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "quantised-v-without-fa", "error", CACHE, "llama_init_from_model of both engines", fix="-fa on, or -ctv f16"
+    "quantised-v-without-fa", "error", CACHE, "llama_init_from_model of both engines", fix="-fa on, or -ctv f16",
+    refused="loading",
 )  # fmt: skip
 def quantised_v_without_flash_attention(case: Case) -> Iterator[Found]:
     """Both engines refuse a quantised V cache without flash attention; ik_llama.cpp's latent cache has no V."""
     kind, ignored = case.flags.cache_type_v, case.spec.memory.latent_ignores_v and case.latent_cache
     without = case.model.architecture in case.spec.memory.without_flash_attention
     if (without or case.flags.flash_attn == "off") and kind not in UNQUANTISED and not ignored:
-        yield Found(f"-ctv {kind} needs flash attention, which is off: the engine does not start")
+        yield Found(f"-ctv {kind} needs flash attention, which is off; the engine does not start")
 
 
 @rule(
     "cache-type-block", "error", CACHE, "llama_init_from_model of both engines (head size % block size of the type)",
-    fix="-ctk f16 -ctv f16",
+    fix="-ctk f16 -ctv f16", refused="loading",
 )  # fmt: skip
 def cache_type_block(case: Case) -> Iterator[Found]:
     """The size of a head must be divisible by the block of the cache's type."""
@@ -48,7 +49,7 @@ def cache_type_block(case: Case) -> Iterator[Found]:
         block = type_named(kind).block
         if size % block:
             message = f"{option} {kind}: heads of {size} elements are not a multiple of its blocks of {block}"
-            yield Found(f"{message}, so the engine does not start", f"{option} f16")
+            yield Found(f"{message}; the engine does not start", f"{option} f16")
             return
 
 

@@ -43,13 +43,13 @@ def environment_not_counted(case: Case) -> Iterator[Found]:
 def remote_devices(case: Case) -> Iterator[Found]:
     """RPC servers are not supported: the engine would put layers on them first."""
     if case.has_remote:
-        yield Found("RPC servers are not supported here: the figures are for this machine alone, without --rpc")
+        yield Found("RPC servers are not supported here; the figures are for this machine alone, without --rpc")
 
 
 @rule(
     "no-next-token-layers", "error", UNASKED,
     "ik_llama.cpp common/speculative.cpp:2010; llama.cpp src/llama-context.cpp:3881",
-    fix="leave out --spec-type, or use a file that has them",
+    fix="leave out --spec-type, or use a file that has them", refused="loading",
 )  # fmt: skip
 def no_next_token_layers(case: Case) -> Iterator[Found]:
     """Drafting with next-token layers that the file lacks."""

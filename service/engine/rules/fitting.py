@@ -243,11 +243,14 @@ def fit_places_itself(case: Case) -> Iterator[Found]:
         yield Found(message, "") if all_there else Found(message, changes=lambda: _instead_of_fit(case))
 
 
-@rule("fit-finds-no-placement", "error", UNASKED, "ik_llama.cpp src/llama.cpp:4281-4610 (Unable to auto-fit model)")
+@rule(
+    "fit-finds-no-placement", "error", UNASKED, "ik_llama.cpp src/llama.cpp:4281-4610 (Unable to auto-fit model)",
+    refused="loading",
+)  # fmt: skip
 def fit_finds_no_placement(case: Case) -> Iterator[Found]:
     """ik_llama.cpp's `--fit` stops where the model does not fit even with all experts in RAM."""
     if case.fit_fails:
-        message = "--fit finds no placement, so the engine stops: the figures are without it"
+        message = "--fit finds no placement, so the engine stops; the figures are without it"
         yield Found(message, changes=lambda: _instead_of_fit(case))
 
 

@@ -101,7 +101,7 @@ def numa_unset(case: Case) -> Iterator[Found]:
 
 @rule(
     "numa-value-unknown", "error", _THREADS, "ik_llama.cpp common/common.cpp:2287; llama.cpp common/arg.cpp",
-    fix="--numa distribute, isolate or numactl",
+    fix="--numa distribute, isolate or numactl", refused="options",
 )  # fmt: skip
 def numa_value_unknown(case: Case) -> Iterator[Found]:
     """`--numa` takes one of three values in both engines."""

@@ -18,7 +18,7 @@ _SHOWN = 4
 
 @rule(
     "override-refused", "error", OVERRIDES, "ik_llama.cpp common/common.cpp:849, llama.cpp common/arg.cpp:252",
-    fix="REGEX=DEVICE with a device of this machine, without ',' and '=' in the regex",
+    fix="REGEX=DEVICE with a device of this machine, without ',' and '=' in the regex", refused="options",
 )  # fmt: skip
 def override_refused(case: Case) -> Iterator[Found]:
     """Patterns that std::regex refuses or that take too long, devices that do not exist, too many rules."""
@@ -33,7 +33,7 @@ def override_refused(case: Case) -> Iterator[Found]:
 
 @rule(
     "device-unknown", "error", "which-card-is-cuda0", "parse_device_list (ik_llama.cpp common.cpp, llama.cpp arg.cpp): "
-    "names are compared exactly", fix="a name of this machine's devices",
+    "names are compared exactly", fix="a name of this machine's devices", refused="options",
 )  # fmt: skip
 def device_unknown(case: Case) -> Iterator[Found]:
     """Names in `-dev` that are not devices of this machine."""
@@ -51,7 +51,7 @@ def card_not_there(case: Case) -> Iterator[Found]:
     """The variable that shows cards to the engine names one that this machine does not have, or is `$GPU`."""
     for name in VISIBLE:
         if VARIABLE.fullmatch(case.parsed.env.get(name, "")):
-            message = f"{name}={case.parsed.env[name][:60]}: {NOT_SET}: the figures are for all cards"
+            message = f"{name}={case.parsed.env[name][:60]}: {NOT_SET}; the figures are for all cards"
             yield Found(message, "write its value")
     wrong = first_unknown_card(case.parsed.env, case.rig)
     if wrong:

@@ -32,6 +32,8 @@ WORTH_SAYING = 1.1  # times as fast: less than this drowns in the error of the s
 class Found(NamedTuple):
     """What a rule found. `fix` None: as the rule says, "": there is none. `severity`: another than the rule's.
 
+    `message`: what is wrong, then after "; " what follows from it, which the first sentence of a check leaves out.
+
     `changes`: yields lists of fixes, worked out only when they are asked for: of the first list in which one is proven
     to help, the best is taken.
     `pp`, `tg`: how many times faster prompts and tokens would be without it, by the speed model (1: unknown).
@@ -47,6 +49,7 @@ class Found(NamedTuple):
 
 Look: TypeAlias = Callable[[Case], Iterator[Found]]
 About: TypeAlias = Literal["correctness", "speed"]
+Refused: TypeAlias = Literal["options", "loading"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     `about`: speed alone, or correctness too; `costs`: what is right may be slower (`rules/proof.py`).
     `engines`: whose commands it is about; those in an engine's folder are about its own. `since`, `until`: it holds for
     builds from and up to these days (None: all). `paragraph`: the heading of docs/offloading.md that explains it.
+    `refused`: when the program ends because of an error that it finds: as soon as it reads its options, or while it
+    loads the model or reads the first prompt; None where it runs, or only runs out of memory.
     `look` yields what it finds in a command.
     """
 
@@ -70,6 +75,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     look: Look
     about: About = "correctness"
     costs: bool = False
+    refused: Refused | None = None
 
     def holds(self, case: Case) -> bool:
         """Return whether the rule is about the engine and the build of a command."""
@@ -95,6 +101,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def rule(
     name: str, severity: Severity, paragraph: str, source: str, *, fix: str | None = None,
     since: str | None = None, until: str | None = None, about: About = "correctness", costs: bool = False,
+    refused: Refused | None = None,
 ) -> Callable[[Look], Rule]:  # fmt: skip
     """Return a decorator that makes a rule of the function below it; the function's docstring is the rule's `what`."""
 
@@ -112,6 +119,7 @@ def rule(
             look=look,
             about=about,
             costs=costs,
+            refused=refused,
         )
 
     return declared

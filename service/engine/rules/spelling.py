@@ -41,7 +41,7 @@ _SOURCE = (
 )
 
 
-@rule("unknown-flag", "error", _FLAGS, _SOURCE, fix="leave it out, or today's spelling")
+@rule("unknown-flag", "error", _FLAGS, _SOURCE, fix="leave it out, or today's spelling", refused="options")
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did.
 
@@ -58,7 +58,7 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             yield Found(f"{word[:80]} was read as a comment", f"leave out {word[:80]}", severity="info")
             continue
         if value and name in known_options(case.engine, case.parsed.program):
-            message = f"`{value[:80]}` is not a value of {name[:80]}: the figures are without it"
+            message = f"`{value[:80]}` is not a value of {name[:80]}; the figures are without it"
             severity: Severity | None = "warning" if "(" in value else None
             yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue
@@ -121,7 +121,7 @@ def newer_flag(case: Case) -> Iterator[Found]:
             yield Found(f"{word[:80]} is not known here: builds newer than {today} may have it; it is not counted")
 
 
-@rule("retired-flag", "error", _FLAGS, _SOURCE, fix="today's spelling")
+@rule("retired-flag", "error", _FLAGS, _SOURCE, fix="today's spelling", refused="options")
 def retired_flag(case: Case) -> Iterator[Found]:
     """Options that were understood, but that today's program no longer has under that name."""
     engine, program = case.engine, case.parsed.program
@@ -171,7 +171,7 @@ def _loading(case: Case, name: str) -> str | None:
 
 @rule(
     "cache-type-unknown", "error", "the-cache", "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp",
-    fix="one of the engine's cache types",
+    fix="one of the engine's cache types", refused="options",
 )  # fmt: skip
 def cache_type_unknown(case: Case) -> Iterator[Found]:
     """Cache types that only the other engine has, or neither."""
@@ -185,7 +185,7 @@ def cache_type_unknown(case: Case) -> Iterator[Found]:
 
 @rule(
     "split-mode-unknown", "error", "layers-or-together--sm", "ik_llama.cpp common/common.cpp:2054-2076; llama.cpp "
-    "common/arg.cpp", fix="-sm layer",
+    "common/arg.cpp", fix="-sm layer", refused="options",
 )  # fmt: skip
 def split_mode_unknown(case: Case) -> Iterator[Found]:
     """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp."""
@@ -226,7 +226,7 @@ def several_values(case: Case) -> Iterator[Found]:
     """llama-bench options with several values: the figures are for the first."""
     for option in case.parsed.varied:
         if not option.startswith(("-ot ", "--override-tensor")):
-            yield Found(f"{option[:80]}: the figures are for the first value")
+            yield Found(f"{option[:80]}; the figures are for the first value")
 
 
 def _meant(case: Case, word: str, value: str) -> str | None:
@@ -308,7 +308,7 @@ _COUNTS = (
 @rule(
     "value-not-understood", "error", _FLAGS, "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp: std::stoi "
     "throws, or takes the digits that a word begins with; the lists of names throw",
-    fix="a value that the option takes",
+    fix="a value that the option takes", refused="options",
 )  # fmt: skip
 def value_not_understood(case: Case) -> Iterator[Found]:
     """A word where a number belongs (`16k` too), or a name that neither engine knows.
@@ -318,7 +318,7 @@ def value_not_understood(case: Case) -> Iterator[Found]:
     for wrong in case.parsed.refused:
         if wrong.detail.endswith(NOT_SET):
             yield Found(
-                f"{wrong.detail[:200]}: the figures are without the option", "write its value", severity="warning"
+                f"{wrong.detail[:200]}; the figures are without the option", "write its value", severity="warning"
             )
             continue
         if wrong.option in ("-t", "--threads") and (fraction := _FRACTION.search(wrong.detail)):
@@ -334,7 +334,7 @@ def value_not_understood(case: Case) -> Iterator[Found]:
 
 @rule(
     "value-out-of-range", "error", _FLAGS, "llama_init_from_model of both engines: n_ctx and n_batch are unsigned",
-    fix="a value that the engine can use",
+    fix="a value that the engine can use", refused="options",
 )  # fmt: skip
 def value_out_of_range(case: Case) -> Iterator[Found]:
     """A count below the least that is possible."""
@@ -385,7 +385,7 @@ _BEFORE = {
 _WORTH_UPDATING = 0.9  # of today's buffer in the older one
 
 
-@rule("option-of-another-time", "error", _FLAGS, _HISTORY, fix="that build's spelling")
+@rule("option-of-another-time", "error", _FLAGS, _HISTORY, fix="that build's spelling", refused="options")
 def option_of_another_time(case: Case) -> Iterator[Found]:
     """Options that the build does not have yet, or had only for a while; `-fa` with a value before it took one."""
     build = case.parsed.build

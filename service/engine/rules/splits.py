@@ -61,7 +61,7 @@ def card_without_share(case: Case) -> Iterator[Found]:
         )
 
 
-@rule("main-gpu-unknown", "error", CARDS, "llama_model_load of both engines", fix="-mg 0")
+@rule("main-gpu-unknown", "error", CARDS, "llama_model_load of both engines", fix="-mg 0", refused="loading")
 def main_gpu_unknown(case: Case) -> Iterator[Found]:
     """`-mg` names a GPU that is not there."""
     main = case.parsed.flags.main_gpu

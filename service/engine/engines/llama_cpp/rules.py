@@ -63,14 +63,14 @@ def bench_rules_by_semicolon(case: Case) -> Iterator[Found]:
 @rule(
     "split-mode-refused", "error", "layers-or-together--sm",
     "llama.cpp src/llama-model.cpp:1144, src/llama-arch.cpp:1142, llama-context.cpp:3851",
-    fix="-sm layer",
+    fix="-sm layer", refused="options",
 )  # fmt: skip
 def split_mode_refused(case: Case) -> Iterator[Found]:
     """llama.cpp's CUDA back end no longer has `-sm row`, and `-sm tensor` and `none` do not work with everything."""
     if not case.devices:
         return
     if case.flags.split_mode == "row" and case.parsed.build.date is None:
-        message = "-sm row: the CUDA back end of this build has no split buffers, so the model does not load"
+        message = "-sm row: the CUDA back end of this build has no split buffers; the model does not load"
         yield Found(message, "-sm layer, or -sm tensor")
     refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
     if refused is not None:
@@ -79,13 +79,13 @@ def split_mode_refused(case: Case) -> Iterator[Found]:
 
 @rule(
     "latent-cache-types-differ", "error", CACHE, "llama.cpp src/llama-context.cpp:3865",
-    fix="the same type for -ctk and -ctv",
+    fix="the same type for -ctk and -ctv", refused="loading",
 )  # fmt: skip
 def latent_cache_types_differ(case: Case) -> Iterator[Found]:
     """llama.cpp keeps K and V of a latent cache in one tensor, and refuses two types."""
     kinds = (case.flags.cache_type_k, case.flags.cache_type_v)
     if case.latent_cache and kinds[0] != kinds[1]:
-        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type, so the engine does not start"
+        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type; the engine does not start"
         yield Found(message, f"-ctk {kinds[0]} -ctv {kinds[0]}")
 
 
@@ -183,7 +183,7 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
 
 @rule(
     "speculation-unknown", "error", UNASKED, "llama.cpp 0c1e57098 llama-server --help, --spec-type",
-    fix="a kind that the build has, such as draft-mtp",
+    fix="a kind that the build has, such as draft-mtp", refused="options",
 )  # fmt: skip
 def speculation_unknown(case: Case) -> Iterator[Found]:
     """`--spec-type mtp`, as ik_llama.cpp says it, and other kinds that today's llama.cpp does not know."""

@@ -72,7 +72,7 @@ _LEAST_SAVED = 256 * MIB
 
 @rule(
     "cache-type-without-gpu-kernel", "error", CACHE, fix="-ctk q8_0",
-    source="ik_llama.cpp ggml-cuda.cu: no copy from f32 to q8_KV, no flash attention with it",
+    source="ik_llama.cpp ggml-cuda.cu: no copy from f32 to q8_KV, no flash attention with it", refused="loading",
 )  # fmt: skip
 def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:
     """q8_KV caches exist for the CPU only."""
@@ -83,7 +83,7 @@ def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:
 
 @rule(
     "cache-type-aborts-on-cpu", "error", CACHE, "ik_llama.cpp ggml/src/iqk/iqk_flash_attn.cpp:121-310",
-    fix="q8_0, q6_0 or q4_0; or no layer's cache in RAM",
+    fix="q8_0, q6_0 or q4_0; or no layer's cache in RAM", refused="loading",
 )  # fmt: skip
 def cache_type_aborts_on_cpu(case: Case) -> Iterator[Found]:
     """Flash attention on the CPU has no q5_0 or q5_1: ik_llama.cpp aborts at the first prompt."""
@@ -142,7 +142,7 @@ def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
 
 @rule(
     "window-cache-refused", "error", CACHE, "ik_llama.cpp src/llama.cpp:1199-1266",
-    fix="-np 1 and -sm layer with --swa-compress",
+    fix="-np 1 and -sm layer with --swa-compress", refused="loading",
 )  # fmt: skip
 def window_cache_refused(case: Case) -> Iterator[Found]:
     """`--swa-compress` needs one slot and no `-sm graph`."""

@@ -28,7 +28,7 @@ def _together(case: Case) -> bool:
 @rule(
     "graph-split-impossible", "error", SPLIT_MODES,
     "ik_llama.cpp src/llama.cpp:3895-3930, 8121; graphs/build_deepseek2.cpp:18",
-    fix="-sm layer",
+    fix="-sm layer", refused="loading",
 )  # fmt: skip
 def graph_split_impossible(case: Case) -> Iterator[Found]:
     """`-sm graph` needs two GPUs and an architecture that it supports (else a warning: placed by layer)."""
@@ -66,7 +66,7 @@ def graph_split_partial_experts(case: Case) -> Iterator[Found]:
 
 @rule(
     "graph-split-one-card", "error", SPLIT_MODES, "ik_llama.cpp ggml/src/ggml.c:6179",
-    fix="-sm layer, or -ts with more nearly equal shares",
+    fix="-sm layer, or -ts with more nearly equal shares", refused="loading",
 )  # fmt: skip
 def graph_split_one_card(case: Case) -> Iterator[Found]:
     """With `-sm graph`, two cards or more need a share of every layer: a small one may be rounded to nothing."""
@@ -122,7 +122,7 @@ def graph_option_without_effect(case: Case) -> Iterator[Found]:
 
 @rule(
     "reduce-type-unknown", "error", SPLIT_MODES, "ik_llama.cpp common/common.cpp:2279, 4390",
-    fix="-grt f16, bf16, f32 or q8_0",
+    fix="-grt f16, bf16, f32 or q8_0", refused="loading",
 )  # fmt: skip
 def reduce_type_unknown(case: Case) -> Iterator[Found]:
     """`-grt` takes four types; any other aborts the program."""

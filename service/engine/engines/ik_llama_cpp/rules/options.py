@@ -17,7 +17,7 @@ from service.engine.units import MIB
 
 @rule(
     "latent-file-refused", "error", BUILDING, "ik_llama.cpp pull 394 (47fa8380c), which loads them first",
-    until="2025-05-09", fix="a build of 2025-05-12 or later, or a file with attn_kv_b",
+    until="2025-05-09", fix="a build of 2025-05-12 or later, or a file with attn_kv_b", refused="loading",
 )  # fmt: skip
 def latent_file_refused(case: Case) -> Iterator[Found]:
     """Builds of ik_llama.cpp that load latent attention (`deepseek2`) only from files with `attn_kv_b`."""
@@ -53,6 +53,7 @@ def copies_of_ram(case: Case) -> Iterator[Found]:
 
 @rule(
     "speculation-with-slots", "error", UNASKED, "ik_llama.cpp examples/server/server-context.cpp:221", fix="-np 1",
+    refused="loading",
 )  # fmt: skip
 def speculation_with_slots(case: Case) -> Iterator[Found]:
     """ik_llama.cpp drafts with one slot only."""
@@ -90,13 +91,13 @@ _LEAST = 256 * MIB
 
 @rule(
     "fit-with-overrides", "error", UNASKED, "ik_llama.cpp src/llama.cpp:4281-4289",
-    fix="leave out --fit, or leave out -ot, -cmoe and -ncmoe",
+    fix="leave out --fit, or leave out -ot, -cmoe and -ncmoe", refused="loading",
 )  # fmt: skip
 def fit_with_overrides(case: Case) -> Iterator[Found]:
     """ik_llama.cpp's `--fit` throws an error when anything else places tensors."""
     flags = case.parsed.flags
     if case.parsed.fit and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
-        yield Found("--fit with -ot, -cmoe or -ncmoe: the engine throws an error and does not load the model")
+        yield Found("--fit with -ot, -cmoe or -ncmoe; the engine throws an error and does not load the model")
 
 
 @rule(
