@@ -194,15 +194,13 @@ def _create_result() -> None:
         sa.PrimaryKeyConstraint("id", name="result_pk"),
         sa.UniqueConstraint("submission_key", name="result_submission_key_unique"),
     )
-    op.create_index("result_cell", "result", ["cell"])
-    op.create_index("result_hardware_key", "result", ["hardware_key"])
-    op.create_index("result_measured_at", "result", ["measured_at"])
+    for name in ("cell", "hardware_key", "measured_at", "rows_key"):
+        op.create_index(f"result_{name}", "result", [name])
     op.create_index("result_newest", "result", ["created_at", "id"])
     op.create_index("result_counted_host", "result", ["host_id", "state"])
     op.create_index("result_counted_account", "result", ["account_id", "state", "tier", "host_id"])
     for name in ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin"):
         op.create_index(f"result_by_{name}", "result", [name, "created_at", "id"])
-    op.create_index("result_rows_key", "result", ["rows_key"])
 
 
 def _create_run() -> None:
