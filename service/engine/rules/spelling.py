@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import partial
 
 import msgspec
 
@@ -66,7 +67,8 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             continue
         if near := _meant(case, name, value):
             how, change = _as_meant(case, name, value, near)
-            yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
+            message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}"
+            yield Found(message, changes=partial(iter, ([change], [f"leave out {name}"])))
             continue
         if near := None if value else _meant(case, name, "a value"):
             change = f"{_TODAY_IN_BOTH['bare -fa']}; leave out {name}" if near in _FLASH else f"leave out {name}"

@@ -24,6 +24,7 @@ PUBLISHED = (  # after github.com/ikawrakow/ik_llama.cpp/pull/668, August 2025
     [
         PUBLISHED,
         "llama-server -m m.gguf -ngl 99 -c 8192 --n-gpu-layer 99 --flash-atn",
+        "llama-server -m m.gguf -c 8192 -nlg 99",
         "llama-server -m m.gguf -c 32768 -fa -fmoe -ctk q8_0 -ngl 99 -ot exps=CPU",
         "llama-server -m m.gguf -c 16k -ngl 99 -ot exps=CPU",
         "llama-server -m m.gguf -c 16384 -ngl 99 -ot 'blk\\.[0-9]{1,2}\\.ffn_.*_exps=CPU,output=CUDA0'",
