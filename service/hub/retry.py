@@ -61,7 +61,6 @@ def with_retries(attempt: Callable[[], T], limits: ListingLimits, sleep: Callabl
     """Return what `attempt` returns, retrying after a Transient, up to `limits.attempts` attempts.
 
     A wait that the Hub asks for is kept if it is at most `limits.longest_wait`. Raises HubRateLimited or HubUnavailable
-
     with the seconds after which asking again makes sense.
     """
     for number in numbers(1):

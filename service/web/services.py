@@ -218,7 +218,6 @@ class Drain:
 
     `begun`: /ready says so, so that no new requests are sent here; everything is still answered. `leaving`: event
     streams and held requests end, and their clients return to another process.
-    held requests end, whose clients come again, to another process.
     """
 
     def __init__(self) -> None:

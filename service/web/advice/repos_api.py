@@ -2,6 +2,7 @@
 
 A repo is read within the request, in a thread. A process reads four repos from the Hub at once; other requests wait a
 few seconds and are then refused with 503 (hub/headers.py). Cached headers need none of this; the flow makes sure that
+one repo and commit is read once for all who ask.
 """
 
 from __future__ import annotations

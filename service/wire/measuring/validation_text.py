@@ -1,6 +1,7 @@
 """Renders a validation for reading: measured figures beside predicted ones, and what kept the rest from being measured.
 
 Names, versions and failures come from other people's machines: control characters are removed, and in Markdown nothing
+can leave its code block.
 """
 
 from __future__ import annotations
