@@ -62,7 +62,7 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
         route_handlers=[_COUNTED_API, *PARTS, PAGES, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
-        lifespan=[lambda _: _closing(resources), lambda _: _counting(services)],
+        lifespan=[resources, lambda _: _counting(services)],
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
@@ -103,12 +103,6 @@ async def _send_counts(services: Services) -> None:
     while True:
         await asyncio.sleep(_COUNT_SECONDS)
         await services.counted.answer()
-
-
-@asynccontextmanager
-async def _closing(resources: AsyncExitStack) -> AsyncIterator[None]:
-    async with resources:
-        yield
 
 
 Handler = Callable[[HttpRequest, Any], Response[Problem]]

@@ -52,8 +52,7 @@ async def check_command(
     admit = services.admission(request)
     checked = await services.run_reading(check.check_command, data, admit)
     body = rendered(form, checked, check_lines(checked, detail))
-    headers = {"Vary": "Accept", "Cache-Control": "no-store"}
-    return Response(body, media_type=media_type_of(form), headers=headers)
+    return Response(body, media_type=media_type_of(form), headers={"Vary": "Accept"})
 
 
 router = Router("/", route_handlers=[check_command], tags=["check"])

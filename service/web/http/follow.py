@@ -132,8 +132,7 @@ async def stream(
 
 def event_stream(pieces: AsyncGenerator[bytes]) -> Stream:
     """Return the response that sends events immediately, unbuffered by proxies."""
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(pieces, media_type="text/event-stream", headers=headers)
+    return Stream(pieces, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def event_id(event: AdviceEvent) -> str:

@@ -46,7 +46,6 @@ SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", 
 MAX_PROBE_BYTES = 1 << 20
 MAX_REPORT_BYTES = 2 << 20
 _LOOK_SECONDS = 10.0  # between looks for a waiting host that nobody wakes
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def signed(request: HttpRequest, services: Services, kind: type[T]) -> tuple[SignedHost, T]:
@@ -81,11 +80,10 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     summary="Ask whose code this is",
     responses=answers(200, Greeted, "Who made the code.", "enrolment-code-unknown", *_BODY),
 )
-async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppServices) -> Response[Greeted]:
+async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppServices) -> Greeted:
     """Lets the person at the machine confirm the account before the machine's key is sent."""
     await services.count_code(request)
-    greeted = await services.run(hosts.greet, data.code, services.address(request, ""))
-    return Response(greeted, headers=_NO_STORE)
+    return await services.run(hosts.greet, data.code, services.address(request, ""))
 
 
 @post(
@@ -102,11 +100,10 @@ async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppSer
         *_BODY,
     ),
 )
-async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: AppServices) -> Response[EnrolledHost]:
+async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: AppServices) -> EnrolledHost:
     """Takes a code, the machine's public key, and proof of its private key."""
     await services.count_code(request)
-    enrolled = await services.run(hosts.enrol, data, services.authority(request))
-    return Response(enrolled, headers=_NO_STORE)
+    return await services.run(hosts.enrol, data, services.authority(request))
 
 
 @post(
@@ -116,12 +113,11 @@ async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: Ap
     security=[{"HostSignature": []}],
     responses=answers(201, Session, "A token for an hour.", *SIGNED_PROBLEMS),
 )
-async def open_session(request: HttpRequest, services: AppServices) -> Response[Session]:
+async def open_session(request: HttpRequest, services: AppServices) -> Session:
     """Signed like every call, with `{}` as the body; ends the host's earlier session."""
     call = await signed_call(request, services)
     _decoded(call.body, Nothing)
-    session = await services.run(signed_calls.open_session, call)
-    return Response(session, headers=_NO_STORE)
+    return await services.run(signed_calls.open_session, call)
 
 
 @post(
@@ -177,9 +173,9 @@ async def lease_run(request: HttpRequest, services: AppServices) -> Response[Any
         with metrics.HELD.of("host").track_inprogress():
             leased = await _waited_for(services, host, asked.wait)
     if leased is None:
-        return Response(None, status_code=204, headers=_NO_STORE)
+        return Response(None, status_code=204)
     logs.note(run_id=leased.run)
-    return Response(leased, headers=_NO_STORE)
+    return Response(leased)
 
 
 async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
@@ -215,11 +211,10 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
         200, Renewed, "The lease is renewed, or the run must stop.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS
     ),
 )
-async def note_progress(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Renewed]:
+async def note_progress(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Renewed:
     """To be called three times per lease, with the new rows."""
     host, said = await signed(request, services, Progress)
-    renewed = await services.run(runs.note_progress, host, run_id, said)
-    return Response(renewed, headers=_NO_STORE)
+    return await services.run(runs.note_progress, host, run_id, said)
 
 
 @post(
@@ -231,11 +226,10 @@ async def note_progress(run_id: FromPath[str], request: HttpRequest, services: A
     security=SIGNED,
     responses=answers(200, Accepted, "It is stored.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS),
 )
-async def report_run(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Accepted]:
+async def report_run(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Accepted:
     """Rows or a failure; sending the same report again gives the same answer."""
     host, said = await signed(request, services, Report)
-    accepted = await services.run(runs.report, host, run_id, said)
-    return Response(accepted, headers=_NO_STORE)
+    return await services.run(runs.report, host, run_id, said)
 
 
 router = Router(

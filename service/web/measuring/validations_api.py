@@ -67,7 +67,7 @@ async def request_validation(
     validation = services.addressed(request, PATH, asked.validation)
     headers = {"Location": services.location(f"{PATH}/{validation.id}")}
     status = 201 if asked.is_new else 200
-    return Response(validation, status_code=status, headers=headers | {"Cache-Control": "no-store"})
+    return Response(validation, status_code=status, headers=headers)
 
 
 @get(

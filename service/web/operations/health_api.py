@@ -16,7 +16,6 @@ from service.web.services import AppServices
 from service.wire.health import Health, NotReady, Readiness
 from service.wire.problem import MEDIA_TYPE, problem
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _EXAMPLE = msgspec.to_builtins(problem("service-unavailable", "database: does not answer in time"))
 
 
@@ -49,9 +48,9 @@ async def ready(services: AppServices) -> Response[Any]:
     parts = await services.parts()
     bad = "; ".join(f"{part.name}: {part.text}" for part in parts if part.needed and part.state == "bad")
     if not bad:
-        return Response(Readiness(parts), headers=_NO_STORE)
+        return Response(Readiness(parts))
     what = problem("service-unavailable", bad)
-    return problem_response(NotReady(**msgspec.structs.asdict(what), parts=parts), _NO_STORE)
+    return problem_response(NotReady(**msgspec.structs.asdict(what), parts=parts))
 
 
 router = Router("/", route_handlers=[health, ready], tags=["health"])

@@ -38,7 +38,7 @@ async def read_metrics(services: AppServices) -> Response[bytes]:
     if backlog.value is not None:
         _set(backlog.value)
         text += generate_latest(metrics.REGISTRIES["asked"])
-    return Response(text, headers={"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 def _set(found: QueueLengths) -> None:

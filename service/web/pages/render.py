@@ -149,4 +149,4 @@ def page(
     body = rendered(template, services.address(request, request.url.path), request.url.path, **values)
     if status == 200 and request.method in ("GET", "HEAD"):
         return conditional(request, body, HTML)
-    return Response(body, status_code=status, media_type=HTML, headers={"Cache-Control": "no-store"})
+    return Response(body, status_code=status, media_type=HTML)

@@ -40,10 +40,9 @@ EditKey = Annotated[
         200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS
     ),
 )
-async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Response[Preview]:
+async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Preview:
     """Model, flags, machine and rows as they would be stored, with the expected figures. Nothing is stored."""
-    shown = await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
-    return Response(shown, headers={"Cache-Control": "no-store"})
+    return await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
 
 
 @post(
@@ -73,7 +72,7 @@ async def submit_result(
     kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
     shown = services.addressed(request, "/results", kept)
     headers = {"Location": services.location(f"{PATH}/{kept.id}")}
-    return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
+    return Response(shown, status_code=201 if kept.is_new else 200, headers=headers)
 
 
 @patch(
@@ -98,14 +97,13 @@ async def correct_result(
     request: HttpRequest,
     services: AppServices,
     edit_key: EditKey = None,
-) -> Response[Result]:
+) -> Result:
     """Remarks, hardware and build, never rows. The result is predicted and judged again; its history has the old
     values.
     """
     admit = services.admission(request)
     result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
-    shown = services.addressed(request, "/results", result)
-    return Response(shown, headers={"Cache-Control": "no-store"})
+    return services.addressed(request, "/results", result)
 
 
 @delete(
