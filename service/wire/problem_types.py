@@ -156,9 +156,10 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     ),
     "wrong-key": ProblemType(
         403,
-        "The key does not belong to the advice",
-        "Deleting an advice takes the key that was given when it was made, in the header `X-Advice-Key`.",
-        "Send the `delete_key` of the answer to the `POST` that made the advice. It is shown once.",
+        "The key is not the one that was given",
+        "Deleting an advice takes the key that was given when it was made, in the header `X-Advice-Key`; correcting or "
+        "deleting a result that was sent without a token, the key in `X-Edit-Key`.",
+        "Send the `delete_key` or `edit_key` of the answer to the `POST` that made it. It is shown once.",
     ),
     "method-not-allowed": ProblemType(
         405,
