@@ -84,7 +84,8 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
-    no `-fa` (gone).
+    no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo. `fits_projector`: `-fit` leaves room
+    for it.
     """
 
     flash_attn: Literal["on", "off", "auto"] = "on"
@@ -93,6 +94,8 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     n_gpu_layers: int = 999
     fit: bool = False
     auto_slots: int = 1
+    finds_projector: bool = False
+    fits_projector: bool = False
     memory: MemoryRules = MemoryRules()
 
 

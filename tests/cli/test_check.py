@@ -222,6 +222,13 @@ def test_a_draft_and_a_projector_of_the_model_are_counted(
     assert found["projector"]["compute_high_mib"] > found["projector"]["compute_low_mib"]
 
 
+def test_a_projector_that_hf_may_load_is_said_not_to_be_counted_where_the_model_is_a_file_here(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", "llama-server -hf some/repo -c 4096 -fit off", "--model", model, "-H", RIG])
+    assert "-hf also loads the projector of its repo, if there is one: its memory" in capsys.readouterr().out
+
+
 def test_a_draft_file_that_is_not_there_is_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096", "--model", model, "-H", RIG, "--draft", "no.gguf"]) == 2
     assert "no such file: no.gguf" in capsys.readouterr().err

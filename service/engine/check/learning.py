@@ -140,7 +140,8 @@ def _is_fully_modelled(case: Case) -> bool:
     unclear = unclear or case.fit_places or (case.gives_up_pipeline and build.max_copies != 1)
     unclear = unclear or any(rule.refused for rule in case.rules)
     unclear = unclear or any(name.startswith("GGML_") for name in parsed.env)
-    companions = draft_of(parsed) or projector_of(parsed) or case.companions
+    images = projector_of(parsed)
+    companions = draft_of(parsed) or (images is not None and images.path) or case.companions
     return not unclear and not companions and not build.older and build.rules.memory.described
 
 

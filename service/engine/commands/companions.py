@@ -19,6 +19,8 @@ MODEL_REPO = ("-hf", "-hfr", "--hf-repo")
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
 PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")
+NO_PROJECTOR = ("--no-mmproj", "--no-mmproj-auto")
+_LOAD_PROJECTORS = ("llama-server", "llama-cli", "llama-mtmd-cli")  # of `mmproj_examples`, common/arg.cpp:60
 _PROJECTOR_OFF_GPU = ("--no-mmproj-offload",)
 _PROJECTOR_DEVICE = ("-mmdev", "--mmproj-device")
 
@@ -42,9 +44,12 @@ _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 
 
 class Projector(msgspec.Struct, frozen=True):
-    """A multimodal projector that a command names. `device`: the one it asks for, None for the first GPU."""
+    """A multimodal projector that a command loads. `device`: the one it asks for, None for the first GPU.
 
-    path: str
+    `path` None: the one that `-hf` finds in its repo, if there is one.
+    """
+
+    path: str | None
     on_gpu: bool
     device: str | None
 
@@ -60,13 +65,19 @@ def draft_of(parsed: ParsedCommand) -> str | None:
 
 
 def projector_of(parsed: ParsedCommand) -> Projector | None:
-    """Return the projector that a command names, or None. One that `-hf` would find by itself is not named."""
+    """Return the projector that a command names or `-hf` may find by itself, or None."""
     options = parsed.flags.other
     path, device = option_value(options, PROJECTOR), option_value(options, _PROJECTOR_DEVICE)
-    if path is None:
+    if path is None and not _finds_one(parsed):
         return None
     off = device == "none" or any(option in _PROJECTOR_OFF_GPU for option in options)
     return Projector(path, not off, None if device == "none" else device)
+
+
+def _finds_one(parsed: ParsedCommand) -> bool:
+    """Whether `-hf` also loads the projector of its repo (common/arg.cpp:400)."""
+    loads = parsed.build.rules.finds_projector and parsed.program in _LOAD_PROJECTORS
+    return loads and option_value(parsed.flags.other, MODEL_REPO) is not None and not {*NO_PROJECTOR} & {*parsed.used}
 
 
 def draft_command(parsed: ParsedCommand) -> ParsedCommand:

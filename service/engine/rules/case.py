@@ -25,7 +25,12 @@ from service.engine.memory.predict import as_started, predict_memory
 from service.engine.memory.report import report
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
-from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of
+from service.engine.rules.companion_headers import (
+    NO_COMPANIONS,
+    CompanionHeaders,
+    companions_of,
+    projector_companion,
+)
 from service.engine.run.binding import binding_of
 from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of
@@ -313,7 +318,7 @@ def case_of(
     usable = _with_loadable_split(
         _usable(_with_latent_default(flags, parsed, model), rules, model, devices), parsed, model
     )
-    fitted = _as_fitted(usable, parsed, model, rig, devices, allocator, tool)
+    fitted = _as_fitted(usable, parsed, model, rig, devices, allocator, tool, companion_headers)
     return Case(
         parsed=parsed,
         model=model,
@@ -341,9 +346,12 @@ def _places(parsed: ParsedCommand) -> bool:
 
 def _as_fitted(
     flags: Flags, parsed: ParsedCommand, model: Model, rig: Rig, devices: Sequence[Device], allocator: Allocator,
-    tool: Tool,
+    tool: Tool, companion_headers: CompanionHeaders,
 ) -> Flags | None:  # fmt: skip
-    """Return the flags that the engine's own placement leaves, where it is on; None where it finds none."""
+    """Return the flags that the engine's own placement leaves, where it is on; None where it finds none.
+
+    Room for a projector is left free on its card (llama.cpp tools/server/server-context.cpp:1044).
+    """
     fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
         return flags
@@ -353,12 +361,17 @@ def _as_fitted(
         found = predict_memory(run.with_flags(tried))
         return [one.weights + one.kv + one.compute for one in found.devices[:-1]]
 
+    free = list(run.free)
+    images = projector_companion(parsed, flags, devices, companion_headers)
+    if images is not None and parsed.build.rules.fits_projector:
+        taken = zip(images.weights, images.compute, strict=True)
+        free = [n - weights - int(compute.expected) for n, (weights, compute) in zip(free, taken, strict=False)]
     return fit(
         FitAsked(
             model=model,
             flags=flags,
             n_ctx=max(parsed.flags.n_ctx, 0),
-            free=run.free,
+            free=free,
             placed=_places(parsed),
             streams=1 if shared else max(flags.n_parallel, 1),
             used=used,

@@ -20,10 +20,14 @@ from service.engine.run.resolved import ResolvedRun, resolve_run
 
 
 class CompanionHeaders(msgspec.Struct, frozen=True):
-    """Headers of what a command names besides its model; None where it names none, or where it is not known."""
+    """Headers of what a command loads besides its model; None where it loads none, or where it is not known.
+
+    `repo_listed`: the files of the model's repo are known, so that without a projector here `-hf` finds none.
+    """
 
     draft: Model | None = None
     projector: Header | None = None
+    repo_listed: bool = False
 
 
 NO_COMPANIONS = CompanionHeaders()
@@ -46,13 +50,21 @@ def companions_of(
             run.engine, headers.draft, own, run.rig, left, run.build, run.environment, allocator=run.allocator
         )
         found.append(draft_model(draft, places, len(devices)))
-    named = projector_of(parsed)
-    if headers.projector is not None and named is not None:
-        names = [device.name for device in devices]
-        first = names.index(named.device) if named.device in names else 0
-        device = first if named.on_gpu and devices else len(devices)
-        found.append(projector(headers.projector, len(devices), device, flash_attn=flags.flash_attn != "off"))
+    found.append(projector_companion(parsed, flags, devices, headers))
     return tuple(one for one in found if one is not None)
+
+
+def projector_companion(
+    parsed: ParsedCommand, flags: Flags, devices: Sequence[Device], headers: CompanionHeaders
+) -> Companion | None:
+    """Return the memory of a command's projector; None where it loads none, or its header is not known."""
+    loaded = projector_of(parsed)
+    if headers.projector is None or loaded is None:
+        return None
+    names = [device.name for device in devices]
+    first = names.index(loaded.device) if loaded.device in names else 0
+    device = first if loaded.on_gpu and devices else len(devices)
+    return projector(headers.projector, len(devices), device, flash_attn=flags.flash_attn != "off")
 
 
 def _as_usable(engine: Engine, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:

@@ -10,25 +10,41 @@ from service.engine.rules.case import Case
 from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.run.settings import loads_next_tokens
 from service.engine.tensor_names import is_expert
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 
 _DOCS = "docs/check.md"
+_TEXT_ALONE = "for text alone, --no-mmproj leaves it out"
 
 
 @rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
     """A companion whose header is not known, and adapters: their memory is not in the figures."""
-    named = projector_of(case.parsed)
+    images, headers = projector_of(case.parsed), case.companion_headers
     unread = {
-        "draft": draft_of(case.parsed) if case.companion_headers.draft is None else None,
-        "mmproj": named.path if named is not None and case.companion_headers.projector is None else None,
+        "draft": draft_of(case.parsed) if headers.draft is None else None,
+        "mmproj": images.path if images is not None and headers.projector is None else None,
     }
     for field, path in unread.items():
         if path is not None:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
+    if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
+        message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
+        yield Found(message, "name its file in `mmproj` (--mmproj); for text alone, --no-mmproj")
     if {"--lora", "--lora-scaled"} & set(case.parsed.used):
         yield Found("the memory and time of the adapter (--lora) are not counted", "")
+
+
+@rule("projector-unasked", "info", UNASKED, "llama.cpp common/arg.cpp:400; pulls 12694 and 12898", fix=_TEXT_ALONE)
+def projector_unasked(case: Case) -> Iterator[Found]:
+    """`-hf` also loads the projector of its repo, for images or sound; its memory is counted."""
+    images = projector_of(case.parsed)
+    counted = next((one for one in case.companions if one.kind == "projector"), None)
+    if images is not None and images.path is None and counted is not None:
+        device = max(range(len(counted.weights)), key=counted.weights.__getitem__)
+        mib = (counted.weights[device] + counted.compute[device].expected) / MIB
+        where = "RAM" if device == case.cpu else case.device_name(device)
+        yield Found(f"-hf also loads the repo's projector for images or sound: {mib:,.0f} MiB of {where}, counted here")
 
 
 @rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)")

@@ -36,7 +36,7 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
         variant = variant_of(listing, reference, parsed)
         models = read_models(context.hub, listing, [variant])
         list_another = partial(list_admitted, context, admit_new_repo=admit_new_repo)
-        headers = companions(parsed, asked.draft, asked.mmproj, listing, list_another, context.hub.read_header)
+        headers = companions(parsed, asked.draft, asked.mmproj, listing, variant, list_another, context.hub.read_header)
     assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
     variant_model = models.variants[0]
     reported = reported_of(context, variant_model.model.architecture)

@@ -44,7 +44,8 @@ class DirectChecks:
         listing, reference, variant = self._variant(named.repo, parsed)
         model = self._model(named.repo, listing, variant)
         assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
-        return checked(case, model, rig, self._companions(case, parsed, listing, Path(named.repo)), assumed)
+        headers = self._companions(case, parsed, listing, variant, Path(named.repo))
+        return checked(case, model, rig, headers, assumed)
 
     def model_of(self, case: BatchCase) -> Model:
         """Return the model of a case's command. Raises AdvisorError."""
@@ -82,12 +83,12 @@ class DirectChecks:
         return self._read[key]
 
     def _companions(
-        self, case: BatchCase, parsed: ParsedCommand, listing: RepoListing, path: Path
+        self, case: BatchCase, parsed: ParsedCommand, listing: RepoListing, variant: Variant, path: Path
     ) -> CompanionHeaders:  # fmt: skip
         if listing.repo is None:
             return companions_on_disk(parsed, case.draft, case.mmproj, path if path.is_dir() else path.parent)
         with opened_hub(self._settings) as hub:
-            return companions(parsed, case.draft, case.mmproj, listing, hub.list_repo, hub.read_header)
+            return companions(parsed, case.draft, case.mmproj, listing, variant, hub.list_repo, hub.read_header)
 
 
 def check_directly(settings: Settings, case: BatchCase) -> Checked:

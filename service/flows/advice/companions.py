@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.engine.commands.companions import draft_of, file_name, projector_of
 from service.engine.commands.parse import ParsedCommand
-from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.errors import InvalidHeader, InvalidInput, UnknownVariant
 from service.engine.gguf.header import Header
 from service.engine.model import build_model
 from service.engine.rules.companion_headers import CompanionHeaders
@@ -19,28 +20,45 @@ from service.hub.references import RepoReference, parse_repo_reference
 ReadHeader = Callable[[RepoListing, Variant], Header]
 ListRepo = Callable[[RepoReference], RepoListing]
 
+_TAG = re.compile(r"[-.][A-Za-z_]*([0-9]{1,4})[A-Za-z0-9_]*(?:-[0-9]{5}-of-[0-9]{5})?\.gguf$")
+
 
 def companions(
     parsed: ParsedCommand,
     draft: str | None,
     mmproj: str | None,
     here: RepoListing,
+    variant: Variant,
     list_repo: ListRepo,
     read: ReadHeader,
 ) -> CompanionHeaders:
     """Return the headers of the draft and the projector, as far as they can be found.
 
     `draft` and `mmproj` are as in the request, `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; without them, the
-    files that the command names are looked up by file name in `here`, the model's repo. Raises InvalidInput and its
-    subclasses, and the Hub's errors.
+    files that the command names are looked up by file name in `here`, the repo of the model `variant`, and so is the
+    projector that `-hf` finds by itself. Raises InvalidInput and its subclasses, and the Hub's errors.
     """
     projector = projector_of(parsed)
     found_draft = _asked(draft, "draft", list_repo) or _by_name(here, draft_of(parsed))
     found_projector = _asked(mmproj, "mmproj", list_repo) or _by_name(here, projector.path if projector else None)
+    beside = _found_by_engine(here, variant) if projector and projector.path is None and not found_projector else None
+    found = found_projector or beside
+    header = _header(read, found, unasked=found is beside) if found else None
     return CompanionHeaders(
         draft=build_model(read(*found_draft), SafeMatch()) if found_draft else None,
-        projector=read(*found_projector) if found_projector else None,
+        projector=header,
+        repo_listed=found is None or header is not None,
     )
+
+
+def _header(read: ReadHeader, found: tuple[RepoListing, Variant], *, unasked: bool) -> Header | None:
+    """Return the header of a file; None for a damaged one that nobody named."""
+    try:
+        return read(*found)
+    except InvalidHeader:
+        if unasked:
+            return None
+        raise
 
 
 def companions_on_disk(
@@ -91,6 +109,27 @@ def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Varia
     candidates: Sequence[Variant] = (*map(_variant, listing.other_files), *listing.variants)
     found = next((v for v in candidates if any(f.path.rpartition("/")[2] == name for f in v.files)), None)
     return (listing, found) if found else None
+
+
+def _found_by_engine(listing: RepoListing, model: Variant) -> tuple[RepoListing, Variant] | None:
+    """Return the projector that llama.cpp takes for a model: of those in its folder or above, the deepest, and of
+    these the one whose type has most nearly as many bits (common/download.cpp:545, 0c1e57098).
+    """
+    path = model.files[0].path
+    found = [f for f in listing.other_files if f.kind == "mmproj" and path.startswith(_folder(f.path))]
+    near = min(found, key=lambda f: (-f.path.count("/"), abs(_bits(f.path) - _bits(path)), f.path), default=None)
+    return (listing, _variant(near)) if near else None
+
+
+def _folder(path: str) -> str:
+    head, slash, _ = path.rpartition("/")
+    return head + slash
+
+
+def _bits(path: str) -> int:
+    """Return the bits that a file's name states as the engine reads it: the first number of its last part."""
+    tag = _TAG.search(path)
+    return int(tag[1]) if tag else 0
 
 
 def _variant(file: OtherFile) -> Variant:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
+from service.engine.commands.companions import projector_of
 from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
@@ -122,6 +123,36 @@ def test_a_projector_is_on_the_first_gpu_with_a_range_for_its_encoder() -> None:
     assert 0 < one.compute[0].low < one.compute[0].expected < one.compute[0].high
     off = only(case("--mmproj mmproj.gguf --no-mmproj-offload", projector=gemma3_header()).companions)
     assert off.weights[:2] == (0, 0)
+
+
+# lucasew/nixcfg pull 485: "llama-server auto-fetches the 0.63 GB mmproj from the same HF repo. After 262k KV and
+# ngl 99 the 12 GB 3060 cannot cudaMalloc the 600 MiB CLIP buffer"
+@pytest.mark.parametrize(
+    ("flags", "engine", "counts"),
+    [("-hf a/b", "llama.cpp", True), ("-hf a/b:Q4_K_M --no-mmproj-offload", "llama.cpp", True),
+     ("-hf a/b --no-mmproj", "llama.cpp", False), ("-hf a/b --no-mmproj-auto", "llama.cpp", False),
+     ("-m b.gguf", "llama.cpp", False), ("-hf a/b", "ik_llama.cpp", False)],
+)  # fmt: skip
+def test_the_projector_that_hf_loads_by_itself_is_counted(flags: str, engine: Engine, counts: bool) -> None:
+    assert bool(case(flags, engine=engine, projector=gemma3_header()).companions) is counts
+
+
+def test_builds_from_before_the_server_had_projectors_load_none_by_themselves() -> None:
+    for build_of_day, loads in (("2025-05-08", False), ("2025-05-09", True)):
+        parsed = parse("llama-server -hf a/b", "llama.cpp", build=build_of_day)
+        assert (projector_of(parsed) is not None) is loads
+    assert projector_of(parse("llama-bench -hf a/b", "llama.cpp")) is None
+
+
+# llama.cpp pull 21489, merged on 2026-05-20
+def test_fit_leaves_room_for_the_projector_since_it_does() -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 4060 Ti 16GB")], ram=Ram(total_gb=64)))
+    model, headers = build("Gemma-3-27B", "q4_K_M"), CompanionHeaders(projector=gemma3_header())
+    layers = []
+    for day in ("2026-05-19", "2026-05-20"):
+        parsed = parse("llama-server -hf a/b -c 8192", "llama.cpp", build=day)
+        layers.append(case_of(parsed, model, rig, "", "cuda", headers).flags.n_gpu_layers)
+    assert layers[0] > layers[1]
 
 
 def test_without_flash_attention_the_scores_of_all_heads_come_on_top() -> None:

@@ -38,7 +38,7 @@ SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="
 class Example(NamedTuple):
     """A rule, a command that breaks it, one that does not, and where both are run.
 
-    `draft`: the draft model. `n_head_dim`: another size of the model's heads.
+    `draft`: the draft model. `projector`: one is beside the model. `n_head_dim`: another size of the model's heads.
     """
 
     rule: str
@@ -49,6 +49,7 @@ class Example(NamedTuple):
     hardware: Hardware = ONE_3090_DESKTOP
     build: str | None = None
     draft: tuple[str, str] | None = None
+    projector: bool = False
     n_head_dim: int | None = None
 
 
@@ -77,6 +78,14 @@ EXAMPLES = (
     Example("obsolete-op-numbers", f"{GOOD_IK} -op 26,0,27,0,29,0", f"{GOOD_IK} -op 28,0,31,0"),
     Example("not-counted", f"{GOOD_IK} -md draft.gguf", GOOD_IK),
     Example("not-counted", f"{GOOD_LLAMA} --mmproj mmproj.gguf", GOOD_LLAMA, LLAMA),
+    Example("not-counted", f"{GOOD_LLAMA} -hf a/b", f"{GOOD_LLAMA} -hf a/b --no-mmproj", LLAMA),
+    Example(
+        "projector-unasked",
+        f"{GOOD_LLAMA} -hf a/b",
+        f"{GOOD_LLAMA} -hf a/b --no-mmproj-auto",
+        LLAMA,
+        projector=True,
+    ),
     Example("environment-not-counted", f"GGML_CUDA_DISABLE_FUSION=1 {GOOD_LLAMA}", GOOD_LLAMA, LLAMA),
     Example("rpc-not-supported", f"{GOOD_LLAMA} --rpc 10.0.0.2:50052", GOOD_LLAMA, LLAMA),
     Example("no-next-token-layers", f"{GOOD_IK} --spec-type mtp:n_max=1", GOOD_IK),

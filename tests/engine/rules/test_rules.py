@@ -14,7 +14,7 @@ from service.engine.hardware import Hardware
 from service.engine.model import Model
 from service.engine.rules.all_rules import all_rules, findings
 from service.engine.rules.case import Case, case_of
-from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.rules.proof import proven
 from tests.engine.rules.examples import (
     ALL_ON_GPU,
@@ -30,6 +30,7 @@ from tests.engine.rules.examples import (
     Example,
 )
 from tests.models import build
+from tests.projectors import gemma3_header
 from tests.rigs import TWO_5090_TWO_4090
 
 # What is wrong with the model, not with the command: their sound halves are below.
@@ -46,7 +47,8 @@ def model_of(example: Example) -> Model:
 
 
 def case(example: Example, command: str) -> Case:
-    headers = CompanionHeaders(draft=build(*example.draft)) if example.draft else NO_COMPANIONS
+    draft = build(*example.draft) if example.draft else None
+    headers = CompanionHeaders(draft=draft, projector=gemma3_header() if example.projector else None)
     parsed = parse(command, example.engine, build=example.build)
     return case_of(parsed, model_of(example), resolve(example.hardware), command, "cuda", headers)
 

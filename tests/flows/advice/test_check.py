@@ -4,13 +4,17 @@ import pytest
 
 from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags, InvalidInput, UnknownVariant
+from service.engine.gguf.header import Header
 from service.errors import RateLimited
 from service.flows.advice.check import check_command
 from service.flows.advice.command_model import repo_in_path
+from service.flows.advice.companions import companions
 from service.flows.advice.inspect import inspect
 from service.flows.context import Context
+from service.hub.listing import OtherFile, RepoFile, RepoListing, Variant
 from service.wire.advice.check import CheckRequest
 from tests.flows.conftest import WatchedHub
+from tests.projectors import gemma3_header
 
 REPO = "Qwen/Qwen3-0.6B-GGUF"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
@@ -121,6 +125,41 @@ def test_a_projector_and_a_draft_are_read_from_the_model_s_repo(context: Context
     answer = check_command(context, asked(command.format("gemma-3-12b-it-draft-0.5B-Q8_0.gguf"), EXTRAS))
     assert {one.kind for one in answer.memory.companions} == {"draft", "projector"}
     assert not [f for f in answer.findings if f.rule == "not-counted"]
+
+
+# llama.cpp pull 12694: `-hf` also loads the projector of the repo; issue 23265: until `--no-mmproj`
+def test_the_projector_that_hf_loads_by_itself_is_read_from_its_repo_and_told(
+    context: Context, hub: WatchedHub
+) -> None:
+    answer = check_command(context, asked(f"llama-server -hf {EXTRAS} -c 4096 -fit off"))
+    assert [(one.kind, one.device) for one in answer.memory.companions] == [("projector", "CUDA0")]
+    (told,) = [f for f in answer.findings if f.rule == "projector-unasked"]
+    assert "MiB of CUDA0" in told.message
+    without = check_command(context, asked(f"llama-server -hf {EXTRAS} -c 4096 -fit off --no-mmproj"))
+    assert without.memory.companions == []
+    text_only = check_command(context, asked(f"llama-server -hf {REPO} -c 4096 -fit off"))
+    assert not {f.rule for f in text_only.findings} & {"not-counted", "projector-unasked"}
+
+
+# llama.cpp 0c1e57098 common/download.cpp:545 (find_best_sibling)
+@pytest.mark.parametrize(
+    ("model", "others", "taken"),
+    [("a-Q4_K_M.gguf", ["mmproj-BF16.gguf", "mmproj-F32.gguf"], "mmproj-BF16.gguf"),
+     ("a-Q8_0.gguf", ["mmproj-F16.gguf", "mmproj-Q8_0.gguf"], "mmproj-Q8_0.gguf"),
+     ("Q8_0/a-Q8_0-00001-of-00002.gguf", ["mmproj-Q8_0.gguf", "Q8_0/mmproj-F16.gguf"], "Q8_0/mmproj-F16.gguf"),
+     ("a-Q8_0.gguf", ["vision/mmproj-Q8_0.gguf"], None), ("a-Q8_0.gguf", [], None)],
+)  # fmt: skip
+def test_of_several_projectors_the_nearest_is_taken(model: str, others: list[str], taken: str | None) -> None:
+    variant = Variant("Q", (RepoFile(model),))
+    listing = RepoListing("a/b", "0", (variant,), tuple(OtherFile(path, "mmproj") for path in others))
+    read: list[str] = []
+
+    def note(_: RepoListing, chosen: Variant) -> Header:
+        read.append(chosen.files[0].path)
+        return gemma3_header()
+
+    companions(parse("llama-server -hf a/b", "llama.cpp"), None, None, listing, variant, lambda _: listing, note)
+    assert read == ([taken] if taken else [])
 
 
 def test_a_draft_from_another_repo_is_named_in_the_request(context: Context, hub: WatchedHub) -> None:
