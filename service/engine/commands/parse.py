@@ -37,6 +37,8 @@ _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)"
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
+_MODELS = frozenset(("-m", "--model", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo"))
+_MODEL_VARIABLES = ("LLAMA_ARG_MODEL=", "LLAMA_ARG_HF_REPO=")
 _MOST_BEFORE = 32  # words before a program
 _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
 
@@ -59,7 +61,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     `refused`: values that no engine takes; the flags are as if they were not there. `tests`: what llama-bench measures,
     None for other programs. `used`: the names of all options, as written but for their underscores. `build`: the build
     whose defaults are taken. `words`: what all this was read from. `repaired`: what a shell reads otherwise than it is
-    meant. `left_out`: what is not counted of another program's.
+    meant. `left_out`: what is not counted of another program's. `others`: the text's further commands.
     """
 
     engine: Engine
@@ -82,6 +84,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedValue, ...] = ()
     repaired: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def parse(
@@ -95,11 +98,12 @@ def parse(
     found = only_command(command)
     typed = as_bash(found.command)
     commands = split_commands(typed)
-    words = _divide([_typed(word) for word in expanded(_chosen(_programs(commands)))])
+    chosen, others = _chosen(_programs(commands))
+    words = _divide([_typed(word) for word in expanded(chosen)])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
     parsed = parse_words(words, resolve_build(engine, build), program)
     repaired = repairs(typed) if typed == command else ()
-    return msgspec.structs.replace(parsed, repaired=repaired, left_out=found.left_out)
+    return msgspec.structs.replace(parsed, repaired=repaired, left_out=found.left_out, others=(*others, *found.others))
 
 
 def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:
@@ -168,20 +172,24 @@ def _typed(word: str) -> str:
     return one if one.partition("=")[0] in known or len(printed[1]) == 1 else two
 
 
-def _chosen(commands: list[list[str]]) -> list[str]:
-    """Return the words of the command that runs a model, out of several joined by pipes or `&&`.
+def _chosen(commands: list[list[str]]) -> tuple[list[str], list[str]]:
+    """Return the words of the command that runs a model, out of several, and the lines of others that run one too.
 
-    Variables that earlier commands export are put before it. If a shell is given it in quotes, it is taken out of them.
+    The first that names a model counts, or has options, or starts a program. Variables that earlier commands export are
+    put before it. If a shell is given it in quotes, it is taken out of them.
     """
-    exported: list[str] = []
-    for words in commands:
-        if _program_index(words) is not None or _is_renamed(words):
-            return [*exported, *words]
-        exported += [word for word in words[1:] if words[0] == "export" and _ASSIGNMENT.match(word)]
+    running = [words for words in commands if _program_index(words) is not None or _is_renamed(words)]
+    told = max(map(_tells, running), default=0)
+    first, *others = [words for words in running if _tells(words) == told] or [None]
+    before = commands[: commands.index(first)] if first and told else commands
+    exported = [word for words in before if words[:1] == ["export"] for word in words[1:] if _ASSIGNMENT.match(word)]
+    if first and told:
+        return [*exported, *first], [" ".join(words) for words in others if words and words != first]
     for words in commands:
         for word in words:
             if " " in word.strip() and _names_a_program(word):
-                return [*exported, *_chosen(_programs(split_commands(word)))]
+                chosen, others = _chosen(_programs(split_commands(word)))
+                return [*exported, *chosen], others
     for words in commands:
         if other := other_program(words):
             raise InvalidFlags(
@@ -190,11 +198,21 @@ def _chosen(commands: list[list[str]]) -> list[str]:
                 field="command",
             )
         if any(OPTION.match(word.lstrip("(")) for word in words):
-            return words
+            return words, []
+    if first:
+        return [*exported, *first], []
     raise InvalidFlags(
         "the command has no program and no option of llama.cpp: give one such as `llama-server -m a.gguf -ngl 99`",
         field="command",
     )
+
+
+def _tells(words: Sequence[str]) -> int:
+    """How much a command says: 2 where it names a model, 1 where it has an option after its program, 0 otherwise."""
+    options = words[(_program_index(list(words)) or 0) + 1 :]
+    if _MODELS.intersection(options) or any(word.startswith(_MODEL_VARIABLES) for word in words):
+        return 2
+    return int(any(map(OPTION.match, options)))
 
 
 def _programs(commands: list[list[str]]) -> list[list[str]]:

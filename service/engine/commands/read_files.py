@@ -31,6 +31,8 @@ _REMARK = re.compile(r"\s#.*$")
 _STARTED = re.compile(r"\bsrv[ \t]+load:[ \t]+(\S.*?)[ \t]*$", re.M)
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
 _FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.S | re.M | re.I)
+_STARTS = re.compile(r"(?:^|[\s/\\])(?:llama-[a-z-]+|main|server)(?:\.exe)?[ \t]+(?:[\\^`][ \t]*\r?\n\s*)?-", re.M)
+_LINE_ENDS = re.compile(r"\s*(?:[\\^`][ \t]*)?\n\s*")
 _IN_BACKTICKS = re.compile(r"(`+)[^`]+\1")
 _FALSE = ("false", "off", "0", "no", "disabled")
 _MAX_MODELS = 64
@@ -49,13 +51,14 @@ class LeftOut(msgspec.Struct, frozen=True):
 class NamedCommand(msgspec.Struct, frozen=True):
     """A command found in a file. `name`: of the model or service there, None where the text itself is the command.
 
-    `engine`: whose file it is, None where either engine could read it.
+    `engine`: whose file it is, None where either engine could read it. `others`: how other commands of the text begin.
     """
 
     name: str | None
     command: str
     engine: Engine | None = None
     left_out: tuple[LeftOut, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def commands_of(text: str) -> list[NamedCommand]:
@@ -83,19 +86,28 @@ def commands_of(text: str) -> list[NamedCommand]:
 
 def _out_of_markdown(text: str) -> str:
     """Return the code of a text that is in a Markdown fence or in backticks; other text unchanged."""
-    if fenced := _FENCED.search(text):
-        return fenced[1]
+    if fences := _FENCED.findall(text):
+        return (_with_programs(fences) or fences)[0]
     return text.strip().strip("`") if _IN_BACKTICKS.fullmatch(text.strip()) else text
 
 
+def _with_programs(fences: Sequence[str]) -> list[str]:
+    """Return the fences in which a program of the engines is started."""
+    return [fence for fence in fences if _STARTS.search(fence)]
+
+
 def only_command(text: str) -> NamedCommand:
-    """Return the one command of a pasted text. Raises InvalidFlags, with the names, where it holds several."""
+    """Return the one command of a pasted text. Of several fences the first that starts a program counts.
+
+    Raises InvalidFlags, with the names, where a file holds several models.
+    """
     found = commands_of(text)
     if len(found) > 1:
         names = tuple(one.name or "" for one in found)
         detail = f"the file holds {len(found)} models: give the part of one of them"
         raise InvalidFlags(detail, field="command", choices=names)
-    return found[0]
+    others = _with_programs(_FENCED.findall(text))[1:]
+    return msgspec.structs.replace(found[0], others=tuple(_LINE_ENDS.sub(" ", other) for other in others))
 
 
 def _bounded(commands: list[NamedCommand]) -> list[NamedCommand]:

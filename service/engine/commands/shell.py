@@ -98,9 +98,14 @@ _PROMPT = re.compile(
 # What the engines print first, on a line of its own, or where a terminal has put it behind the command's last word.
 _PRINTED = re.compile(
     r"(?:^|(?<=\S))ggml_[a-z_]+: |^(?:load_backend: |build(?:_info)?: |main: |llama_model_loader: |Log start|INFO \[ "
-    r"|\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |(?:warn|warning|error): |\| model +\|)",
+    r"|\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |(?:warn|warning|error): |\| model +\||GNU gdb |Starting program: )",
     re.M,
 )
+# A program, and a line that starts one; what a debugger is given, by its prompt and before it.
+_PROGRAM = re.compile(r"(?:\S*[/\\])?llama-[a-z-]+(?:\.exe)?")
+_NEXT_PROGRAM = re.compile(rf"{_PROGRAM.pattern}[ \t]+\\?-")
+_DEBUGGED = re.compile(r"^[ \t]*\((?:gdb|lldb)\)[ \t]+(?:r|run|start|set args)[ \t]+(?=-)", re.M)
+_DEBUGGER_OF = re.compile(r"\b(?:gdb|lldb)[ \t]+(?:--?\S+[ \t]+)*([^\s-]\S*)[ \t]*$", re.M)
 _LOGICAL_CORES = re.compile(r"\$\(nproc(?: --all)?\)|`nproc(?: --all)?`")
 _THREADS = ("-t", "--threads", "-tb", "--threads-batch")
 _UNEXPANDED = "\0"  # before a substitution in a word: no text has this character left
@@ -197,11 +202,14 @@ class _Reader:
         """Whether what follows on the next line is no part of a command with options, such as what it printed, or of
         several words without any, such as `git pull`.
         """
-        following = self.text[self.i : self.i + _NEAR].lstrip()[:1]
+        rest = self.text[self.i : self.i + _NEAR].lstrip()
+        begins_a_word = rest[:1].isalnum() or rest.startswith((".", "/", "~"))
         has_options = any(_OPTION.match(word) for word in words[:_NEAR])
         if not has_options:
-            return len(words) > 1 and not self.setting and (following.isalnum() or following in "./~")
-        return not _OPTION.match(words[-1]) and following.isalnum()
+            return len(words) > 1 and not self.setting and begins_a_word
+        if _NEXT_PROGRAM.match(rest) and any(map(_PROGRAM.fullmatch, words)):
+            return True
+        return not _OPTION.match(words[-1]) and begins_a_word
 
     def _expand(self, *, quoted: bool = False) -> bool:
         """Expand a variable, outside quotes split at blanks. Return whether it is known."""
@@ -311,7 +319,7 @@ def split_commands(text: str) -> list[list[str]]:
     """
     if len(text) > MAX_COMMAND:
         raise InvalidFlags(f"a command of {len(text)} characters: at most {MAX_COMMAND} are read", field="command")
-    text = _without_output(_typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*"))
+    text = _without_output(_out_of_debugger(_typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*")))
     reader = _Reader(_PROMPT.sub("", text), windows=is_windows(text))
     return [words for command in reader.read() if (words := _without_redirections(command))]
 
@@ -321,6 +329,15 @@ def _without_output(text: str) -> str:
     printed = _PRINTED.search(text)
     command = text[: printed.start()] if printed else text
     return command if _HAS_OPTION.search(command) else text
+
+
+def _out_of_debugger(text: str) -> str:
+    """Return the command that a debugger is told to run (`(gdb) r -m …`), with the program that it was started on."""
+    run = _DEBUGGED.search(text)
+    if run is None:
+        return text
+    started = _DEBUGGER_OF.search(text[: run.start()])
+    return f"{started[1] if started else ''} {text[run.end() :]}".lstrip()
 
 
 def is_windows(text: str) -> bool:

@@ -320,3 +320,13 @@ def test_a_container_without_a_gpu_is_checked_on_the_cpu() -> None:
         f"docker run --runtime nvidia {image}:server-cuda {options}", "llama.cpp", small, resolve(ONE_3090_DESKTOP)
     )
     assert [row.device for row in shown.memory.devices] == ["CUDA0", "CPU"]
+
+
+def test_which_of_several_commands_was_checked_is_said_with_how_the_others_begin() -> None:
+    report = of_3090(f"{COMMAND}\n./llama-server -m {'b' * 90}.gguf")
+    (told,) = [one for one in report.assumed if one.field == "command"]
+    assert COMMAND.startswith(told.value.rstrip("…"))
+    assert told.why.startswith(
+        "the first of 2 commands in the text; neither checked nor counted: `./llama-server -m bb"
+    )
+    assert all(one.field != "command" for one in of_3090(COMMAND).assumed)

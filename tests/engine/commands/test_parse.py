@@ -520,3 +520,51 @@ def test_a_path_of_windows_keeps_its_backslash_and_a_split_mode_tells_the_engine
     parsed = parse(r'llama-server -m GLM-4.6\GLM-4.6-IQ4.gguf -ot "blk\.1\.=CPU" -sm graph -ngl 99')
     assert (parsed.model_path, parsed.engine) == (r"GLM-4.6\GLM-4.6-IQ4.gguf", "ik_llama.cpp")
     assert parse("llama-server -m a.gguf -sm tensor").engine == "llama.cpp"
+
+
+# llama.cpp docs/multimodal.md (0c1e57098)
+MULTIMODAL = """# simple usage with CLI
+llama-mtmd-cli -hf ggml-org/gemma-3-4b-it-GGUF
+
+# simple usage with server
+llama-server -hf ggml-org/gemma-3-4b-it-GGUF
+
+# using local file
+llama-server -m gemma-3-4b-it-Q4_K_M.gguf --mmproj mmproj-gemma-3-4b-it-Q4_K_M.gguf
+
+# no GPU offload
+llama-server -hf ggml-org/gemma-3-4b-it-GGUF --no-mmproj-offload"""
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "others"),
+    [(MULTIMODAL.partition("# using")[2], "gemma-3-4b-it-Q4_K_M.gguf",
+      ("llama-server -hf ggml-org/gemma-3-4b-it-GGUF --no-mmproj-offload",)),
+     ("./llama-server -m a.gguf -c 4096\n./llama-server -m b.gguf", "a.gguf", ("./llama-server -m b.gguf",)),
+     ("$ ./bin/llama-server -m a.gguf --no-mmap\n$ ./bin/llama-bench -m b.gguf", "a.gguf",
+      ("./bin/llama-bench -m b.gguf",)),
+     ("llama-server -m a.gguf &\nllama-server -m b.gguf &", "a.gguf", ("llama-server -m b.gguf",)),
+     ("```\nnvidia-smi\n```\n```sh\nllama-server -m a.gguf\n```\nor\n```\nllama-server \\\n  -m b.gguf\n```",
+      "a.gguf", ("llama-server -m b.gguf",)),
+     ("pkill llama-server; llama-server -m a.gguf", "a.gguf", ()),
+     ("llama-server --version\nllama-server -m a.gguf", "a.gguf", ())],
+)  # fmt: skip
+def test_of_several_commands_the_first_that_names_a_model_is_read_and_the_others_are_kept(
+    text: str, model: str, others: tuple[str, ...]
+) -> None:
+    parsed = parse(text)
+    assert (parsed.model_path, parsed.others, parsed.unknown) == (model, others, ())
+
+
+# llama.cpp issues 23551, and "main segfaults at dequantize_row_q4_0" (`gdb main`, `(gdb) r -m …`)
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [("gdb --args /mnt/llama-b9292/llama-cli -m a.gguf -c 10000 --no-mmap\nGNU gdb (Ubuntu 12.1-0ubuntu1) 12.1\nType a",
+      "llama-cli"),
+     ("❯❯❯ gdb main\n(gdb) r -m a.gguf -c 10000\nStarting program: /home/sha0/main -m a.gguf\n[Thread", "main"),
+     ("$ gdb -q ./bin/llama-cli\nReading symbols\n(gdb) b main\n(gdb) run -m a.gguf -c 10000", "llama-cli"),
+     ("(lldb) run -m a.gguf -c 10000", "llama-server")],
+)  # fmt: skip
+def test_what_a_debugger_runs_is_a_command(text: str, program: str) -> None:
+    parsed = parse(text)
+    assert (parsed.program, parsed.model_path, parsed.flags.n_ctx, parsed.unknown) == (program, "a.gguf", 10000, ())
