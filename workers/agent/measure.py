@@ -27,6 +27,7 @@ from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.models import PageCache, page_cache
 from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
+from workers.agent.preflight import Declined, cards_of
 from workers.agent.process import (
     CannotStart,
     Confinement,
@@ -96,19 +97,11 @@ def measure(
         try:
             run.prepare(gpus, watched or open_gpus(), usage)
             return run.measure()
-        except _Ends as end:
+        except Declined as end:
             return run.measured(end.failure)
         finally:
             if run.meter is not None:
                 run.meter.close()
-
-
-class _Ends(Exception):
-    """The run cannot start or continue."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.text)
-        self.failure = failure
 
 
 class _EngineRun:
@@ -130,31 +123,23 @@ class _EngineRun:
         self.meter: Meter | None = None
 
     def prepare(self, gpus: Sequence[LocalGpu], watched: Gpus, usage: UsageOfDay | None) -> None:
-        """Check the run against the policy, and that the machine is free. Raises _Ends."""
+        """Check the run against the policy, and that the machine is free. Raises Declined."""
         if not allows_engine(self.policy, self.program.build.sha256):
-            raise _refused("the policy of this host does not allow this build")
-        known = {gpu.index: gpu for gpu in gpus}
-        for index in self.document.gpus:
-            if index not in known:
-                raise _refused(f"this host has no GPU {index}")
-            if not allows_gpu(self.policy, index, known[index].uuid):
-                raise _refused(f"the policy of this host does not allow GPU {index}")
-            self.cards.append(known[index])
-        if len({gpu.backend for gpu in self.cards}) > 1:
-            raise _refused("the cards of one run are of one maker")
+            raise Declined("refused_by_policy", "this host's policy does not allow this build")
+        self.cards = cards_of(self.document, gpus, self.policy)
         allowed = [gpu.index for gpu in gpus if allows_gpu(self.policy, gpu.index, gpu.uuid)]
         pause = pause_path(self.policy, self.state or self.folder)
         self.watch = Watch(watched, allowed, self.policy, pause)
         halt = self.watch.before()
         if halt is not None:
-            raise _Ends(_halted(halt))
+            raise Declined(halt.kind, halt.why, transient=True)
         self.sampler = sampler = Sampler(watched, allowed)
         indices = [gpu.index for gpu in self.cards]
         if usage is not None:
             self.meter = Meter(usage, self.policy, len(indices), lambda: sampler.joules(indices))
 
     def measure(self) -> Measured:
-        """Repeat the program until its figures agree, and return all of them. Raises _Ends."""
+        """Repeat the program until its figures agree, and return all of them. Raises Declined."""
         assert self.sampler is not None  # noqa: S101 - prepare() made it
         repeats = 1
         with self.sampler:
@@ -180,7 +165,7 @@ class _EngineRun:
                 repeats=repeats, numactl=shutil.which("numactl"),
             )  # fmt: skip
         except InvalidFlags as error:
-            raise _refused(str(error)) from None
+            raise Declined("refused_by_policy", str(error)) from None
 
     def more(self, seconds: float) -> int:
         """Return how often the next pass repeats each measurement, 0 if no more is needed. `seconds`: of one repeat."""
@@ -246,7 +231,7 @@ class _Pass:
         except CannotStart as error:
             return Failure(kind="engine_missing", transient=False, text=str(error)[:500])
         except NotConfined as error:
-            raise _refused(str(error)) from None
+            raise Declined("refused_by_policy", str(error)) from None
         self.measuring_seconds = time.monotonic() - self.began - (self.loaded or 0)
         of.measuring_seconds += self.measuring_seconds
         if of.load_seconds is None:
@@ -324,10 +309,6 @@ class _Pass:
         timed_out = ended.timed_out or self.is_hung
         engine, n_rows = self.of.document.engine, len(self.rows)
         return classify(ended.exit_status, ended.signal, timed_out, self.reader.log, engine, n_rows=n_rows)
-
-
-def _refused(text: str) -> _Ends:
-    return _Ends(Failure(kind="refused_by_policy", transient=False, text=text[:500]))
 
 
 def _halted(halt: Halt) -> Failure:

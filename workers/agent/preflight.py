@@ -25,11 +25,10 @@ class Declined(Exception):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure a run with. `models`: the shards in order; `gpus`: in the order of CUDA0, CUDA1 …"""
+    """What to measure a run with. `models`: the shards in order."""
 
     program: EngineProgram
     models: tuple[LocalModel, ...]
-    gpus: tuple[LocalGpu, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -44,11 +43,9 @@ def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared
     the document's if it has been hashed.
     """
     _require_threads(document, policy)
-    return Prepared(
-        program=_program(document, machine, policy),
-        models=_models(document, machine),
-        gpus=_gpus(document, machine, policy),
-    )
+    program, models = _program(document, machine, policy), _models(document, machine)
+    cards_of(document, machine.gpus, policy)
+    return Prepared(program=program, models=models)
 
 
 def _require_threads(document: RunDocument, policy: Policy) -> None:
@@ -81,18 +78,19 @@ def _program(document: RunDocument, machine: Machine, policy: Policy) -> EngineP
     return found
 
 
-def _gpus(document: RunDocument, machine: Machine, policy: Policy) -> tuple[LocalGpu, ...]:
-    here = {gpu.index: gpu for gpu in machine.gpus}
+def cards_of(document: RunDocument, gpus: Sequence[LocalGpu], policy: Policy) -> list[LocalGpu]:
+    """Return the run's cards in the order of CUDA0, CUDA1 … `gpus`: all of this machine's. Raises Declined."""
+    here = {gpu.index: gpu for gpu in gpus}
     missing = [index for index in document.gpus if index not in here]
     if missing or len(set(document.gpus)) < len(document.gpus):
         raise Declined("refused_by_policy", f"this host has no GPUs {list(document.gpus)}: it has {sorted(here)}")
-    gpus = tuple(here[index] for index in document.gpus)
-    if len({gpu.backend for gpu in gpus}) > 1:
+    cards = [here[index] for index in document.gpus]
+    if len({gpu.backend for gpu in cards}) > 1:
         raise Declined("refused_by_policy", "GPUs of several kinds in one run are not measured here")
-    denied = [gpu.index for gpu in gpus if not allows_gpu(policy, gpu.index, gpu.uuid)]
+    denied = [gpu.index for gpu in cards if not allows_gpu(policy, gpu.index, gpu.uuid)]
     if denied:
         raise Declined("refused_by_policy", f"this host's policy does not allow GPU {denied[0]}")
-    return gpus
+    return cards
 
 
 def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:

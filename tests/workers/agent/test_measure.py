@@ -300,7 +300,7 @@ def test_an_engine_that_goes_on_without_its_card_is_ended_at_once_and_gives_no_f
     ("policy", "changed", "why"),
     [
         (Policy(gpus=(1,)), {"gpus": (0,)}, "does not allow GPU 0"),
-        (NO_LIMITS, {"gpus": (7,)}, "has no GPU 7"),
+        (NO_LIMITS, {"gpus": (7,)}, "has no GPUs [7]"),
         (Policy(engines=EnginePolicy(sha256=("1" * 64,))), {}, "does not allow this build"),
         (NO_LIMITS, {"flags": RunFlags(n_ctx=512, n_ubatch=512), "n_gen": 1024}, "no room for one row"),
     ],

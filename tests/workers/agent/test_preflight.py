@@ -13,7 +13,7 @@ from service.wire.measuring.agent import RunDocument
 from tests.workers.agent.machines import CARDS, SHARDS, look_again, make_machine
 from workers.agent.local import Machine
 from workers.agent.policy import EnginePolicy, Policy
-from workers.agent.preflight import Declined, are_confirmed, prepare
+from workers.agent.preflight import Declined, are_confirmed, cards_of, prepare
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_run_gets_the_newest_build_its_files_in_order_and_its_cards(made: tupl
     prepared = prepare(document, machine, Policy())
     assert prepared.program == machine.engines[0]
     assert tuple(path.name for path in prepared.files) == SHARDS
-    assert prepared.gpus == (CARDS[1], CARDS[0])
+    assert cards_of(document, machine.gpus, Policy()) == [CARDS[1], CARDS[0]]
 
 
 def test_content_is_confirmed_only_where_its_hash_is_known(made: tuple[Machine, RunDocument]) -> None:
@@ -66,7 +66,7 @@ def test_the_policy_has_the_last_word_over_builds_and_cards(made: tuple[Machine,
     only_other = Policy(engines=EnginePolicy(sha256=("f" * 64,)))
     assert refusal(document, machine, only_other).kind == "refused_by_policy"
     assert "GPU 1" in refusal(document, machine, Policy(gpus=(0,))).text
-    assert prepare(document, machine, Policy(gpus=(0, CARDS[1].uuid or ""))).gpus
+    prepare(document, machine, Policy(gpus=(0, CARDS[1].uuid or "")))
 
 
 @pytest.mark.parametrize("gpus", [(2,), (0, 0), (15, 1)])
