@@ -50,7 +50,7 @@ def judged(context: Records, row: StoredResult) -> StoredResult:
         _require_believable(row)
         doubt = _doubt(context, row)
     with context.engine.connect() as connection:
-        tier, reason = _first_tier(connection, row)
+        tier, reason = _tier(connection, row)
     state = row.state if doubt is None else "quarantined"
     return msgspec.structs.replace(row, tier=tier, state=state, state_reason=doubt or reason or row.state_reason)
 
@@ -87,14 +87,6 @@ def _print_of_another(context: Records, row: StoredResult) -> str | None:
         if other.id != row.id and same_figures(row.rows, other.rows):
             return f"the same figures as result {other.id}: one measurement counts once"
     return None
-
-
-def _first_tier(connection: Connection, row: StoredResult) -> tuple[TrustTier, str | None]:
-    if row.origin != "agent" or row.host_id is None or row.account_id is None:
-        return "self-reported", None
-    if store.is_vouched_for(connection, row.account_id) or store.is_proven(connection, row.host_id):
-        return "agent-run", None
-    return "self-reported", NEW_HOST
 
 
 def settle_in(connection: Connection, cell: str | None, now: datetime) -> None:
@@ -275,7 +267,7 @@ def _replicated_without(one: _Measured, other: _Measured, near: Mapping[str, Seq
 
 def _changes(connection: Connection, one: Witness, verdict: _Verdict) -> dict[str, object]:
     """Return the fields of a result that must change. An operator's decision stands."""
-    tier, reason = _tier(connection, one, verdict)
+    tier, reason = ("replicated", None) if one.id in verdict.replicated else _tier(connection, one)
     wanted: dict[str, object] = {"tier": tier}
     by_rule = one.state == "shown" or (one.state_reason or "").startswith(OUTLIER)
     if by_rule and not (one.state_reason or "").startswith(OPERATOR):
@@ -284,12 +276,11 @@ def _changes(connection: Connection, one: Witness, verdict: _Verdict) -> dict[st
     return {name: value for name, value in wanted.items() if getattr(one, name) != value}
 
 
-def _tier(connection: Connection, one: Witness, verdict: _Verdict) -> tuple[TrustTier, str | None]:
+def _tier(connection: Connection, one: StoredResult | Witness) -> tuple[TrustTier, str | None]:
+    """Return the tier of a result that nothing replicates, and the reason if it is below an agent's."""
     if one.origin != "agent" or one.host_id is None:
         return "self-reported", None
-    if one.id in verdict.replicated:
-        return "replicated", None
-    if one.owner_trusted_at is not None or store.is_proven(connection, one.host_id):
+    if store.counts_as_agent(connection, one.host_id):
         return "agent-run", None
     return "self-reported", NEW_HOST
 

@@ -81,12 +81,6 @@ def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str)
     return [converted(row, SameModel) for row in found]
 
 
-def is_proven(connection: Connection, host_id: str) -> bool:
-    """Return whether a host has a proof: it agreed with a result that others replicated without its owner."""
-    proof = select(host_proof.c.cell).where(host_proof.c.host_id == host_id).limit(1)
-    return connection.scalar(proof) is not None
-
-
 def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: Sequence[Witness]) -> set[str]:
     """Store which hosts a cell proves, judging by the results `found`; return the hosts that this may have changed.
 
@@ -111,9 +105,11 @@ def agent_results(connection: Connection, host_id: str, tier: TrustTier) -> list
 
 
 def counts_as_agent(connection: Connection, host_id: str) -> bool:
-    """Return whether a host is proven, or its owner vouched for."""
+    """Return whether an operator vouches for a host's owner, or the host has a proof: it agreed with a result that
+    others replicated without its owner."""
     owner = select(account.c.trusted_at).join(host, host.c.account_id == account.c.id).where(host.c.id == host_id)
-    return connection.scalar(owner) is not None or is_proven(connection, host_id)
+    proof = select(host_proof.c.cell).where(host_proof.c.host_id == host_id).limit(1)
+    return connection.scalar(owner) is not None or connection.scalar(proof) is not None
 
 
 def cells_of_account(engine: Engine, account_id: str) -> list[str]:
@@ -136,8 +132,3 @@ def hosts_of_account(connection: Connection, account_id: str) -> list[str]:
     """Return the hosts that measured for an account."""
     wanted = select(table.c.host_id).where(table.c.account_id == account_id, table.c.host_id.is_not(None)).distinct()
     return sorted(str(found) for found in connection.scalars(wanted))
-
-
-def is_vouched_for(connection: Connection, account_id: str) -> bool:
-    """Return whether an operator vouches for an account."""
-    return connection.scalar(select(account.c.trusted_at).where(account.c.id == account_id)) is not None
