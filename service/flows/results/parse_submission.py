@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +39,7 @@ from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import listed
 from service.flows.context import Context
+from service.flows.paging import day_of
 from service.flows.results.cells import cell_of, files_of
 from service.hub.listing import RepoListing
 from service.hub.references import checked_revision, parse_reference
@@ -363,10 +364,7 @@ def _measured_at(context: Context, asked: Submission) -> datetime:
     now = context.clock()
     if asked.measured_on is None:
         return now
-    try:
-        day = datetime.fromisoformat(asked.measured_on).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise InvalidInput(f"{asked.measured_on} is not a valid date", field="measured_on") from error
+    day = day_of(asked.measured_on, "measured_on")
     if not now - _OLDEST <= day <= now + timedelta(days=1):
         raise InvalidInput("a day within the last three years, not in the future", field="measured_on")
     return min(day, now)
