@@ -13,23 +13,29 @@ from service.engine.model import Model
 
 _TURING = 7.5  # the oldest that CUDA 13 compiles for (CUDA 13.0 release notes)
 _SYCL_COMPILERS = "the oneAPI compilers (docs/backend/SYCL.md)"
+_ONEAPI = "source /opt/intel/oneapi/setvars.sh"  # docs/backend/SYCL.md: before a build, and before each run
 
 
 def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> BuildLine:
     """Return how to build `engine`, at the commit whose rules the answers follow, for these cards and flags."""
-    options = tuple(_options(engine, model, flags, cards))
+    options, backend = tuple(_options(engine, model, flags, cards)), _backend(cards)
     repository = engine_spec(engine).repository
     commit = today(engine).label.split(" ")[0]
     configure = " ".join(["cmake -B build -DCMAKE_BUILD_TYPE=Release", *(one.option for one in options)])
     lines = (
         f"git clone {repository} && cd {engine} && git checkout {commit}",
+        *([_ONEAPI] if backend == "sycl" else []),
         f"{configure} && cmake --build build --config Release -j",
     )
-    return BuildLine("\n".join(lines), options, tuple(_notes(cards)))
+    return BuildLine("\n".join(lines), options, tuple(_notes(engine, cards)))
+
+
+def _backend(cards: Sequence[Card]) -> str:
+    return cards[0].backend if cards else "cpu"
 
 
 def _options(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
-    backend = cards[0].backend if cards else "cpu"
+    backend = _backend(cards)
     if backend == "cuda":
         yield from _cuda(engine, model, flags, cards)
     elif backend == "rocm":
@@ -55,7 +61,12 @@ def _cuda(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> 
     yield from engine_spec(engine).commands.cuda_options(model, flags, cards)
 
 
-def _notes(cards: Sequence[Card]) -> Iterator[str]:
+def _notes(engine: Engine, cards: Sequence[Card]) -> Iterator[str]:
+    backend = _backend(cards)
+    if backend == "sycl":
+        yield f"each shell or unit that starts the server needs `{_ONEAPI}` first"
+    if instead := engine_spec(engine).commands.instead_of_building.get(backend):
+        yield instead
     old = sorted({card.name for card in cards if card.backend == "cuda" and (card.compute_capability or 99) < _TURING})
     if old:
         yield f"{', '.join(old)}: use CUDA 12, as CUDA 13 no longer compiles for cards before Turing"

@@ -37,7 +37,13 @@ def _release(name: str, archive: str, also: str = "") -> Package:
     return Package("powershell", name, lines, _RELEASES)
 
 
-# Not for Linux, where what is in the archives needs the same version of ROCm or oneAPI as it was built with.
+# On Linux what is in the archives needs the same version of ROCm or oneAPI as it was built with (docs/backend/SYCL.md).
+_LINUX_ARCHIVES = {
+    "rocm": "where AMD's ROCm 10.0 is installed, llama-*-bin-ubuntu-rocm-10.0-x64.tar.gz of llama.cpp's releases needs "
+    "no build",
+    "sycl": "where Intel's oneAPI 2026.1 is installed, llama-*-bin-ubuntu-sycl-fp32-x64.tar.gz (or -fp16-) of "
+    "llama.cpp's releases needs no build",
+}
 _ROCM_ZIP = _release(
     "its releases, with ROCm", "llama-*-bin-win-rocm-10.0-x64.zip", ", where rocBLAS of AMD's ROCm 10.0 has to be too"
 )
@@ -74,6 +80,7 @@ class LlamaCommands(EngineCommands):
     bench_fits = frozenset({"-fitt", "--fit-target", "-fitc", "--fit-ctx"})  # llama-bench.cpp:2327
     server_caps_context = True  # tools/server/server-context.cpp:4015
     drafting = MappingProxyType(_DRAFTING)
+    instead_of_building = MappingProxyType(_LINUX_ARCHIVES)
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}

@@ -1,0 +1,41 @@
+"""How an engine is built for the cards of a machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.advice import BuildLine
+from service.engine.catalogue import resolve
+from service.engine.commands.building import build_line
+from service.engine.config import Flags
+from service.engine.hardware import Gpu, Hardware, Ram
+from tests.models import build
+
+QWEN = build("Qwen3-14B", "q4_K_M")
+
+
+def built_for(card: str) -> BuildLine:
+    rig = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64)))
+    return build_line("llama.cpp", QWEN, Flags(), rig.cards)
+
+
+# llama.cpp docs/backend/SYCL.md (0c1e57098): II. Build, III. Run the inference
+def test_a_build_with_sycl_begins_with_the_environment_of_oneapi_which_the_server_needs_too() -> None:
+    built = built_for("Arc B580")
+    clone, source, configure = built.line.split("\n")
+    assert source == "source /opt/intel/oneapi/setvars.sh"
+    assert "-DGGML_SYCL=ON" in configure
+    assert built.notes[0].startswith("each shell or unit that starts the server needs `source /opt/intel")
+    assert "setvars" not in built_for("RX 7900 XTX").line + built_for("RTX 3090").line
+
+
+# llama.cpp .github/workflows/release.yml (0c1e57098): ubuntu-24-rocm, ubuntu-24-sycl
+@pytest.mark.parametrize(
+    ("card", "archive", "needs"),
+    [("Arc B580", "llama-*-bin-ubuntu-sycl-fp32-x64.tar.gz", "oneAPI 2026.1"),
+     ("RX 7900 XTX", "llama-*-bin-ubuntu-rocm-10.0-x64.tar.gz", "ROCm 10.0")],
+)  # fmt: skip
+def test_the_archives_for_linux_are_named_with_what_they_need(card: str, archive: str, needs: str) -> None:
+    (note,) = [one for one in built_for(card).notes if archive in one]
+    assert needs in note
+    assert not [one for one in built_for("RTX 3090").notes if "releases" in one]
