@@ -22,7 +22,7 @@ def built_for(card: str) -> BuildLine:
 # llama.cpp docs/backend/SYCL.md (0c1e57098): II. Build, III. Run the inference
 def test_a_build_with_sycl_begins_with_the_environment_of_oneapi_which_the_server_needs_too() -> None:
     built = built_for("Arc B580")
-    clone, source, configure = built.line.split("\n")
+    _, source, configure = built.line.split("\n")
     assert source == "source /opt/intel/oneapi/setvars.sh"
     assert "-DGGML_SYCL=ON" in configure
     assert built.notes[0].startswith("each shell or unit that starts the server needs `source /opt/intel")
