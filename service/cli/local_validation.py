@@ -294,8 +294,7 @@ def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
 def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
     """Return the local builds that know the config's options, newest first. Raises Declined."""
     builds = [program.build for program in machine.engines if program.build.engine == one.engine]
-    words = launch(one.engine, "bench", to_flags(one.flags), model_path="model.gguf").arguments
-    needed = {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
+    needed = launch(one.engine, "bench", to_flags(one.flags), model_path="model.gguf").options
     fit = tuple(build.sha256 for build in builds if needed <= set(build.options))
     if fit:
         return fit

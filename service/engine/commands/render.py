@@ -32,6 +32,11 @@ class Launch(msgspec.Struct, frozen=True):
     program: str
     arguments: tuple[str, ...]
 
+    @property
+    def options(self) -> set[str]:
+        """The options among the arguments: words that begin with a dash and a letter, as no value does."""
+        return {word for word in self.arguments if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
+
 
 class Around(TypedDict, total=False):
     """The parts of a command that are not flags.

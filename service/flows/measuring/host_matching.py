@@ -129,18 +129,13 @@ def _builds(probe: Probe, wanted: Wanted) -> tuple[tuple[str, ...], list[str]]:
     fit = [b for b in mine if backend is None or backend in (name.lower() for name in b.backends)]
     if not fit:
         return (), [f"it has no {wanted.outline.engine} built for {backend}"]
-    needed = _options(wanted.outline)
+    outline = wanted.outline
+    needed = launch(outline.engine, "bench", to_flags(outline.flags), model_path="model.gguf").options
     good = [build.sha256 for build in fit if not needed - set(build.options)]
     if good:
         return tuple(good), []
     unknown = min((sorted(needed - set(build.options)) for build in fit), key=len)
     return (), [f"its {wanted.outline.engine} does not know {', '.join(unknown[:5])}: a newer build would"]
-
-
-def _options(wanted: RunOutline) -> set[str]:
-    """Return the options in the benchmark's command: words that begin with a dash and a letter, as no value does."""
-    words = launch(wanted.engine, "bench", to_flags(wanted.flags), model_path="model.gguf").arguments
-    return {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
 
 
 def _files(probe: Probe, wanted: RunOutline) -> Iterator[str]:
