@@ -33,7 +33,7 @@ from service.wire.advice.card import (
 )
 from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
 from service.wire.bots import Ask
-from service.wire.measuring.runs import Validation, ValidationRequest
+from service.wire.measuring.runs import FINAL, Validation, ValidationRequest
 from service.wire.measuring.validation_text import headline, validation_lines
 from service.wire.plain_text import as_text
 
@@ -207,7 +207,7 @@ def measure(bot: BotContext, asked: Question) -> Outcome:
         advice_id, request = _to_measure(bot, asked)
         found = validate.request_validation(bot.context, caller, advice_id, request, asked.id).validation
     answer = validation_answer(bot, found)
-    if found.state in ("done", "cancelled"):
+    if found.state in FINAL:
         return Outcome(answer=answer)
     return Outcome(answer=answer, again=_MEASURING_SECONDS, subject=found.id)
 

@@ -12,12 +12,10 @@ from service.cli.remote import PAUSE_SECONDS, Service, ServiceRefused, Unreachab
 from service.engine.measured.rows import MeasuredRow
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import measured_short
-from service.wire.measuring.runs import Run, Validation, ValidationEvent
+from service.wire.measuring.runs import FINAL, FINAL_RUN, Run, Validation, ValidationEvent
 from service.wire.measuring.validation_text import failure_text, row_text
 from service.wire.plain_text import clean
 
-FINAL = ("done", "cancelled")
-FINAL_RUN = ("succeeded", "failed", "cancelled")
 _ATTEMPTS = 5
 
 

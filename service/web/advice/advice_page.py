@@ -28,10 +28,10 @@ from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.card import SHELLS, card_of, fact_of, fact_words, shell_of, speed_words
 from service.wire.advice.files import files_of
 from service.wire.advice.text import how, proposal_words, standing, state_text
+from service.wire.measuring import runs
 from service.wire.measuring.validation_text import headline
 
 _REFRESH_SECONDS = 3  # for browsers without scripts
-_VALIDATED = ("done", "cancelled")
 
 
 @get("/advice/{advice_id:str}", sync_to_thread=True)
@@ -39,7 +39,7 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
     """An advice as it is now. Raises AdviceNotFound."""
     advice = advise.read_advice(services.context, advice_id)
     validations = validated.validations_of_advice(services.context, advice.id) if advice.configs else []
-    running = [v.id for v in validations if v.state not in _VALIDATED]
+    running = [v.id for v in validations if v.state not in runs.FINAL]
     response = page(  # nosec B604 (`shell` is what a page calls the reader's shell)
         request,
         services,

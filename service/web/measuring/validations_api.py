@@ -34,7 +34,7 @@ from service.web.http.limits import Lease
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
-from service.wire.measuring.runs import ConfigHosts, Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.measuring.runs import FINAL, ConfigHosts, Run, Validation, ValidationEvent, ValidationRequest
 
 PATH = "/v1/validations"
 
@@ -147,9 +147,6 @@ router = Router(
     route_handlers=[request_validation, hosts_of_advice, read_validation, follow_validation, cancel_validation],
     tags=["validations"],
 )
-
-
-FINAL = ("done", "cancelled")
 
 
 def events(services: Services, validation_id: str, lease: Lease, caller: Caller | None = None) -> AsyncGenerator[bytes]:

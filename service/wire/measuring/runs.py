@@ -128,6 +128,12 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
+FINAL = ("done", "cancelled")
+"""States in which a validation no longer changes."""
+FINAL_RUN = ("succeeded", "failed", "cancelled")
+"""States in which a run no longer changes."""
+
+
 class ValidationEvent(msgspec.Struct, frozen=True):
     """One event of a validation's stream: the changed run, its state, and new rows or a new step."""
 

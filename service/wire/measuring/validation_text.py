@@ -13,10 +13,9 @@ from service.engine.check.compare import tps_text
 from service.engine.check.report import Compared
 from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
-from service.wire.measuring.runs import Run, RunOutcome, Validation
+from service.wire.measuring.runs import FINAL_RUN, Run, RunOutcome, Validation
 from service.wire.plain_text import wrapped
 
-_FINAL = ("succeeded", "failed", "cancelled")
 _SPEEDS = ("tg", "pp")
 _SHORT_COMPARED = 4
 
@@ -38,7 +37,7 @@ def validation_lines(validation: Validation, detail: str = "short") -> Iterator[
 def headline(validation: Validation) -> str:
     """Return a validation's outcome in one sentence."""
     best = next((run for run in validation.runs if validation.best and validation.best in (run.config, run.id)), None)
-    done = sum(run.state in _FINAL for run in validation.runs)
+    done = sum(run.state in FINAL_RUN for run in validation.runs)
     of_all = f"{done} of {len(validation.runs)} runs"
     if validation.state == "cancelled":
         return f"Cancelled: {of_all} had ended."
