@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from service.hub.cache import FileCache
 from service.hub.client import Hub
-from service.hub.headers import NoCache
 from service.outgoing.rules import environments_proxy
 from service.settings import Settings
 
 
 def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
     """Return the Hub client with its header cache. `allow_private`: the token is the asker's own."""
-    cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
+    cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else None
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
         gated_repos=settings.gated_repos, url_hosts=settings.url_hosts,

@@ -16,7 +16,7 @@ from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf.header import Header
 from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
 from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
-from service.hub.headers import HeaderCache, NoCache, ReadSlot, ReadSlots, RepoReader
+from service.hub.headers import HeaderCache, ReadSlot, ReadSlots, RepoReader
 from service.hub.listing import Cost, ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, checked_revision
 from service.hub.variants import find_variants, shard_names
@@ -67,8 +67,7 @@ class Hub:
         self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
         self._transport, self._proxy = transport, proxy
         self._gated_repos = frozenset(repo.lower() for repo in gated_repos)
-        self._limits, self._sleep = limits or ListingLimits(), sleep
-        self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
+        self._limits, self._sleep, self._cache = limits or ListingLimits(), sleep, cache
         self._addresses = Addresses(endpoint, hosts, url_hosts)
         self._slots = ReadSlots()
         self._opened: Ranges | None = None

@@ -46,23 +46,12 @@ class HeaderCache(Protocol):
         ...
 
 
-class NoCache:
-    """Keeps nothing."""
-
-    def get(self, sha256: str) -> Header | None:
-        """Return None."""
-        return None
-
-    def put(self, sha256: str, header: Header) -> None:
-        """Forget the header."""
-
-
 class RepoReader:
     """Reads the headers of one repo at one commit, or of one address, within the limits of what a repo may cost."""
 
     def __init__(
-        self, ranges: Callable[[], Ranges], cache: HeaderCache, limits: ListingLimits, slots: ReadSlots, repo: str,
-        folder: str, started: float,
+        self, ranges: Callable[[], Ranges], cache: HeaderCache | None, limits: ListingLimits, slots: ReadSlots,
+        repo: str, folder: str, started: float,
     ) -> None:  # fmt: skip
         """`ranges` is called when a file must be read; `folder`: the address that file paths are appended to;
         `started`: a `time.monotonic` for the owner of several readers."""
@@ -110,14 +99,16 @@ class RepoReader:
             header = self._in_full(remote)
         else:
             header = self._by_jump(remote)
-        if file.sha256:
+        if file.sha256 and self._cache is not None:
             self._cache.put(self._own(file.sha256) if header.by_jump else file.sha256, header)
         return header
 
     def _kept(self, file: RepoFile, in_full: bool) -> Header | None:
         if file.sha256 is None:
             return None
-        found = self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
+        found = None
+        if self._cache is not None:
+            found = self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
         count("hit" if found else "miss")
         return found
 
