@@ -10,7 +10,7 @@ from service.flows.advice.repos import listed
 from service.flows.context import Context
 from service.hub.references import parse_reference
 from service.hub.variants import ANY_NUMBER, choose
-from service.wire.advice.repo import RepoView
+from service.wire.advice.repo import RepoView, model_view
 
 
 def inspect(
@@ -29,4 +29,4 @@ def inspect(
     with listed(context, reference, admit_new_repo) as listing:
         chosen = choose(listing, reference, [variant] if variant else None, ANY_NUMBER, "variant")[:1]
         read = read_models(context.hub, listing, chosen).variants[0]
-    return view(listing, reference, read.name, read.model)
+    return view(listing, reference, model_view(read.name, read.model))

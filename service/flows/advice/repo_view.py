@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf.header import Header
-from service.engine.model import Model, build_model
+from service.engine.model import build_model
 from service.flows.advice.headers import headers_of
 from service.flows.advice.opening import opened
 from service.hub.client import Hub
@@ -20,14 +20,17 @@ from service.settings import Settings
 from service.wire.advice.repo import CostView, FileView, ModelView, RepoView, VariantView, header_view, model_view
 
 
-def view(listing: RepoListing, reference: RepoReference, variant: str, model: Model) -> RepoView:
-    """Return the view of a listing with the model of one variant."""
+def view(
+    listing: RepoListing, reference: RepoReference, model: ModelView | None,
+    headers: Mapping[str, Header | InvalidHeader] = {},
+) -> RepoView:  # fmt: skip
+    """Return the view of a listing with the model of one variant. `headers`: those read, by variant."""
     return RepoView(
         repo=listing.repo or reference.repo,
         revision=listing.revision,
-        variants=[_variant_view(v) for v in listing.variants],
+        variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
         other_files=_other_files(listing),
-        model=model_view(variant, model),
+        model=model,
     )
 
 
@@ -41,13 +44,7 @@ def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> Repo
     readable = {name: header for name, header in headers.items() if isinstance(header, Header)}
     if not readable:
         raise next(header for header in headers.values() if isinstance(header, InvalidHeader))
-    return RepoView(
-        repo=listing.repo or reference.repo,
-        revision=listing.revision,
-        variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
-        other_files=_other_files(listing),
-        model=_first_model(readable),
-    )
+    return view(listing, reference, _first_model(readable), headers)
 
 
 def _first_model(headers: Mapping[str, Header]) -> ModelView | None:
@@ -59,7 +56,7 @@ def _first_model(headers: Mapping[str, Header]) -> ModelView | None:
     return None
 
 
-def _variant_view(variant: Variant, header: Header | InvalidHeader | None = None) -> VariantView:
+def _variant_view(variant: Variant, header: Header | InvalidHeader | None) -> VariantView:
     files = [FileView(file.path, file.n_bytes, file.sha256) for file in variant.files]
     read = header_view(header) if isinstance(header, Header) else None
     why_not = header.detail if isinstance(header, InvalidHeader) else None
