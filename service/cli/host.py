@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--json", action="store_true", help="what came of it as JSON; what is told goes to stderr")
     for verb in (enrol, run, status, pause, resume):
         verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
-    functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: _resume}
+    functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: partial(_pause, paused=False)}
     functions |= {approve: _approve, leave: _leave}
     for verb, function in functions.items():
         verb.set_defaults(host=function)
@@ -107,20 +107,12 @@ def _status(arguments: argparse.Namespace) -> Done:
     return owner.status(state, owner.policy_path(state, arguments.policy), say), DONE
 
 
-def _pause(arguments: argparse.Namespace) -> Done:
+def _pause(arguments: argparse.Namespace, *, paused: bool = True) -> Done:
     from workers.agent import owner
 
-    state = _state(arguments)
-    path = owner.pause(state, owner.policy_path(state, arguments.policy), _say(arguments))
-    return {"paused": True, "pause_file": str(path)}, DONE
-
-
-def _resume(arguments: argparse.Namespace) -> Done:
-    from workers.agent import owner
-
-    state = _state(arguments)
-    path = owner.resume(state, owner.policy_path(state, arguments.policy), _say(arguments))
-    return {"paused": False, "pause_file": str(path)}, DONE
+    state, act = _state(arguments), owner.pause if paused else owner.resume
+    path = act(state, owner.policy_path(state, arguments.policy), _say(arguments))
+    return {"paused": paused, "pause_file": str(path)}, DONE
 
 
 def _approve(arguments: argparse.Namespace) -> Done:
