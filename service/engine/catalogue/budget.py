@@ -11,7 +11,7 @@ from service.engine.units import GIB, MIB
 
 _SHOWN = 0.975  # of the installed RAM: a Linux machine with 64 GiB shows 62.7 in `free`
 _SERVER_CPU = re.compile(r"epyc|xeon|threadripper|altra|grace", re.I)
-_BOARD_CPU = re.compile(r"raspberry", re.I)  # its system without a desktop takes less than 1 GiB
+_BOARD_CPU = re.compile(r"raspberry|rockchip", re.I)  # its system without a desktop takes less than 1 GiB
 # Of a Jetson's RAM a third, and no more than a desktop's: of an Orin Nano of 8 GB 5.2 GiB are left for models
 # (ericxliu.me/posts/benchmarking-llms-on-jetson-orin-nano), of an AGX Orin of 64 GB 51.6 with a desktop (ollama issue
 # 3406).
@@ -47,7 +47,7 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
 
     The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
-    a server, 2 on a Raspberry Pi, a third and at most 8 on a Jetson, 8 on a desktop or where nothing is said, 10 with
+    a server, 2 on a small board, a third and at most 8 on a Jetson, 8 on a desktop or where nothing is said, 10 with
     Windows, 3 to 8 on a Mac of up to 200 GiB, and two fifths at most. WSL and macOS show `ram_bytes` whole.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), float(_DESKTOP_KEEPS)

@@ -92,6 +92,7 @@ def test_the_file_is_read_and_not_mapped_where_a_gpu_shares_the_memory_but_for_a
         ("RTX 3060, Ryzen 5 3600, 16GB", 9.6),
         ("Laptop, i5-1135G7, 8GB", 4.8),
         ("Raspberry Pi 5 16GB", 13.6),
+        ("Orange Pi 5 Plus 16GB", 13.6),
     ],
 )
 def test_a_model_may_take_what_the_system_and_others_leave_of_the_ram(text: str, gib: float) -> None:
