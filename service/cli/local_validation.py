@@ -53,7 +53,7 @@ _LOADING_MINUTES = 60  # more than loading any model takes that is worth measuri
 def measure_locally(
     advice: Advice, repo: RepoView | None, configs: Sequence[str] | None, arguments: argparse.Namespace
 ) -> tuple[Validation, SavedResults]:
-    """Measure configs of an advice, by default those that a service would, and save the results in a file.
+    """Measure configs of an advice, by default those that a service would, and save what was measured in a file.
 
     Return the outcome, in the form of a validation, and what was saved. `repo`: the listing of the advice's repo, None
     if only local files are known. Raises AdvisorError.
@@ -76,7 +76,8 @@ def measure_locally(
         with here.ends_early():
             here.measure(picked.measurements, progress)
     kept = here.results()
-    keep(kept, arguments.result or Path(f"advisor-result-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"))
+    if kept.results:
+        keep(kept, arguments.result or Path(f"advisor-result-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"))
     return here.validation([*picked.refused, *here.left_out]), kept
 
 
@@ -105,9 +106,11 @@ def _hashed(
     hashes: Hashes,
     progress: Progress,
 ) -> Machine:
-    """Return the machine with the hashes of the files to measure; missing files are reported later."""
+    """Return the machine with the hashes of the files to measure; what is missing here is reported later."""
     for one in measurements:
         with suppress(Declined):
+            _gpus(one, machine.probe.hardware)
+            _builds(one, machine)
             hash_files(shards(advice, one, machine.models), hashes, progress.line)
     return msgspec.structs.replace(machine, models=find_models(policy, hashes))
 

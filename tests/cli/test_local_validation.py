@@ -180,10 +180,15 @@ def test_every_command_of_the_docs_runs(
     assert capsys.readouterr().out
 
 
-def test_what_this_machine_lacks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_this_machine_lacks_is_said_before_a_model_is_read(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     advice = advised(folder, capsys, "RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600")
     assert main(["validate", f"@{advice}", "--here", "--engine-dir", str(folder / "bin")]) == 1
-    assert "it needs NVIDIA GeForce RTX 3090, and this machine has" in " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr()
+    assert "it needs NVIDIA GeForce RTX 3090, and this machine has" in " ".join(shown.out.split())
+    assert "to know it by its content" not in shown.err
+    assert list(folder.glob("advisor-result-*.json")) == []
 
 
 def test_an_engine_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
