@@ -14,6 +14,7 @@ _TOOLS = (
 )
 _NOISE_LINE = re.compile(
     r"^\s*(?:(?:Linux \S{1,60} \d+\.\d+\S{0,60}\s.{0,200}GNU/Linux"
+    r"|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,10} \[?[A-Z]{3,5}\]?"
     r"|(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200})"
     r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*"
     rf"|(?:[$%]|#(?=\s(?:sudo\s)?{_TOOLS})|[\w.@:~/\\-]{{0,59}}[a-z~][$#]"
@@ -23,17 +24,17 @@ _NOISE_LINE = re.compile(
 _LABELS = (
     r"(?:models?|build)(?!.{0,60}\b(?:[rg]tx|rx|radeon|geforce|tesla|instinct|arc|ryzen|epyc|xeon|threadripper|core)\b)|"
     r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
-    r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
+    r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?(?:\s\w+)?|ssd|hdd|nvme|swap|locale|timezone|uptime"
     r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build flags"
     r"|(?:gpu |nvidia )?driver|os (?:architecture|type)|graphics platform|windowing system|hardware model"
-    r"|disk capacity|python|network|hostname|packages|shell|hardware lane"
+    r"|disk capacity|python|network|hostname|packages|shell|torch|bfloat16|hardware lane"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
     r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
     r"|gpu models and configuration|basic information|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
 _LABELLED = re.compile(
-    rf"^[\s>|*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s[^:]{{0,60}}:?$", re.I
+    rf"^[\s>|│*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s[^:]{{0,60}}:?$", re.I
 )
 _SYSTEM = re.compile(
     r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",

@@ -8,7 +8,7 @@ _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
-    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
+    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "的": " of ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
     "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
@@ -75,11 +75,11 @@ RANGE = re.compile(
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
-    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|i?gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|to\s|as\s|for\s|total\s|combined\s)*(?:v[\s-]?ram|i?gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
 )
 ROLE_RAM = re.compile(
-    r"[^\S\n]*(?:of\s|for\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
+    r"[^\S\n]*(?:of\s|for\s|to\s|as\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
     r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
     r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
     r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
@@ -123,7 +123,7 @@ SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt(?:/?s)?|mhz)\b|@\s?(\d{4,5})(?:m
 DEVICE_NUMBERS = re.compile(
     r"(?:cuda_visible_devices\s)?(?:sees\s|shows?\s)?(?:devices?|cuda|rocm)\s?#?\s?((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?"
     r"(?:[:=]|as|is|are)\s+|(?:cuda_visible_devices\s)?(?:sees|shows?)\sgpus?\s((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?as\s+"
-    r"|(\d{1,2})\s?:\s+(?=[a-z]{0,8}\s?\d{3,4})",
+    r"|(\d{1,2})\s?:\s+(?=(?:(?:nvidia|amd|intel|geforce|radeon)\s){0,3}[a-z]{0,8}\s?\d{3,4})",
     _I,
 )
 RAM_WORD = re.compile(r"(?:system\s)?(?:ram|memory|arbeitsspeicher|hauptspeicher|memoria|mémoire)\b", _I)
@@ -137,7 +137,11 @@ CHANNELS = re.compile(
     _I,
 )
 # `dual socket`, `2-socket`, and the makers' `2P` and `2S`.
-SOCKETS = re.compile(r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(?!\s?\+\s?\d{1,2}\s?e\b)", _I)
+SOCKETS = re.compile(
+    r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(?!\s?\+\s?\d{1,2}\s?e\b)"
+    r"|(?:sockets?\s?[:=]\s?([1248])|([12])\s?x?\s?(?:physical\s)?cpus?)\b(?!\s?cores?\b)",
+    _I,
+)
 CHANNEL_WORDS = {
     "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
 }  # fmt: skip
@@ -164,7 +168,7 @@ BANDWIDTH = re.compile(
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
-    r"|(\d{1,3})\s?v-?cpus?\b|cores?\s?[:=]\s?(\d{1,3})\b",
+    r"|(\d{1,3})\s?v-?cpus?\b|cores?(?:\sper\ssocket)?\s?[:=]\s?(\d{1,3})\b",
     _I,
 )
 
@@ -230,7 +234,7 @@ MAC_BODY = re.compile(
 )
 APPLE = re.compile(
     r"(?:apple\s+)?m([1-5])(?:\s?(pro|max|ultra))?\b(?!\.2|-\d|/m)"
-    r"(?:\s?-?\s?\(?(\d{2,3})[\s-]cores?(?:\s+gpu)?\)?(?!\s+cpu))?(?:\s+(?:chip|soc)\b)?(?![\w.]*\d)",
+    r"(?:\s?-?\s?\(?(\d{2,3})(?:[\s-]cores?|c\b)(?:\s+gpu)?\)?(?!\s+cpu))?(?:\s+(?:chip|soc)\b)?(?![\w.]*\d)",
     _I,
 )
 
@@ -269,7 +273,7 @@ COUNT_BEHIND = re.compile(
 CARDS = re.compile(
     rf"(\d{{1,2}}|{_NUMBER})[^\S\n](?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
     r"(?:gpus?(?:['’]s)?|cards)\b(?![\s-]cores?\b)"
-    r"|(?:gpu|card)s?\s(?:count|number)\s?[:=]\s?(\d{1,2})\b",
+    r"|(?:(?:gpu|card)s?\s(?:count|number)|num(?:ber\sof)?\sgpus)\s?[:=]\s?(\d{1,2})\b",
     _I,
 )
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
@@ -310,7 +314,7 @@ CPU_LINE = re.compile(
     r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,4}\+?)?"
     r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+(?:\d\w{3,5}|naples|rome|milan|genoa|bergamo|siena|turin))?"
     r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:\sprocessor)?[\s(-]+(?:skylake|(?:cascade|ice)[\s-]?lake|(?:sapphire|emerald)\s?rapids)(?:(?:,\s?\w+)*\))?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
-    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+"
+    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s(?:gold|silver))?(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+"
     r"|\d{4}\w?(?=[^\S\n](?:cpus?|processors?)\b(?!\s?:))|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,
 )
@@ -330,8 +334,12 @@ _DRIVE = (
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
 )
 # What else a machine has, and how its parts are run: no figure is taken from it.
-BOARD = re.compile(r"(?:(?!and\b|plus\b|with\b)[\w-]+\s){1,4}(?:motherboard|mainboard|mobo)\b(?!\sram)", _I)
-BOARD_WORD = re.compile(r"(?:mother|main)board|mobo", _I)
+_NO_MEMORY = r"(?!\d+\s?[gt]i?b?\b|[gt]i?b\b|(?:lp)?ddr\d)"
+BOARD = re.compile(
+    rf"\b(?:(?!and\b|plus\b|with\b){_NO_MEMORY}[\w-]+\s){{1,5}}(?:motherboard|mainboard|mobo|aio|(?:cpu\s)?cooler)\b(?!\sram)",
+    _I,
+)
+BOARD_WORD = re.compile(r"(?:mother|main)board|mobo|\baio\b|cooler", _I)
 NOTE = re.compile(
     rf"{_DRIVE}"
     r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
@@ -347,7 +355,7 @@ NOTE = re.compile(
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
-    r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
@@ -357,13 +365,16 @@ NOTE = re.compile(
     r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
-    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
+    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
     r"|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
-    r"|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
-    r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
+    r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}\s?x\s?\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
+    r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
+    r"|x\s?(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
+    r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
+    r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"

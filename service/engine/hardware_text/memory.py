@@ -12,6 +12,7 @@ from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
+from service.engine.hardware_text.parts import is_shared
 
 # GB of cards that workshops rebuild with more memory, seen in owners' published benchmarks.
 _REBUILT = {
@@ -32,6 +33,8 @@ _USUAL_RAM = frozenset((
     512, 576, 640, 754, 755, 768, 800, 896, 960, 1000, 1007, 1024, 1152, 1280, 1511, 1536, 2048, 2304, 3072, 4096,
     6144, 8192,
 ))  # fmt: skip
+_INSTALLED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_CLOCKS = {"DDR3": 1066, "DDR4": 1866, "DDR5": 3600}  # less MHz than this are the clock, at twice which it transfers
 _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB of one module
 _TWO = 2
 _NO_CORES = 36  # from here on, a Mac's memory size cannot be its number of cores (except M1 Ultra: 48, 64)
@@ -62,6 +65,7 @@ class Memory:
         self.sizes: list[_Size] = []
         self.type: str | None = None
         self.mts: int | None = None
+        self.in_mhz = False
         self.channels: int | None = None
         self.free: float | None = None
         self.measured: float | None = None
@@ -105,12 +109,12 @@ class Memory:
             is_rate = "-" in m.text or m.text[-1:].isalpha() or lex.RATE.fullmatch(m.hit[2])
             if not is_rate and gpu_rows(m.hit[2]):
                 raise unreadable(m.text, f"`{m.hit[2]}` is a GPU: write a comma before it")
-            self.rate(m.hit[2])
+            self.rate(m.hit[2], m.text)
 
-    def rate(self, value: str) -> None:
+    def rate(self, value: str, text: str = "") -> None:
         """Take a transfer rate; a second, different one becomes a note."""
         if self.mts is None:
-            self.mts = int(value)
+            self.mts, self.in_mhz = int(value), text.lower().endswith("mhz")
         elif self.mts != int(value):
             self.notes.append(f"{value} MT/s")
 
@@ -328,17 +332,32 @@ class Memory:
             if stated and size.gb >= _DISK_GB and size.gb != stated[0].gb:
                 self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
             else:
-                if size.gb < 16_384 and size.gb not in _USUAL_RAM:
+                if size.gb < 16_384 and size.gb not in _USUAL_RAM and not self._is_displayed(size.gb, cards):
                     raise unreadable(size.text, f"is it the RAM? Then write `{size.gb:g}GB RAM`")
                 stated.append(size)
         if len({s.gb for s in stated}) > 1:
             said = " and ".join(f"{gb:g} GB" for gb in sorted({s.gb for s in stated}))
             raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
         self.total = stated[0].gb if stated else None
+        if self.mts and self.in_mhz and self.mts < _CLOCKS.get(self.type or "", 0):
+            self.notes.append(f"{self.mts} MHz: the clock, {2 * self.mts} MT/s")
+            self.mts *= 2
         if self.sold and self.sold[1] and self.total and self.total not in self.sold[1]:
             sold = " or ".join(map(str, self.sold[1]))
             raise unreadable(f"{self.sold[0]} {self.total:g}GB", f"it is sold with {sold} GB: which is right?")
+        gpu = cards[0] if len(cards) == 1 else None
+        if gpu and self.total and gpu.vram_gib and is_shared(gpu):
+            whole = self.total + gpu.vram_gib
+            if gpu.vram_gib >= self.total and whole in _INSTALLED:  # `64GB RAM, 64GB VRAM`
+                self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
+                self.total = whole
         self._ask_whose(stated, cards)
+
+    @staticmethod
+    def _is_displayed(gb: float, cards: Sequence[Gpu]) -> bool:
+        """Return whether a system displays that of the memory installed: 31.2 of 32 GB."""
+        is_part = any(_SHOWN * whole <= gb < whole for whole in _INSTALLED)
+        return gb != int(gb) and is_part and not any(fits(card, gb) for card in cards)
 
     def _ask_whose(self, stated: Sequence[_Size], cards: Sequence[Gpu]) -> None:
         """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is also the card's own memory."""
@@ -406,7 +425,8 @@ def largest(gpu: Gpu) -> float:
 
 def fits(gpu: Gpu, gb: float) -> bool:
     """Return whether a card of this name can have this much memory."""
-    sizes = sizes_of(gpu)
-    if not gpu_rows(gpu.name):
+    rows = gpu_rows(gpu.name)
+    if not rows:
         return gb <= _MOST_UNKNOWN_GB
+    sizes = sizes_of(gpu) | {row.driver_mib / 1024 for row in rows if row.driver_mib}
     return any(abs(gb - size) <= _CLOSE * size for size in sizes)

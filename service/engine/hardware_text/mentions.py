@@ -102,6 +102,12 @@ def _plain(text: str) -> str:
     text = re.sub(rf"\b{lex.STRIX_HALO}", "Ryzen AI Max+ 395", text, flags=re.I)
     text = re.sub(r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1", text, flags=re.I)  # `1070gtx`
     text = re.sub(r"\s\[(?:integrated|discrete)\]", "", text, flags=re.I)  # as fastfetch marks GPUs
+    text = re.sub(r"[\u2500-\u257f]+", " | ", text)  # frames of tables
+    text = re.sub(r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", "", text, flags=re.I)  # of Apple's cores
+    text = re.sub(r"\b(i[3579])(?=\d{4,5}\w{0,2}\b)", r"\1-", text, flags=re.I)  # `i76700`
+    text = re.sub(r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon ", text, flags=re.I)
+    text = re.sub(r"\bmax memory(?=\s?[:=])", "VRAM", text, flags=re.I)  # as Unsloth prints it
+    text = re.sub(r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores", text, flags=re.I)
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
@@ -122,6 +128,7 @@ def _plain(text: str) -> str:
     text = lex.PRODUCT.sub(r" \1", text)
     text = lex.MAC_SHORT.sub(r"\1 \2GB, \3GB SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
+    text = re.sub(r"\b4095\s?MB\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
 
@@ -206,7 +213,7 @@ def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
     return found is not None and found[0].kind in ("gpu", "apple") and not lex.RATE.match(text, end)
 
 
-def _may_be_several(cpu: str, n: int) -> bool:
+def may_be_several(cpu: str, n: int) -> bool:
     """Return whether boards exist with so many of a CPU, as in `2 7763`; otherwise the number means something else."""
     row = cpu_row(cpu)
     return n <= row.sockets if row and cpu.isdigit() else lex.ONE_A_BOARD.search(cpu) is None
@@ -228,7 +235,7 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
     start = _past_bracket(text, size.end()) if size else m.end()
     sold_by = lex.SOLD_BY.match(text, start)
     found = _named(text, start) or (_named(text, sold_by.end()) if sold_by else None)
-    if found is None or (m[3] and found[0].kind == "cpu" and not _may_be_several(found[0].name, int(m[3]))):
+    if found is None or (m[3] and found[0].kind == "cpu" and not may_be_several(found[0].name, int(m[3]))):
         return None  # `Framework 13 7840U`
     mention, end = found
     word = re.sub(r"\s+", " ", m[2] or "").lower()

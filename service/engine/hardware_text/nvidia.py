@@ -21,8 +21,9 @@ _FRAME = re.compile(r"^\s*[#>]?\s*[|+]")
 _LISTED = re.compile(r"^\s*GPU (\d{1,3}): (.{1,120}?) \(UUID: (GPU-[0-9a-fA-F-]{8,64})\)\s*$")
 # The same list as bug reports copy it: `- **GPU 0:** NVIDIA GeForce RTX 5090 | 32607 MiB | driver 595.71.05`.
 _REPORTED = re.compile(
-    r"^[\s>*-]*GPU (\d{1,3}):(?:\*\*)?\s+([A-Za-z].{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
+    r"^[\s>*-]*GPU (\d{1,3}):(?:\*\*)?\s+([A-Za-z][^,;]{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
 )
+_AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
@@ -89,7 +90,7 @@ def read_list(lines: Sequence[str]) -> Claim | None:
 def _read_report(lines: Sequence[str]) -> Claim | None:
     """Return the GPUs in a report that copies the list, with memory and link if stated."""
     found = {i: m for i, line in enumerate(lines) if (m := _REPORTED.match(line)) and gpu_rows(m[2])}
-    if not found:
+    if not found or any(_AND_MORE.match(line) for line in lines):
         return None
     taken, seen = set(found), []
     for i, m in found.items():

@@ -7,9 +7,11 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
+from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text.found import merged, unreadable
+from service.engine.hardware_text.mentions import may_be_several
 
 # Integrated GPUs worth running models on, by the processor's catalogue name (AMD's product pages).
 _OWN_GPU = {
@@ -27,6 +29,7 @@ _GRAPHICS = {
     "Intel Core Ultra 7 268V": "Intel Arc 140V",
     "Intel Core Ultra 9 288V": "Intel Arc 140V",
 }
+_LEAST_CORES = 4
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 # GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -114,6 +117,19 @@ def _as_built(cpu: Cpu) -> Cpu:
     if said is not None and said > cores:
         raise unreadable(f"{cpu.model}, {said} cores", f"it has {cores}: which is right?")
     return cpu
+
+
+def are_threads(model: str | None, n: int, text: str) -> bool:
+    """Return whether a number with a desktop's CPU counts its threads, as GNOME's settings do: `i7-8700 × 12`.
+
+    Raises InvalidHardware if it is smaller: no board has several.
+    """
+    if not model or n == 1 or may_be_several(model, n):
+        return False
+    row = cpu_row(model) or family_of(model)
+    if n < (row.cores if row else _LEAST_CORES):
+        raise unreadable(text, f"no board has {n} of them: describe only the one machine that will run the model")
+    return True
 
 
 def _identity(model: str) -> str:

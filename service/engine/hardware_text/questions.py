@@ -32,6 +32,14 @@ def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
             )
 
 
+def ask_about_version(hardware: Hardware) -> None:
+    """Raise InvalidHardware for `E5-2680` with DDR4, which only its v3 and v4 take."""
+    cpu, ram = hardware.cpu, hardware.ram
+    old = re.search(r"\be5[-\s]?([1246]6\d\d[alw]?)\b(?!\s?v\d)", cpu.model, re.I) if cpu and cpu.model else None
+    if cpu and old and ram and (ram.type or "").upper() == "DDR4":
+        raise unreadable(f"{cpu.model}, DDR4", f"which version is it? Write `E5-{old[1]} v3` or `E5-{old[1]} v4`")
+
+
 def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
     """Raise InvalidHardware for a card missing from the catalogue if only its size is stated: more must be known."""
     for gpu in gpus:

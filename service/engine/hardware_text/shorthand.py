@@ -22,6 +22,7 @@ from service.engine.hardware_text.instances import with_instances
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
+    are_threads,
     counted,
     in_engines_list,
     is_shared,
@@ -151,13 +152,7 @@ class _Reading:
             ask_about_word(m, i, self.mentions)
         elif named := lex.LAPTOP_NAME.match(m.text):
             self.laptop_name = named[0]
-        if (
-            before
-            and before.kind == m.kind == "word"
-            and before.clause == m.clause
-            and self.notes
-            and m.at - before.end <= 1
-        ):
+        if before and before.kind == m.kind == "word" and self.notes and self.text[before.end : m.at] in ("", " "):
             self.notes[-1] += f" {m.text}"
         else:
             self.notes.append(m.text.strip(" ()@"))
@@ -221,11 +216,16 @@ class _Reading:
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
         self.own_gpu = self.own_gpu or re.match(r"\s(?:i?gpu|graphics)\b", self.text[m.end :], re.I) is not None
-        if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|(?<!\d[\s-])core|\bi[3579]\b", name, re.I):
-            raise unreadable(m.text, f"no board has {m.count} of them: {MACHINE}")
         stated, self.sockets = self.sockets, None
-        self.cpus.append(Cpu(model=name, sockets=m.count if (m.count or 1) > 1 else stated))
+        self.cpus.append(Cpu(model=name, sockets=stated))
+        self._count_cpu(m.count or 1, m.text)
         self.owner = "cpu"
+
+    def _count_cpu(self, n: int, text: str) -> None:
+        if are_threads(self.cpus[-1].model, n, text):
+            self.notes.append(f"{n} threads")
+        elif n > 1:
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
 
     def _read_quoted(self, m: Mention) -> None:
         count, kind, name, inner, rest = m.hit.groups()
@@ -315,7 +315,7 @@ class _Reading:
     def _read_speed(self, m: Mention) -> None:
         value = m.hit[1] or m.hit[2]
         if lex.RATE.fullmatch(value) or self.owner == "ram":
-            self.memory.rate(value)
+            self.memory.rate(value, m.text)
         else:
             self.notes.append(m.text)
 
@@ -361,7 +361,7 @@ class _Reading:
         self.gpus[-1] = msgspec.structs.replace(gpu, free_gib=whole - size)
 
     def _read_sockets(self, m: Mention) -> None:
-        word = (m.hit[1] or m.hit[2]).lower()
+        word = next(filter(None, m.hit.groups())).lower()
         n = int(word) if word.isdigit() else lex.NUMBERS[word]
         if not self.cpus:
             self.sockets = n
@@ -409,8 +409,8 @@ class _Reading:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
         if self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
-        elif self.owner == "cpu" and self.cpus[-1].sockets is None:
-            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+        elif self.owner == "cpu" and self.cpus[-1].sockets in (None, n):
+            self._count_cpu(n, m.text)
         elif self.owner == "ram" and self.memory.are_modules(n, m.at):
             pass
         elif self.owner == "ram" and self.memory.channels is None:
