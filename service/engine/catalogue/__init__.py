@@ -1,7 +1,8 @@
-"""The catalogue of GPUs and CPUs, and what a described machine is with every fact filled in from it.
+"""The catalogue of GPUs and CPUs, and how a described machine gets the facts that its description leaves out.
 
-`resolve` is the way in. Cards are ordered as CUDA orders devices when nothing is set: fastest first. CUDA's rule is an
-unpublished simple heuristic; here it is FP16 throughput, then compute capability, then bandwidth, then PCI order.
+`resolve` is the way in. Where nothing states the order of the cards, they are in the order in which CUDA lists them by
+default, fastest first. CUDA does not publish how it ranks them; here it is by FP16 throughput, then by compute
+capability, bandwidth and PCI order.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ _MIXED = Assumption(
 
 
 def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
-    """Return the machine with every fact known: stated, else from the catalogue, else assumed and listed in `assumed`.
+    """Return the machine with every fact known.
 
-    Cards of several makers are those of a Vulkan build. `fitted`: as in Rig. Raises UnknownHardware (nearest names in
-    `choices`) for a name that the catalogue lacks and InvalidHardware for a value that cannot be; both carry the path
-    of the field.
+    A fact is what the user stated, else what the catalogue says, else an assumption, which is listed in `assumed`.
+    Cards of several makers are taken to run a Vulkan build. `fitted` is the calibration that the rig carries. Raises
+    UnknownHardware (with the nearest names in `choices`) for a name that the catalogue lacks, and InvalidHardware for a
+    value that no machine has; both carry the path of the field.
     """
     return rigs_of(hardware, fitted)[-1]
 
 
 def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
-    """Return the machine as builds of an engine may see it: with cards of one maker there is one way.
+    """Return the machine as each build of an engine would see it: one rig if all cards are of one maker.
 
-    With cards of several makers: those of each maker alone, and last all of them with Vulkan. An AMD GPU that shares
-    the RAM: with ROCm, where that knows it, and last with Vulkan. Raises as `resolve` does.
+    With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. If
+    the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
+    with Vulkan. Raises as `resolve` does.
     """
     host, cards, assumed = _found(hardware)
     if hardware.backend is not None:
@@ -71,7 +74,7 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
 
 
 def is_one_machine(rigs: Sequence[Rig]) -> bool:
-    """Whether these are the same cards, each time driven by another back end: only one of them will be built."""
+    """Return whether the rigs are the same cards under different back ends, of which only one will be built."""
     return len({tuple(card.name for card in rig.cards) for rig in rigs}) == 1 < len(rigs)
 
 
@@ -80,7 +83,7 @@ def _shares_with_amd(card: Card) -> bool:
 
 
 def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption, ...]]:
-    """The host, the cards in the order in which they are stated, and what is assumed of them."""
+    """Return the host, the cards in the order in which they are stated, and what was assumed of the cards."""
     check(hardware)
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
     host = host_of(hardware, next((found[0] for found in rows if found and found[0].unified), None))
@@ -108,7 +111,7 @@ def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitte
 
 
 def _driven(card: Card, backend: Backend) -> Card:
-    """Return a card as a stated back end drives it. Raises InvalidHardware for one that cannot."""
+    """Return a card as the stated back end drives it. Raises InvalidHardware if that back end cannot."""
     if backend != card.backend and (backend != "vulkan" or card.backend == "metal"):
         able = card.backend if card.backend in ("metal", "vulkan") else f"{card.backend} or vulkan"
         raise InvalidHardware(f"{backend} does not drive the {card.name}: {able} does", field="hardware.backend")
@@ -116,7 +119,7 @@ def _driven(card: Card, backend: Backend) -> Card:
 
 
 def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]) -> Iterator[Assumption]:
-    """What drives the cards where nobody says it and there is a choice that matters: AMD's and Intel's."""
+    """Yield which back end was assumed, if none was stated and the choice matters: AMD's and Intel's cards."""
     makers, names = {card.backend for card in own}, {card.backend for card in driven}
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
@@ -129,12 +132,12 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
 
 
 def card_order(hardware: Hardware) -> tuple[int, ...]:
-    """Return, for each card of `resolve(hardware)`, its place among the GPUs as stated, each counted by itself."""
+    """Return the place of each card of `resolve(hardware)` among the stated GPUs, counting every card by itself."""
     return _in_order(_found(hardware)[1])
 
 
 def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:
-    """The places of cards in the engine's list: as it was given, else fastest first."""
+    """Return the cards' indices in the order of the engine's list: the order stated, else fastest first."""
     given = [card.device for card in cards]
     if all(number is not None for number in given) and len({card.backend for card in cards}) == 1:
         return tuple(sorted(range(len(cards)), key=lambda i: cards[i].device or 0))
@@ -142,7 +145,7 @@ def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:
 
 
 def cards_named(rig: Rig, names: Iterable[str | None]) -> list[int | None]:
-    """Return the place of each name's card, the first that is not taken yet; None where the rig has none more."""
+    """Return for each name the first card of that name that is still free, as its index; None if none is left."""
     free, found = dict(enumerate(rig.cards)), list[int | None]()
     for name in names:
         found.append(next((i for i, card in free.items() if card.name == name), None))
@@ -152,7 +155,7 @@ def cards_named(rig: Rig, names: Iterable[str | None]) -> list[int | None]:
 
 
 def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Device, ...]:
-    """Return the devices that `engine` lists when it sees only `cards` (indices into the rig's), in that order."""
+    """Return the devices that `engine` lists if it sees only `cards` (indices into the rig's), in that order."""
     return tuple(
         Device(
             engine_spec(engine).metal_device if card.backend == "metal" else _DEVICE[card.backend].format(n),
@@ -179,7 +182,7 @@ def _noted(hardware: Hardware) -> Iterator[Assumption]:
 
 
 def _weight(assumption: Assumption) -> int:
-    """How much an assumption matters, 0 most: RAM size, substitutes, RAM's and GPUs' memory, links, clocks."""
+    """Return how much an assumption matters: its place in _MATTERS, or else that of `vram_gib`; 0 matters most."""
     part = assumption.field.rpartition("]")[2].removeprefix("hardware").lstrip(".")
     return _MATTERS.index(part) if part in _MATTERS else _MATTERS.index("vram_gib")
 

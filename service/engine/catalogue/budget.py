@@ -1,4 +1,4 @@
-"""What a machine can really give to a model: RAM less what else runs, and what a GPU may use of a memory it shares."""
+"""What a machine can really give to a model: the RAM that nothing else takes, and a GPU's part of shared memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ _PAGES_A_GIB = 262_144
 
 
 class GpuLimit(NamedTuple):
-    """What a GPU may use of the memory that it shares: `usual` bytes, or `most` after `raised_by` ("": the same)."""
+    """How many bytes a GPU may use of the memory that it shares with the CPU.
+
+    `usual` is the limit as systems come; `most` is the limit after the setting `raised_by`, which is "" if nothing
+    raises it.
+    """
 
     usual: int
     most: int
@@ -46,9 +50,10 @@ class GpuLimit(NamedTuple):
 def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, reported: bool) -> int:
     """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
 
-    The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
-    a server, 2 on a small board, a third and at most 8 on a Jetson, 8 on a desktop or where nothing is said, 10 with
-    Windows, 3 to 8 on a Mac of up to 200 GiB, and two fifths at most. WSL and macOS show `ram_bytes` whole.
+    Firmware and kernel keep some 2.5 %, except where the system `reported` the size itself; WSL and macOS show
+    `ram_bytes` whole. What else runs takes 4 GiB on a server, 2 in WSL or on a small board, a third of a Jetson's RAM
+    but at most 8, 10 with Windows, 3 to 8 on a Mac of up to 200 GiB, and 8 on any other machine. It never takes more
+    than two fifths.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), float(_DESKTOP_KEEPS)
     if os_family(os) == "wsl":
@@ -68,10 +73,10 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
 
 
 def gpu_limit(row: GpuRow, ram_bytes: int, usable: int, os: str) -> GpuLimit:
-    """Return what a GPU without memory of its own may use, and the line that raises the limit where there is one.
+    """Return what a GPU without memory of its own may use, and the setting that raises this limit, if there is one.
 
-    Linux: `ttm.pages_limit` is the limit in pages of 4 KiB, and nothing else is needed (measured on a Strix Halo of
-    128 GB, noamsto/nix-amd-ai issue 42). Apple: `iogpu.wired_limit_mb`, until the next start.
+    On Linux that is `ttm.pages_limit`, in pages of 4 KiB, and nothing else is needed (measured on a Strix Halo of 128
+    GB, noamsto/nix-amd-ai issue 42). On macOS it is `iogpu.wired_limit_mb`, which holds until the next start.
     """
     share = _SHARED.get(row.backend)
     if share is None:

@@ -1,4 +1,4 @@
-"""GPUs as stated, one entry or many alike, to cards: one each, every fact filled in."""
+"""From GPUs as stated, where one entry may mean several cards, to one card each with every fact filled in."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ROUNDED = 1.03
 
 
 def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
-    """Return the catalogue's rows for a GPU, the one meant first; empty for one that its user describes himself.
+    """Return the catalogue's rows for a GPU, the one meant first; none for a GPU that only its user describes.
 
-    Raises UnknownHardware, with the nearest names, for an unknown name without `vram_gib`.
+    Raises UnknownHardware, with the nearest names, if the name is unknown and `vram_gib` is not given.
     """
     rows, _ = gpu_meant(gpu.name, gpu.vram_gib)
     if not rows and gpu.vram_gib is None:
@@ -49,7 +49,7 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
 
 
 def cards_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:
-    """Return every GPU as a card of its own, in the order given, and what was assumed for them."""
+    """Return every GPU as a card of its own, in the order given, and what was assumed of them."""
     assumed: list[Assumption] = []
     n_cards = sum(gpu.count for gpu in gpus)
     cards = [card for i, gpu in enumerate(gpus) for card in _cards(gpu, f"hardware.gpus[{i}]", host, n_cards, assumed)]
@@ -137,7 +137,7 @@ def _free(gpu: Gpu, row: GpuRow, total: int, path: str) -> int:
 
 
 def _limit(gpu: Gpu, row: GpuRow, path: str, host: Host, assumed: list[Assumption]) -> GpuLimit | None:
-    """What a GPU may use of the memory that it shares; None where it has its own, or its user states how much."""
+    """Return how much shared memory a GPU may use; None if it has its own, or if its user states how much."""
     if not row.unified or gpu.vram_gib:
         return None
     limit = gpu_limit(row, host.ram_bytes, host.usable_ram, host.os)
@@ -158,13 +158,16 @@ def _rates(row: GpuRow, bandwidth: float, path: str, assumed: list[Assumption]) 
 
 
 def _of_stated_ram(row: GpuRow, host: Host) -> float | None:
-    """Return the bandwidth of the RAM that a GPU in a CPU of AMD or Intel reads; others' memory comes with the chip."""
+    """Return the bandwidth, in GB/s, of the stated RAM if that is what the GPU reads, else None.
+
+    It is what a GPU inside a CPU of AMD or Intel reads. Other GPUs that share memory come with it on their chip.
+    """
     shares = row.unified and row.backend not in ("cuda", "metal") and (row.bandwidth_gbs or 0) <= _MOST_DDR_GBS
     return host.stated_peak_gbs if shares else None
 
 
 def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[float]:
-    """GB/s from RAM to each card: measured, else the lesser of card, platform and what was stated."""
+    """Return the GB/s from RAM to each card: measured, else of the stated link, else what card and host support."""
     if row.unified:
         return [gpu.bandwidth_gbs or row.bandwidth_gbs or host.bandwidth_gbs] * gpu.count
     if gpu.measured_copy_gbs is not None:
@@ -207,7 +210,7 @@ def _common_bandwidth() -> float:
 
 @cache
 def _fp16_a_bandwidth(backend: str) -> float:
-    """Median TFLOPS a GB/s of the catalogue's cards of one backend."""
+    """Return the median of FP16 TFLOPS per GB/s over the catalogue's cards of one back end."""
     ratios = [
         row.fp16_tflops / row.bandwidth_gbs
         for row in known_gpus()

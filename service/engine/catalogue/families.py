@@ -1,8 +1,8 @@
-"""What a CPU that the catalogue lacks is, as far as its maker's numbering tells: generation, cores, memory.
+"""What a CPU that the catalogue lacks is likely to be, by its maker's numbering: generation, cores, memory.
 
-Numbering schemes: Intel's and AMD's pages on processor numbers; cores are those of the usual model of a tier, memory
-and PCIe those of its platform (Intel ARK, AMD's product specifications). What is taken so is listed among the
-assumptions, and intervals widen by it.
+The schemes are those of Intel's and AMD's pages on processor numbers. A CPU gets the cores of the usual model of its
+tier, and the memory and PCIe of its platform (Intel ARK, AMD's product specifications). What is taken this way is
+listed among the assumptions and widens the intervals.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _TIER_OF = {"4": "5", "5": "5", "6": "7", "7": "7", "8": "7", "9": "9"}
 
 
 def family_of(name: str) -> CpuRow | None:
-    """Return a row for a CPU by its maker's numbering, `name` as given; None for a name that tells nothing."""
+    """Return a row called `name` that is made from the maker's numbering; None if the name tells nothing."""
     text = " ".join(name.lower().replace("(r)", " ").replace("(tm)", " ").replace("-", " ").split())
     if bare := _NO_TIER.fullmatch(text):
         text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED[bare[2]]} {text}"
@@ -116,7 +116,10 @@ def family_of(name: str) -> CpuRow | None:
 
 
 def unmasked(name: str, family: int | None, model: int | None, stepping: int | None) -> str:
-    """Return a server CPU's name with its generation from CPUID where a virtual machine tells no model; else `name`."""
+    """Return a server CPU's name with its generation, if a virtual machine hides the model, else `name`.
+
+    `family`, `model` and `stepping` are those of CPUID.
+    """
     if family is None or model is None or not _NO_MODEL.fullmatch(name.strip()):
         return name
     for (of_family, of_model, least), found in _CPUID.items():
@@ -142,7 +145,10 @@ def _row(
 
 
 def _core(name: str, m: _Match) -> CpuRow | None:
-    """`i5 8400`, `i7 13700h`, `i7 1165g7`: four digits that begin with 10 to 14 are mobile parts of that generation."""
+    """Return the row of a Core such as `i5 8400` or `i7 13700h`; None for a generation that is not known.
+
+    Numbers of four digits that begin with 10 to 14, such as `i7 1165g7`, are mobile parts of that generation.
+    """
     digits, suffix = m[2], m[3]
     short = len(digits) == 4 and "10" <= digits[:2] <= "14"
     generation = int(digits[:2]) if len(digits) == 5 or short else int(digits[0])
@@ -160,7 +166,7 @@ def _core(name: str, m: _Match) -> CpuRow | None:
 
 
 def _core_ultra(name: str, m: _Match) -> CpuRow:
-    """`ultra 7 155h` (Meteor Lake), `ultra 9 285k` (Arrow Lake): performance cores by tier and suffix."""
+    """Return the row of a Core Ultra (`ultra 7 155h`, `ultra 9 285k`); tier and suffix tell its performance cores."""
     family = {"1": "meteor lake", "2": "arrow lake"}.get(m[2], "panther lake")
     cores = {"5": 4, "7": 6, "9": 6}[m[1]]
     if m[3].startswith(("u", "v")):
@@ -182,13 +188,13 @@ def _xeon_e(name: str, m: _Match) -> CpuRow:
 
 
 def _xeon_w_new(name: str, m: _Match) -> CpuRow:
-    """`w5 2465x`, `w9 3495x`: the first digit of the number says how many channels."""
+    """Return the row of a Xeon W such as `w5 2465x` or `w9 3495x`, whose first digit tells the channels."""
     cores = {"3": 8, "5": 12, "7": 20, "9": 36}[m[1]]
     return _row(name, "sapphire rapids", "vnni", cores, 8 if m[2] == "3" else 4, 4800, 5.0, 1)
 
 
 def _xeon_w_old(name: str, m: _Match) -> CpuRow:
-    """`w 2145` and `w 2245` have four channels, `w 3245` six, `w 3345` eight."""
+    """Return the row of an older Xeon W: `w 2145` and `w 2245` have four channels, `w 3245` six, `w 3345` eight."""
     family, isa, _, mts, pcie, _ = _SCALABLE.get(m[2], _SCALABLE["1"])
     channels = 4 if m[1] == "2" else 8 if m[2] == "3" else 6
     return _row(name, family, isa, 12, channels, mts, pcie, 1)
@@ -211,7 +217,7 @@ def _epyc(name: str, m: _Match) -> CpuRow | None:
 
 
 def _server(name: str, m: _Match) -> CpuRow:
-    """`xeon sapphire rapids`, `epyc milan`: a usual size of the generation."""
+    """Return a row of usual size for a server of which only the generation is known, such as `epyc milan`."""
     series = _CODE_NAMES[m[1].replace(" ", "")]
     if len(series) == 2:
         family, isa, channels, mts, pcie = _EPYC[series]

@@ -1,7 +1,8 @@
-"""CPU, RAM and links of a machine: what was stated, else the catalogue, else what its platform usually has.
+"""CPU, RAM and links of a machine: as stated, else from the catalogue, else what its platform usually has.
 
-RAM bandwidth: measured, else 80 % of channels x MT/s x 8 bytes, but no more than the CPU's dies can take (speed model,
-fitted on 184 published runs: one-die desktops read 62 GB/s, four-die Threadrippers 235, whatever the modules could do).
+The bandwidth of the RAM is as measured, else 80 % of channels x MT/s x 8 bytes, but no more than the CPU's dies can
+read. Both were fitted with the speed model on 184 published runs, where one-die desktops read 62 GB/s and four-die
+Threadrippers 235, whatever their modules could do.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ _PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine without its GPUs. `lanes`: PCIe lanes that its GPUs share, None when there is one x16 slot for each.
+    """A machine without its GPUs.
 
-    `stated_peak_gbs`: of RAM whose speed was stated, None otherwise and where the channels are unknown.
+    `lanes` are the PCIe lanes that its GPUs share, None if each has an x16 slot of its own. `stated_peak_gbs` is the
+    peak bandwidth of RAM whose speed was stated, None if it was not stated or the channels are unknown. `measured` says
+    whether `bandwidth_gbs` was.
     """
 
     cpu: CpuRow
@@ -89,9 +92,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
-    """Return the machine's CPU, RAM and links. A CPU that the catalogue lacks is assumed from its maker's numbering.
+    """Return the machine's CPU, RAM and links; a CPU that the catalogue lacks is guessed from its maker's numbering.
 
-    `unified`: the GPU whose memory the RAM is (Apple), None for other machines.
+    `unified` is the GPU that uses the machine's RAM as its own memory, None if there is none.
     """
     assumed: list[Assumption] = []
     cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
@@ -156,21 +159,23 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
 
 
 def _near(name: str) -> str:
-    """The nearest names of the catalogue, for somebody who misspelt one."""
+    """Return the nearest names of the catalogue in parentheses, for somebody who misspelt one; "" if none is near."""
     choices = nearest(name, cpu=True, n=2)
     return f" (nearest: {', '.join(choices)})" if choices else ""
 
 
 def _is_server(cpu: Cpu, ram: Ram, n_gpus: int) -> bool:
-    """A server's name, two sockets, more RAM or channels than a desktop holds, or more GPUs than its lanes are for."""
+    """Return whether it is a server, by its CPU's name or by more sockets, RAM, channels or GPUs than desktops have."""
     if _SERVER_NAME.search(cpu.model or "") or (cpu.sockets or 1) > 1 or n_gpus >= _SERVER_GPUS:
         return True
     return (ram.total_gb or 0) >= _SERVER_RAM_GB or (ram.channels or 0) > 2
 
 
 def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
-    """Cores that the engines run threads on: of a hybrid Intel CPU its performance cores, which are both engines'
-    default too (common/common.cpp: `cpu_get_num_math` leaves out Atom cores)."""
+    """Return the cores that the engines run threads on; of a hybrid Intel CPU these are its performance cores.
+
+    Both engines do this by default (common/common.cpp: `cpu_get_num_math` leaves out Atom cores).
+    """
     stated = cpu.physical_cores or row.cores * sockets
     return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
 

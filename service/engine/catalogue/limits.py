@@ -1,4 +1,4 @@
-"""What hardware can exist at all: every number a user states is held against these limits before it is used."""
+"""What hardware can exist at all: every number that a user states is checked against these limits first."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
 
 
 def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
-    """Return the rows that a GPU's name means, the nearest in memory first; empty when there is none.
+    """Return the rows that a GPU's name means, the nearest in memory first; none if the name is unknown.
 
-    A size in the name (`A100 80GB`) or `vram_gib` decides between several sizes of one product. What stands in
-    parentheses may be part of the name (`RTX PRO 6000 (Max-Q)`), else the name is read without it.
+    If a product exists in several sizes, a size in the name (`A100 80GB`) or `vram_gib` decides which is nearest. Words
+    in parentheses may be part of the name (`RTX PRO 6000 (Max-Q)`); if no GPU has that name, it is read without them.
     """
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
     rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
@@ -64,10 +64,10 @@ _SHORTEST_KEY = 3
 
 
 def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, ...], str]:
-    """Return the rows that a name means, and how it was read where a remark in parentheses follows it, else "".
+    """Return the rows that a name means, and a sentence on how a remark in parentheses after it was read, else "".
 
-    The name holds against a remark that names another card, unless no card has the name alone, or only the other one
-    has the memory that is stated.
+    If the remark names another card, the name counts, unless no card has that name, or only the other card has the
+    memory that is stated (`vram_gib`).
     """
     alone, remark = remark_of(name)
     rows = gpu_rows(name, vram_gib)
@@ -86,14 +86,14 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
 
 
 def remark_of(name: str) -> tuple[str, str]:
-    """Return a GPU's name and the remark in parentheses after it, "" where there is none."""
+    """Return a GPU's name, and the remark in parentheses after it, "" if there is none."""
     plain = _MARKS.sub(" ", name).strip()
     found = _REMARK.search(plain)
     return (plain[: found.start()].strip(), (found[1] or "").strip()) if found and found.start() > 0 else (name, "")
 
 
 def gpus_named_in(text: str) -> tuple[str, ...]:
-    """Return the names in a text, as it spells them, of GPUs that the catalogue has, each in its longest form."""
+    """Return the names of known GPUs in a text, spelt as in the text, each as long as it can be read."""
     words = re.findall(r"[\w+.-]+", spaced(text[:MAX_NAME]))
     found: list[str] = []
     start = 0
@@ -117,7 +117,7 @@ def complete(prefix: str, total_mib: float) -> tuple[GpuRow, ...]:
 
 
 def cpu_row(name: str) -> CpuRow | None:
-    """Return the row that a CPU's name means, None when there is none."""
+    """Return the row that a CPU's name means, None if there is none."""
     rows = _cpu_index().get(cpu_key(name))
     return rows[0] if rows else None
 
@@ -166,20 +166,20 @@ def spaced(name: str) -> str:
 
 
 def size_in(name: str) -> float | None:
-    """Return the memory in GiB that is written in a GPU's name, None when there is none."""
+    """Return the memory in GiB that a GPU's name states, None if it states none."""
     found = _SIZE.search(name)
     return float(found[1]) if found else None
 
 
 def gpu_key(name: str) -> str:
-    """Return a GPU's name without maker, product line, memory size and spelling."""
+    """Return what is left of a GPU's name without maker, product line, memory size and ways of spelling it."""
     plain = _SIZE.sub(" ", _plain(name)).replace("mobile", "laptop").replace("max-q", "maxq")
     words = [word for word in _WORDS.findall(plain.replace("-", " ")) if word not in _GPU_NOISE]
     return _PRO_BEHIND.sub(r"pro\1", "".join(words))
 
 
 def cpu_key(name: str) -> str:
-    """Return a CPU's name without maker, product line, clock and spelling."""
+    """Return what is left of a CPU's name without maker, product line, clock and ways of spelling it."""
     plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0]
     plain = re.sub(r"\b(?:threadripper|tr) pro\b|(?<=\bhx) pro\b|(?<=\bmax) pro\b|(?<=\bmax\+) pro\b", "", plain)
     words = [word for word in _WORDS.findall(_CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]

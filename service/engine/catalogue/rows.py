@@ -1,4 +1,4 @@
-"""Rows of the catalogue, as its data files hold them. A value that no opened source states is None: unknown."""
+"""Rows of the catalogue, as its data files hold them. None stands for a value that no source we read states."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CPU_FILES = ("cpus.json", "cpus_core.json", "cpus_xeon.json")
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One GPU in one memory size, named as its driver names it.
 
-    `vram_gib`: nominal; `driver_mib`: total that nvidia-smi prints, None where it is not known or is the nominal size.
-    `fp16_tflops`: dense; of the tensor, matrix or WMMA units, else the faster of the shaders' FP16 and FP32 rates.
-    `int8_tops`: dense; None: no faster than FP16, or unknown. `tdp_w`: the power that the board may take.
-    `unified`: the GPU uses system memory.
+    `vram_gib` is the nominal size; `driver_mib` is the total that nvidia-smi prints, null if that is unknown or the
+    nominal size. `fp16_tflops` is the dense rate of the tensor, matrix or WMMA units; for GPUs without such units, it
+    is the faster of the shaders' FP16 and FP32 rates. `int8_tops` is dense too, null if it is unknown or no faster than
+    FP16. `tdp_w` is the power that the board may take. `unified` says that the GPU uses system memory.
     """
 
     name: str
@@ -36,10 +36,11 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One CPU. `cores` a socket; `performance_cores`: those of them that are fast, None where
-    all are alike or it is unknown; `sockets`: most that work together; `channels` and `fabric_gbs` a socket.
+    """One CPU.
 
-    `isa`: avx2 | avx512 | vnni | neon | apple. `fabric_gbs`: read bandwidth that the CPU's dies can take at most.
+    `cores`, `channels` and `fabric_gbs` are those of one socket, and `sockets` is how many can work together.
+    `performance_cores` are those of the cores that are fast, null if all are alike or it is unknown. `isa` is avx2,
+    avx512, vnni, neon or apple. `fabric_gbs` is the most that the CPU's dies can read from RAM, in GB/s.
     """
 
     name: str

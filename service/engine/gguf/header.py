@@ -20,7 +20,7 @@ MetadataValue: TypeAlias = int | float | str | bool | list[int | float | bool | 
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """One row of the tensor table. `dims[0]` is the row length; `offset` counts from the data section of its shard."""
+    """One row of the tensor table. `dims[0]` is the row length; `offset` is in bytes of its shard's data section."""
 
     name: str
     type: str
@@ -31,15 +31,16 @@ class Tensor(msgspec.Struct, frozen=True):
 
     @property
     def n_elements(self) -> int:
-        """The number of weights."""
+        """Return the number of weights."""
         return prod(self.dims)
 
 
 class Header(msgspec.Struct, frozen=True):
     """Metadata and tensor table of one file; `n_bytes` is where the data section begins.
 
-    `by_jump`: parts of large arrays were not read but taken to be as in another file of the same repo (jump.py).
-    `misplaced`: the first tensor that is not stored right after the one before it, which not every engine accepts.
+    `by_jump` says that parts of large arrays were not read but taken to be as in another file of the same repo
+    (jump.py). `misplaced` describes the first tensor that is not stored right after the one before it, which not every
+    engine accepts; it is None if there is none.
     """
 
     metadata: dict[str, MetadataValue]

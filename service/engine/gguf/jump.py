@@ -1,11 +1,11 @@
 """Jumping over large arrays that another file of the same repo has too: what is remembered of them, and the proof.
 
-Variants of one repo share their tokenizer, which is nearly all of their headers. Where a file has the same array,
-beginning and ending with the same bytes, what lies between is taken to be as long as in the file that was read in full.
-That is a guess until the header behind it has proved it: `check_jump`.
+Variants of one repo share their tokenizer, which is nearly all of their headers. If a file has the same array, with the
+same bytes at its beginning and end, then what lies between is taken to be as long as in the file that was read in full.
+That is a guess until the header after it has proved it (`check_jump`).
 
-What cannot be proved without reading: that no element between was made longer to hide a second header. So a header read
-by a jump is marked (`Header.by_jump`), and believed for its own repo only.
+One thing cannot be proved without reading: that no element in between was made longer to hide a second header. So a
+header that was read by a jump is marked (`Header.by_jump`), and believed only for its own repo.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SMALLEST = 32 << 10  # bytes of an array that is worth a jump
 class LargeArray(msgspec.Struct, frozen=True):
     """An array of a header that was read in full.
 
-    `start` is the place of its first element in the file, `n_bytes` its length; `head` and `tail` are the bytes that it
-    begins and ends with; `before` and `after` the keys around it ("": none); `rest` the bytes from its end to the first
+    It begins at byte `start` of the file and is `n_bytes` long; `head` and `tail` are its first and last bytes.
+    `before` and `after` are the keys around it ("" if there is none). `rest` counts the bytes from its end to the first
     element of the next large array, or to the end of the tensor table.
     """
 
@@ -43,11 +43,11 @@ class LargeArray(msgspec.Struct, frozen=True):
 
 
 class Doubt(Exception):
-    """A header is not as a jump presumed: the file must be read in full."""
+    """A header is not as a jump presumed, so the file must be read in full."""
 
 
 def known_as(known: Iterable[LargeArray], key: str, kind: int, length: int, head: bytes) -> LargeArray | None:
-    """Return the array among `known` that one with this key, type, length and beginning seems to be."""
+    """Return the one of `known` that has this key, type, length and beginning, None if none has."""
     return next(
         (a for a in known if (a.key, a.kind, a.length) == (key, kind, length) and a.head == head),
         None,

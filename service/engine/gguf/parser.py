@@ -1,8 +1,8 @@
-"""GGUF header parser: fed with a file's bytes as they arrive, it returns metadata and tensor table once they are there.
+"""GGUF header parser: it is fed a file's bytes as they arrive, and returns the header once it is complete.
 
-Format: ggml/docs/gguf.md of llama.cpp, versions 2 and 3, little-endian. A header is hostile input: every count and
-length is bounded before it is believed. Large arrays are walked, never built: what is held at a time is the piece that
-was fed, the entry or tensor that it cuts in two, and what the header keeps.
+The format is that of ggml/docs/gguf.md of llama.cpp, versions 2 and 3, little-endian. A header is hostile input: every
+count and length is bounded before it is believed. Large arrays are walked, never built: at any time only the piece that
+was fed, the entry or tensor that it cuts in two, and what the header keeps are in memory.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LENGTH = 8  # bytes of a text's length, the least that one takes
 
 
 class Passage:
-    """One array being passed: walked element by element, or jumped over where another file of the repo has it too.
+    """One large array being passed: walked element by element, or jumped over if another file of the repo has it too.
 
-    `seen`: the known one that it was taken for; `expected`: where reading may stop then.
+    `seen` is the known array that it was taken for, None if it is walked. `expected` is the position in the file where
+    reading may stop after a jump, 0 without one.
     """
 
     def __init__(self, key: str, kind: int, element_bytes: int | None, length: int, start: int) -> None:
@@ -41,7 +42,7 @@ class Passage:
         self._tail, self._end = b"", 0
 
     def go_on(self, window: Window, known: Sequence[LargeArray]) -> None:
-        """Pass as much as there is, and return when that is all. Raises NeedMore, InvalidHeader and Doubt."""
+        """Pass as much as the window holds, and return once all is passed. Raises NeedMore, InvalidHeader and Doubt."""
         if self._head is None:
             self._begin(window, known)
         if self.seen:
@@ -53,9 +54,10 @@ class Passage:
         self._end = window.absolute
 
     def described(self, keys: Sequence[str], next_start: int, alignment: int) -> LargeArray | None:
-        """Return what was passed, or None where it is too small to be jumped over.
+        """Return what was passed, None if it is too small to be worth a jump or was not read in full.
 
-        `keys`: all of the header, with "" before and after; `next_start`: where the next one, or the header, ends.
+        `keys` are all keys of the header, with "" before and after them. `next_start` is where the next large array
+        begins, or where the header ends.
         """
         if self._end - self.start < SMALLEST or self.seen or self._head is None:
             return None
@@ -111,11 +113,12 @@ def parse_header(data: bytes | bytearray | memoryview, file_size: int | None = N
 
 
 class HeaderParser:
-    """One header being read: `header`, once it is complete. `needed`: bytes of the file that there must be at least.
+    """Reads one header from the pieces of a file; `header` is None until it is complete.
 
-    With `known`, large arrays of other files of the same repo, it jumps over those that this file has too: it then
-    wants its next bytes from `position`, which is after what it was fed, and `expected` is where the next jump, or the
-    end of the header, should be.
+    `needed` is how many bytes of the file, from its beginning, there must be at least. With `known`, large arrays of
+    other files of the same repo, the parser jumps over those that this file has too: it then wants its next bytes from
+    `position`, which is after what it was fed, and `expected` is where the next jump, or the end of the header, should
+    be.
     """
 
     def __init__(self, file_size: int | None = None, known: Sequence[LargeArray] = ()) -> None:
@@ -134,12 +137,12 @@ class HeaderParser:
 
     @property
     def position(self) -> int:
-        """Where in the file the byte is that must be fed next."""
+        """Return the position in the file of the byte that must be fed next."""
         return self._window.end
 
     @property
     def arrays(self) -> tuple[LargeArray, ...]:
-        """Large arrays of the header, once it is complete, by which those of other files can be known."""
+        """Return the header's large arrays, by which other files' can be known; only once it is complete."""
         ends = [*(passage.start for passage in self._passages), self._window.absolute][1:]
         keys = ["", *self._metadata, ""]
         alignment = _alignment(self._metadata)
@@ -227,7 +230,7 @@ class HeaderParser:
             raise InvalidHeader(f"keys and texts are longer than {MAX_TEXT_BYTES >> 20} MiB together")
 
     def _array(self, key: str) -> list[int | float | bool | str] | ArraySummary:
-        """Return a small array, or the length of a large one, whose elements are walked from here on."""
+        """Return a small array, or only the length of a large one, whose elements are passed from here on."""
         window = self._window
         kind, length = window.u32(), window.u64()
         if kind == _ARRAY:
@@ -310,7 +313,7 @@ def _read_tensor(window: Window, alignment: int) -> Tensor:
 
 
 def _with_sizes(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None) -> tuple[Tensor, ...]:
-    """Give tensors of unknown types the bytes up to the next one, or to the end of the file: more cannot be known."""
+    """Return the tensors, those of unknown types as long as up to the next one or the end of the file."""
     if all(is_known(name) for name in {tensor.type for tensor in tensors}):
         return tensors
     starts = sorted({tensor.offset for tensor in tensors})
@@ -319,7 +322,7 @@ def _with_sizes(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None
 
 
 def _misplaced(tensors: tuple[Tensor, ...], alignment: int) -> str | None:
-    """Return the first tensor that does not lie right after the one before it in the table, with both places."""
+    """Describe the first tensor that does not lie right after the one before it in the table; None if all do."""
     expected = 0
     for tensor in tensors:
         if tensor.offset != expected:
@@ -331,7 +334,7 @@ def _misplaced(tensors: tuple[Tensor, ...], alignment: int) -> str | None:
 
 
 def _check_places(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None) -> None:
-    """Refuse tensors that lie over each other, or beyond the end of the file."""
+    """Raise InvalidHeader if tensors overlap, and TruncatedHeader if they go beyond the end of the file."""
     end = 0
     for tensor in sorted(tensors, key=lambda t: t.offset):
         if tensor.offset < end:

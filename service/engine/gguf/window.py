@@ -19,7 +19,7 @@ class NeedMore(Exception):
 
 
 class Window:
-    """The bytes of a file that were fed and not understood yet. A read that goes past them asks for more."""
+    """The bytes of a file that were fed and are not understood yet. A read that goes past them raises NeedMore."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -29,25 +29,25 @@ class Window:
 
     @property
     def absolute(self) -> int:
-        """The present position in the file."""
+        """Return the present position in the file."""
         return self._start + self.position
 
     @property
     def end(self) -> int:
-        """The position in the file after what was fed."""
+        """Return the position in the file after what was fed."""
         return self._start + len(self._data)
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Put bytes behind those that are there; what was read in part is read again."""
+        """Append bytes; what was read but not committed is read again."""
         self._data += data
         self.position = self._committed
 
     def commit(self) -> None:
-        """Never come back to what was read."""
+        """Take what was read as read for good."""
         self._committed = self.position
 
     def forget(self) -> None:
-        """Let go of what was read for good, but for the last bytes, which `last` may return."""
+        """Drop what was read for good, except its last bytes, which `last` may return."""
         gone = max(0, min(self._committed, len(self._data)) - SAMPLE)
         del self._data[:gone]
         self._start += gone
@@ -55,7 +55,7 @@ class Window:
         self.position = self._committed
 
     def jump(self, n: int) -> None:
-        """Move `n` bytes on for good; those of them that were not fed yet need not be."""
+        """Move `n` bytes on for good; those of them that were not fed yet are not needed any more."""
         self.position += n
         if self.position > len(self._data):
             self._data.clear()
@@ -106,9 +106,9 @@ class Window:
         return bytes(self._data[self.position : self.position + n])
 
     def skip_strings(self, count: int, limit: int) -> int:
-        """Walk over `count` texts of at most `limit` bytes as far as their lengths are there; return how many are left.
+        """Skip up to `count` texts, as far as their lengths were fed, and return how many are left.
 
-        Raises InvalidHeader for a longer one.
+        Raises InvalidHeader for a text that is longer than `limit` bytes.
         """
         data, position, last, unpack = self._data, self.position, len(self._data) - 8, _U64.unpack_from
         while count and position <= last:

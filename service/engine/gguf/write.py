@@ -1,6 +1,6 @@
-"""Writes GGUF headers: a true header of a model of any size is a few MB; its data can be a hole.
+"""Writes GGUF headers: the true header of a model of any size is a few MB, and its data may be a hole in the file.
 
-Format: ggml/docs/gguf.md of llama.cpp, version 3.
+The format is that of ggml/docs/gguf.md of llama.cpp, version 3.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def data_bytes(tensors: Sequence[Tensor]) -> int:
 
 @cache
 def tokenizer(n_vocab: int) -> dict[str, Value]:
-    """Return a byte-pair tokenizer of real size: `n_vocab` tokens and some `n_vocab` merges, its arrays encoded."""
+    """Return a byte-pair tokenizer of real size: `n_vocab` tokens and about as many merges, arrays already encoded."""
     base = _byte_alphabet()
     return {
         "tokenizer.ggml.model": "gpt2",
@@ -105,7 +105,7 @@ def _value(value: Value) -> tuple[int, bytes]:
 
 
 def _byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes."""
+    """Return GPT-2's printable stand-ins for the 256 bytes."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     spare = iter(range(256, 512))
     return [chr(b) if b in printable else chr(next(spare)) for b in range(256)]

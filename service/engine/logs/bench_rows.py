@@ -31,9 +31,10 @@ _AFTER_PROMPT = re.compile(r"tg[0-9]{1,9}@pp[0-9]{1,9}")
 
 
 class PrintedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row as printed: seconds of each repeat where the program tells them, and the speed that it printed.
+    """One row as a benchmark program printed it, whose times and speeds were found to agree.
 
-    `n_kv`: tokens in the cache when measuring began. Times and speed of a row were found to agree.
+    `n_kv` is how many tokens were in the cache when measuring began. `pp_seconds` and `tg_seconds` hold the time of
+    each repeat, if the program prints it; `pp_tps` and `tg_tps` are the tokens per second that it printed.
     """
 
     n_kv: int
@@ -46,7 +47,7 @@ class PrintedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowReader:
-    """Reads rows from lines of one output, in any of the formats. Never raises; what is not a sound row is left out."""
+    """Reads rows from lines of one output, in any of the formats. It never raises: an unsound row is left out."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
@@ -58,7 +59,7 @@ class RowReader:
         return self._object is not None
 
     def read(self, line: str) -> list[PrintedRow]:
-        """Return the rows that this line completes: mostly none or one."""
+        """Return the rows that this line completes, for most lines none or one."""
         text = line.strip()
         if text == "{":
             self._object = []
@@ -84,7 +85,7 @@ class RowReader:
 
 
 def _with(lines: list[str], text: str) -> list[str] | None:
-    """Return the lines of an object and one more; None where they are too many to be a test of llama-bench."""
+    """Return an object's lines with one more; None if they are too many to be a test of llama-bench."""
     return [*lines, text] if len(lines) < _MAX_OBJECT_LINES and len(text) <= MAX_JSON else None
 
 
@@ -106,7 +107,12 @@ def _json_rows(text: str) -> Iterator[PrintedRow]:
 
 
 def _sweep_rows(row: Mapping[str, str]) -> Iterator[PrintedRow]:
-    """Return the row of a table: tokens are generated with N_KV tokens in the cache, then the prompt is read there."""
+    """Yield what a row of a table measured.
+
+    llama-sweep-bench first generates with N_KV tokens in the cache, then reads the prompt there, so one row holds both.
+    llama-batched-bench (it has a column B) reads the prompt into an empty cache and generates after it, which are two
+    rows.
+    """
     counts = [row.get(name, "") for name in ("PP", "TG", "N_KV")]
     if row.get("B", "1") != "1" or not all(_COUNT.fullmatch(count) for count in counts):
         return
@@ -157,7 +163,7 @@ def _both(n_kv: int, n_prompt: int, n_gen: int, pp: _Phase, tg: _Phase) -> Print
 
 
 class _Printed(NamedTuple):
-    """A figure as printed, and half a unit of its last digit: what rounding may have changed."""
+    """A figure as printed, and half a unit of its last digit, by which rounding may have changed it."""
 
     value: float
     half: float
@@ -172,7 +178,7 @@ def _printed(text: str | None) -> _Printed | None:
 
 
 def _phase(n_tokens: int, seconds: str | None, tps: str | None) -> _Phase | None:
-    """Return a phase of a table row; without a column of times, its speed alone."""
+    """Return a phase of a table row, None if it is unsound; without a column of times it has no seconds."""
     speed = _printed(tps)
     if speed is None or not 0 < n_tokens <= MAX_TOKENS or not 0 < speed.value < MAX_TPS:
         return None
@@ -183,9 +189,10 @@ def _phase(n_tokens: int, seconds: str | None, tps: str | None) -> _Phase | None
 
 
 def _timed(n_tokens: int, time: _Printed, speed: _Printed) -> _Phase | None:
-    """Return the phase, or None where time and speed cannot be of the same measurement, or nobody measured it.
+    """Return the phase, None if time and speed cannot be of the same measurement or are beyond any machine's.
 
-    The engine divides in 32 bits (sweep-bench.cpp:484-488): a millionth is its rounding, besides that of printing.
+    The engine divides in 32 bits (sweep-bench.cpp:484-488), so a millionth is allowed besides the rounding of the
+    print.
     """
     if not (0 < time.value <= MAX_SECONDS and 0 < speed.value < MAX_TPS and 0 < n_tokens <= MAX_TOKENS):
         return None
@@ -200,7 +207,7 @@ def _timed(n_tokens: int, time: _Printed, speed: _Printed) -> _Phase | None:
 
 
 def _bench_row(test: str, speed: str) -> Iterator[PrintedRow]:
-    """Return a row of the Markdown table, whose last columns are the test and `mean ± deviation`: no times."""
+    """Yield a row of the Markdown table: its last columns are the test and `mean ± deviation`, without times."""
     asked, printed = _BENCH_TEST.fullmatch(test), _BENCH_SPEED.fullmatch(speed)
     if asked and printed:
         tps = float(printed[1])
@@ -217,7 +224,7 @@ class _BenchTest(msgspec.Struct):
 
 
 def _bench_test(test: _BenchTest) -> Iterator[PrintedRow]:
-    """Return a test of one phase: `-pg` times both together, which is not a speed of either; `-gp` only the output."""
+    """Yield the row of a test. `-pg` times both phases together, which is a speed of neither; `-gp` only the output."""
     depth = test.n_depth or 0
     if test.n_prompt and test.n_gen:
         if not (test.test and _AFTER_PROMPT.fullmatch(test.test)):

@@ -1,7 +1,7 @@
-"""A log as figures: buffers of each device, graph splits, offloaded layers, speeds.
+"""From an engine's log to figures: buffers of each device, graph splits, offloaded layers, speeds.
 
-The lines are those of both engines (`llm_load_tensors`, `load_tensors`, `llama_kv_cache_init`, …). Function names
-before them changed over time and are not looked at. llama.cpp prints them at `-lv 4` only.
+Both engines print these lines (`llm_load_tensors`, `load_tensors`, `llama_kv_cache_init`, …). The function names before
+them changed over time, so figures are found without them. llama.cpp prints them only at `-lv 4`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOTALS = ("CUDA_Split",)  # ik_llama.cpp's sum over all devices
 
 
 class LogBuffers(msgspec.Struct, frozen=True, kw_only=True):
-    """Buffers of one device in MiB; null: the log has no line for it."""
+    """Buffers of one device in MiB; null if the log has no line for it."""
 
     device: str
     weights_mib: float | None = None
@@ -47,9 +47,10 @@ class LogBuffers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log says. `offloaded`: layers on GPUs, of how many.
+    """What a log says.
 
-    `architecture`: that of the last model loaded; `engine`: whose function names the lines begin with.
+    `offloaded` is how many layers are on GPUs, and of how many. `architecture` is that of the last model loaded.
+    `engine` is the one whose function names the lines begin with.
     """
 
     buffers: tuple[LogBuffers, ...]
@@ -61,9 +62,10 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_log(text: str) -> LogReading:
-    """Return what a pasted log says; of several runs in one paste, the last one's buffers, of its largest context.
+    """Return what a pasted log says; if it holds several runs, what the last one says.
 
-    Raises InvalidInput (field `log`) for one that is too long or holds neither buffers nor speeds.
+    The buffers are the weights and those of the context that takes the most memory. Raises InvalidInput (field `log`)
+    if the log is too long, or holds neither buffers nor speeds.
     """
     if len(text) > MAX_LOG:
         raise InvalidInput(f"the log has more than {MAX_LOG:,} characters: cut it to one run", field="log")
@@ -98,7 +100,10 @@ def _last_run(lines: list[str]) -> list[str]:
 
 
 def _buffers(lines: list[str]) -> tuple[LogBuffers, ...]:
-    """Weights lie there all the time; of contexts made one after the other, the one that took most counts."""
+    """Return the buffers of each device: the weights, and those of the context that takes the most memory.
+
+    Weights stay loaded all the time, while contexts are made one after the other.
+    """
     contexts = [_context(part) for part in _contexts(lines)]
     found = {device: {"weights": size} for device, size in _weights(lines).items()}
     for device, parts in max(contexts, key=_total).items():
@@ -108,8 +113,11 @@ def _buffers(lines: list[str]) -> tuple[LogBuffers, ...]:
 
 
 def _contexts(lines: Sequence[str]) -> list[list[str]]:
-    """Return the lines up to the end of each context, and those behind. Only llama.cpp's destructor prints (with -v),
-    one line a backend: llama-bench makes a context for every test (llama-context.cpp:483-498 of 0c1e57098)."""
+    """Return the lines up to the end of each context, and last those after it.
+
+    Only llama.cpp's destructor tells where a context ends: with `-v` it prints one line for each backend. llama-bench
+    makes a context for every test (llama-context.cpp:483-498 of 0c1e57098).
+    """
     parts: list[list[str]] = [[]]
     ended = False
     for line in lines:
@@ -132,7 +140,10 @@ def _weights(lines: Sequence[str]) -> dict[str, float]:
 
 
 def _context(lines: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Caches come in several buffers and add up; a compute buffer printed again is the same one, grown."""
+    """Return the MiB of each part of a context (`kv`, `compute`, `output`) on each device.
+
+    Caches come in several buffers, which add up. A compute buffer that is printed again is the same one, grown.
+    """
     found: dict[str, dict[str, float]] = {}
     compute: dict[str, float] = {}
     for name, part, size in filter(None, map(_buffer, lines)):
@@ -152,7 +163,7 @@ def _total(context: dict[str, dict[str, float]]) -> float:
 
 
 def taken_mib(lines: Sequence[str]) -> dict[str, float]:
-    """Return the MiB that lie on each device at the end of these lines: weights, and what the last context holds."""
+    """Return the MiB taken on each device at the end of these lines: by weights, and by the last context."""
     taken = _weights(lines)
     for device, parts in _context(_contexts(lines)[-1]).items():
         taken[device] = taken.get(device, 0.0) + sum(parts.values())
@@ -165,7 +176,7 @@ def free_mib(lines: Sequence[str]) -> dict[str, int]:
 
 
 def _buffer(line: str) -> tuple[str, str, float] | None:
-    """Return buffer type, part and MiB of a line such as `CUDA0 KV buffer size = 224.00 MiB`."""
+    """Return buffer type, part and MiB of a line such as `CUDA0 KV buffer size = 224.00 MiB`, None for others."""
     before, label, after = line.partition(_LABEL)
     if _PROJECTOR in before:
         return None

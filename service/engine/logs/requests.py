@@ -1,15 +1,16 @@
 """Requests in what programs print while people use them: how long a prompt took, and how long the output after it.
 
-A request is not a row of a benchmark: its prompt's rate is that of the whole prompt, from what the cache held to its
-end, and the output begins where the prompt ends. Every request is proved (tokens / time is the rate printed) or named.
+A request is not a row of a benchmark: the rate of its prompt is over the whole prompt, from what the cache held to its
+end, and its output begins where the prompt ends. Every request is proved (tokens / time is the printed rate), or a
+sentence says why it is not.
 
 - llama-server: `prompt eval time =`, `eval time =`, `stop processing: n_tokens =` (older: `n_past =`), or the `timings`
   of its JSON (llama.cpp 0c1e57098 tools/server/server-context.cpp, recorded). It counts the output's first token, which
   comes out of the prompt's last batch: of n tokens, n - 1 were decoded in the time printed (the cache ends one short).
-- llama-cli and older programs: `llama_perf_context_print:`, `llama_print_timings:`, whose runs are decodes.
-- ollama: the block of `--verbose`, or the counts and durations of its JSON.
+- llama-cli and older programs: `llama_perf_context_print:`, `llama_print_timings:`, where runs are decodes.
+- ollama: the block that `--verbose` prints, or the counts and durations of its JSON.
 - KoboldCpp: `CtxLimit:…, Process:…, Generate:…`.
-- `/metrics` of llama-server adds up all requests: it tells of one only where there was one.
+- `/metrics` of llama-server, which adds up all requests, so it shows one only if there was just one.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ _JSON = ('"timings"', '"prompt_eval_duration"', '"predicted_ms"', '"time_to_firs
 
 
 class Request(NamedTuple):
-    """One request. `n_cached`: tokens that the cache held of the prompt before, None: it is not told.
+    """One request, with its times in seconds.
 
-    `n_output`: tokens decoded in `output_seconds`; 0: none was. `flaw`: why it measured something else, None: it did
-    not. `line`: index of the line on which its times stand.
+    `n_cached` is how many tokens of the prompt the cache held already, None if that is not told. `n_output` tokens were
+    decoded in `output_seconds`; 0 means none. `flaw` says why its times are not those of this request alone, None if
+    they are. `line` is the index of the line with the times.
     """
 
     program: Program
@@ -83,7 +85,10 @@ class Request(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What `/metrics` of llama-server adds up since its start, in tokens and seconds. `n_running`: requests now."""
+    """What `/metrics` of llama-server has added up since its start, in tokens and seconds.
+
+    `longest` is the most tokens that the cache has held. `n_running` is how many requests are being processed now.
+    """
 
     n_prompt: float = 0.0
     prompt_seconds: float = 0.0
@@ -117,7 +122,7 @@ _MAY_LACK = {  # older servers print none of them
 
 
 class Requests(NamedTuple):
-    """What was read: requests in their order, and sentences about what looks like timings and is none."""
+    """The requests that were read, in their order, and a sentence for each line that only looks like timings."""
 
     found: tuple[Request, ...]
     refused: tuple[str, ...] = ()
@@ -132,7 +137,7 @@ def read_requests(lines: Sequence[str]) -> Requests:
 
 
 def read_totals(lines: Sequence[str]) -> Totals | None:
-    """Return what `/metrics` of llama-server adds up; None where the lines are not that."""
+    """Return what `/metrics` of llama-server has added up; None if the lines are something else."""
     found = {match[1]: float(match[2]) for line in lines if (match := _METRIC.match(line))}
     named = {**_TOTALS, **_MAY_LACK}
     totals = {named[name]: value for name, value in found.items() if name in named}
@@ -140,7 +145,7 @@ def read_totals(lines: Sequence[str]) -> Totals | None:
 
 
 def without_words(lines: Sequence[str]) -> list[str]:
-    """Return the parts of lines that tell of requests and memory: a log or answer without what anybody wrote."""
+    """Return only the parts of lines that tell of requests and memory, nothing that anybody wrote to a model."""
     found: list[str] = []
     for line in lines:
         value = _decoded(line)
@@ -268,7 +273,7 @@ def _phase(block: dict[tuple[str, str], str], name: str) -> tuple[int, float]:
 
 
 def _seconds(text: str) -> float:
-    """Return the seconds of a duration as Go prints it: 2m7.682s, 133.4ms. Raises ValueError."""
+    """Return the seconds of a duration as Go prints it, such as 2m7.682s or 133.4ms. Raises ValueError."""
     parts = _DURATION.findall(text)
     if not parts or "".join(map("".join, parts)) != text:
         raise ValueError("no duration")
@@ -297,7 +302,7 @@ def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
 
 
 def _objects(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
-    """JSON on one line each, as curl shows it, or in a stream (`data: {…}`); or one value over all lines."""
+    """Yield the requests in JSON, which is one value a line (as curl or a stream shows it) or one over all lines."""
     if not any(mark in line for line in lines for mark in _JSON):
         return
     whole = _decoded("\n".join(lines))
@@ -363,7 +368,10 @@ def _metrics(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
 
 
 def _agree(n: int, seconds: float, rate: float, half: float) -> bool:
-    """Return whether n tokens in so many seconds, printed to within `half` of one, are this rate to two decimals."""
+    """Return whether `n` tokens in `seconds` make this rate, of which two decimals are printed.
+
+    `half` is how many seconds the time may be off, because it was rounded when it was printed.
+    """
     if n <= 0 or seconds - half <= 0:
         return n <= 0
     slack = _PRINTED + 1e-6 * rate
@@ -378,7 +386,7 @@ Tps = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
 class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A speed that somebody measured with `n_kv` tokens in the cache, in tokens a second.
 
-    `n_prompt`: tokens that the prompt had; null: at least one whole micro-batch.
+    `n_prompt` is how many tokens the prompt had; null means at least one whole micro-batch.
     """
 
     n_kv: Count = 0
@@ -388,7 +396,7 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_speeds(lines: Sequence[str]) -> tuple[MeasuredSpeed, ...]:
-    """Return the speeds in a log: of benchmark rows where it has any, else those of a server's requests."""
+    """Return the speeds in a log: those of benchmark rows if it has any, else those of a server's requests."""
     reader = RowReader()
     rows = [
         MeasuredSpeed(n_kv=row.n_kv, pp_tps=row.pp_tps, tg_tps=row.tg_tps, n_prompt=row.n_prompt or None)
@@ -405,7 +413,7 @@ def _server(lines: Sequence[str]) -> Iterator[MeasuredSpeed]:
 
 
 def speeds_of(one: Request) -> Iterator[MeasuredSpeed]:
-    """Yield the speeds of a request: of the prompt from what the cache held, of the output after it."""
+    """Yield the speeds of a request: of its prompt, after what the cache held already, and of its output."""
     for n, seconds, name, n_kv in (
         (one.n_prompt, one.prompt_seconds, "pp_tps", one.n_cached or 0),
         (one.n_output, one.output_seconds, "tg_tps", one.depth),

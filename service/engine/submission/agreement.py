@@ -1,4 +1,4 @@
-"""Whether an output is that of a command: what the program itself printed of its settings, against the command's."""
+"""Whether an output is that of a command: the settings that the program printed, compared with the command's."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _PADDING = 256  # a context is rounded up to this (llama.cpp 0c1e57098 src/llama
 def disagreement(
     parsed: ParsedCommand, flags: Flags, tool: Tool, stated: Mapping[str, str], rows: Sequence[MeasuredRow]
 ) -> str | None:
-    """Return the first thing in which an output is not of this command, as a sentence; None where nothing speaks
-    against it.
+    """Return a sentence on the first sign that an output is not of this command, None if there is no sign.
 
-    `flags`: those of the command as the engine takes them. `stated`: what the program printed, by its own names:
-    columns of llama-bench, fields of its JSON, the line that llama-sweep-bench prints before its table.
+    `flags` are those of the command as the engine takes them. `stated` is what the program printed, by its own names:
+    columns of llama-bench, fields of its JSON, or the line that llama-sweep-bench prints before its table.
     """
     found = [*_settings(flags, stated)]
     if tool in get_args(Program) and parsed.program in BENCH_PROGRAMS:
@@ -56,7 +55,10 @@ def _settings(flags: Flags, stated: Mapping[str, str]) -> Iterator[str]:
 
 
 def _sweep(flags: Flags, rows: Sequence[MeasuredRow]) -> Iterator[str]:
-    """Its prompts are one micro-batch (ik_llama.cpp 8337e4cd3 examples/sweep-bench/sweep-bench.cpp:226)."""
+    """Yield where rows of llama-sweep-bench contradict the command.
+
+    Their prompts are one micro-batch (ik_llama.cpp 8337e4cd3 examples/sweep-bench/sweep-bench.cpp:226).
+    """
     for row in rows:
         if row.n_prompt != flags.n_ubatch:
             yield f"the output has prompts of {row.n_prompt:,} tokens, the command micro-batches of {flags.n_ubatch:,}"

@@ -1,4 +1,4 @@
-"""The command in a paste: the line that runs a benchmark, with the lines that belong to it, as a shell reads them."""
+"""The command in a paste: the line that runs a benchmark or server, and the lines that a shell would read with it."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Command(NamedTuple):
 
 
 def find_command(lines: Sequence[Line]) -> Command | None:
-    """Return the command that was run, None where the paste has none; a benchmark's before a server's.
+    """Return the command that was run, None if the paste has none; a benchmark's counts before a server's.
 
-    Raises InvalidInput (field `text`) naming the line: where two different ones are, where it is not certain what
-    belongs to it, where an editor changed its dashes.
+    Raises InvalidInput (field `text`), which names the line, if there are two different commands, if it is not certain
+    what belongs to one, or if an editor changed its dashes.
     """
     found = list(_commands(lines))
     bench = [one for one in found if _is_bench(one.text)] or found
@@ -73,7 +73,10 @@ def find_command(lines: Sequence[Line]) -> Command | None:
 
 
 def plain_command(text: str) -> str:
-    """Return a command given by itself, without a prompt and with straight quotes. Raises InvalidInput."""
+    """Return a command that was given by itself, without a prompt and with straight quotes.
+
+    Raises InvalidInput (field `command`) if it is too long, or if an editor changed its dashes.
+    """
     text = _straight(Line(1, _LABEL.sub("", _PROMPT.sub("", text, count=1), count=1)), "command")
     if len(text) > _MAX_COMMAND:
         raise InvalidInput(f"a command has at most {_MAX_COMMAND:,} characters", field="command")
@@ -97,7 +100,7 @@ def _commands(lines: Sequence[Line]) -> Iterator[Command]:
 
 
 def _started(lines: Sequence[Line], at: int) -> str | None:
-    """Return the first line of a command without its prompt, None where none begins there."""
+    """Return the first line of a command without its prompt, None if no command begins there."""
     text = lines[at].text
     match = _PROGRAM.search(text) if len(text) <= _MAX_COMMAND else None
     if match is None:
@@ -123,7 +126,7 @@ def _whole(lines: Sequence[Line], at: int, first: str) -> tuple[Command, int]:
 
 
 def _before(lines: Sequence[Line], at: int) -> list[str]:
-    """Return what was assigned right before, in words: `export CUDA_VISIBLE_DEVICES=0`."""
+    """Return the variables that are set right before a command, such as `CUDA_VISIBLE_DEVICES=0`."""
     found: list[str] = []
     while at > 0 and (match := _ASSIGNED.match(_PROMPT.sub("", lines[at - 1].text, count=1).strip())):
         found.insert(0, match["words"].rstrip(";"))
@@ -132,7 +135,7 @@ def _before(lines: Sequence[Line], at: int) -> list[str]:
 
 
 def _goes_on(texts: Sequence[str], line: Line) -> bool:
-    """Whether a line belongs to the command before it. Raises InvalidInput where that is not certain."""
+    """Return whether a line belongs to the command before it. Raises InvalidInput if that is not certain."""
     text, so_far = line.text.strip(), texts[-1]
     if _CONTINUES.search(so_far):
         if _CUT.search(so_far) and not _OPTION_FIRST.match(text):
@@ -157,7 +160,7 @@ def _open_quote(text: str) -> bool:
 
 
 def _joined(texts: Sequence[str]) -> Iterator[str]:
-    """Give each line but the last the backslash that a paste may have lost."""
+    """Yield the lines, all but the last with a backslash at the end, which a paste may have lost."""
     for text, following in zip(texts, [*texts[1:], None], strict=True):
         yield text if following is None or _CONTINUES.search(text) else text.rstrip() + " \\"
 

@@ -33,8 +33,8 @@ class Line(NamedTuple):
 def lines_of(text: str) -> list[Line]:
     """Return the lines of a paste without colours, invisible characters, quoting marks and code fences.
 
-    Other blanks are blanks, other bars are `|`. No character of a number, a word or an option is changed. Raises
-    InvalidInput for a text over MAX_PASTE characters or with too many lines.
+    Other kinds of blanks become spaces, and other bars `|`. No character of a number, a word or an option is changed.
+    Raises InvalidInput (field `text`) for a text of more than MAX_PASTE characters or with too many lines.
     """
     if len(text) > MAX_PASTE:
         raise InvalidInput(f"at most {MAX_PASTE:,} characters are read: cut it to one run", field="text")

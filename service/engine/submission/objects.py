@@ -1,4 +1,4 @@
-"""JSON of benchmark programs out of mangled lines, or their CSV and SQL: whole objects, or none."""
+"""From mangled lines to the JSON, CSV or SQL that benchmark programs print: whole objects, or none."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Row(NamedTuple):
 
 
 def read_delimited(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
-    """Return the tests that CSV or SQL of llama-bench hold, and the numbers of all its lines.
+    """Return the tests in llama-bench's CSV or SQL, and the numbers of all lines that belong to it.
 
-    Raises InvalidInput (field `text`) for a row that has not the fields of its head, or whose time and rate disagree.
+    Raises InvalidInput (field `text`) for a row that lacks fields of its head, or whose time and rate disagree.
     """
     rows: list[Row] = []
     used: set[int] = set()
@@ -66,7 +66,10 @@ def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> Row:
 
 
 def _require_one_measurement(fields: dict[str, Any]) -> None:
-    """The mean of rates is at least the rate of the mean time, and the same where no repeat was off."""
+    """Raise ValueError if times and rates cannot be of one measurement.
+
+    The mean of the rates is at least the rate of the mean time, and it is the same if all repeats took the same time.
+    """
     tokens, rate = fields["n_prompt"] + fields["n_gen"], fields["avg_ts"]
     least = 1e9 * tokens / fields["avg_ns"] if fields["avg_ns"] > 0 else 0.0
     if not 0 < least <= rate * (1 + 1e-6) or (not fields["stddev_ns"] and rate > least * (1 + 1e-6)):
@@ -91,10 +94,10 @@ class _Piece(NamedTuple):
 
 
 def read_objects(lines: Sequence[Line]) -> Printed | None:
-    """Return what benchmark programs wrote as JSON, None where there is none.
+    """Return what benchmark programs printed as JSON, CSV or SQL, None if there is none.
 
-    Raises InvalidInput (field `text`) naming the line where an object begins that is not whole, whose times and speeds
-    disagree, or that is of another configuration than the one before.
+    Raises InvalidInput (field `text`), which names the line where an object begins, if the object is not whole, if its
+    times and speeds disagree, or if it is of another configuration than the one before.
     """
     found: Printed | None = None
     depth = -1
@@ -116,7 +119,7 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
 
 
 def _delimited(lines: Sequence[Line], found: Printed | None) -> Printed | None:
-    """Add what llama-bench wrote as CSV or SQL."""
+    """Return `found` with what llama-bench printed as CSV or SQL added."""
     rows, used = read_delimited(lines)
     for row in rows:
         found = _same_run(found, "llama-bench", _settings(row.fields), row.line)
@@ -142,8 +145,10 @@ def _same_run(found: Printed | None, tool: Tool, stated: dict[str, str], line: i
 
 
 def _proved(one: dict[str, Any], line: int) -> list[PrintedRow]:
-    """Return the rows of an object, none for a test of both phases. Raises InvalidInput where times, speeds and depth
-    are not those of one measurement: both engines print all of them."""
+    """Return the rows of an object; none for a test that times both phases together.
+
+    Raises InvalidInput if its times, speeds and depth are not those of one measurement; both engines print all of them.
+    """
     rows = RowReader().read(msgspec.json.encode(one).decode())
     if not rows and one.get("n_prompt") and one.get("n_gen"):
         return []
@@ -177,7 +182,7 @@ def _decoded(piece: _Piece) -> list[dict[str, Any]]:
 
 
 def _pieces(lines: Sequence[Line]) -> Iterator[_Piece]:
-    """Yield each JSON value with its line ends taken out: what stood on two lines is joined without a gap."""
+    """Yield each JSON value without its line ends: where it was broken over two lines, they are joined with no gap."""
     at = 0
     while at < len(lines):
         if not _BEGINS.match(lines[at].text):
@@ -189,7 +194,7 @@ def _pieces(lines: Sequence[Line]) -> Iterator[_Piece]:
 
 
 def _piece(lines: Sequence[Line], at: int) -> _Piece:
-    """Return the value that begins in a line; to the end of the paste where it has no end."""
+    """Return the value that begins in a line; if it does not end, everything to the end of the paste."""
     joined, depth, seen = "", 0, 0
     for n_lines, line in enumerate(lines[at:], 1):
         joined += line.text.strip().translate(_CURLY)

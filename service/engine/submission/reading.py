@@ -1,6 +1,6 @@
-"""What a paste says: what was run, what came of it, on which build; and what is missing.
+"""From a paste to what was run, what came of it and on which build. What the paste lacks stays empty.
 
-Requests of servers and chats are rows too: what counts of them, and a word on what they can tell.
+Requests of servers and chats become rows too, with a sentence on what such rows can tell.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _SETTING = re.compile(r"(\w{2,20}) = (-?\d{1,9})\b")
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a paste says. `rows` in the order of the output; `command` as one text, from line `line`.
+    """What a paste says.
 
-    `stated`: settings that the program itself printed, by its own names; `build`: a commit or number; `hardware`: what
-    tools or the engine listed. `dropped`: sentences about what was read and is not part of a result; `assumed`: what
-    the rows of requests mean. `log`: what may be kept of the paste where it may hold what people wrote to a model.
+    `rows` are in the order of the output; `command` is one text, which begins on line `line`. `stated` holds settings
+    that the program printed, by its own names; `build` is a commit or number; `hardware` is what tools or the engine
+    listed. `dropped` has sentences about what was read but is not part of a result, and `assumed` what the rows of
+    requests mean. `log` is what may be kept of a paste that may hold what people wrote to a model.
     """
 
     tool: Tool | None = None
@@ -54,10 +55,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_paste(text: str) -> Reading:
-    """Return what a paste says: a command, what a benchmark program printed, both, with whatever stands around them.
+    """Return what a paste says: a command, a benchmark program's output, or both, whatever stands around them.
 
-    What is not there is None or empty. Raises InvalidInput (field `text`) with the number of the line that cannot be
-    understood: nothing is guessed.
+    What is not there is None or empty. Nothing is guessed: a line that cannot be understood raises InvalidInput (field
+    `text`) with its number.
     """
     lines = lines_of(text)
     objects = read_objects(lines)
@@ -96,7 +97,7 @@ def read_paste(text: str) -> Reading:
 
 
 def _stated(lines: Sequence[Line], stated: dict[str, str]) -> dict[str, str]:
-    """Settings of JSON, of the columns of a table, or of the line before a table."""
+    """Return the settings that the program printed: in its JSON or table (`stated`), or in a line before the table."""
     for line in lines:
         if _SETTINGS.match(line.text):
             return {**dict(_SETTING.findall(line.text)), **stated}
@@ -121,7 +122,7 @@ _WORDS: dict[Program, str] = {
 
 
 class RequestRows(NamedTuple):
-    """What a paste's requests are as rows: a prompt's and an output's each. `dropped`: sentences about the others."""
+    """The requests of a paste as rows: two of each, prompt and output. `dropped` has sentences about the others."""
 
     program: Program
     rows: tuple[MeasuredRow, ...]
@@ -130,9 +131,9 @@ class RequestRows(NamedTuple):
 
 
 def request_rows(lines: Sequence[str]) -> RequestRows | None:
-    """Return the rows of the requests in a paste, None where there are none.
+    """Return the rows of the requests in a paste, None if there are none.
 
-    Raises InvalidInput (field `text`) where none of them measured anything, saying why, or where they are of several
+    Raises InvalidInput (field `text`) if none of them measured anything, with the reason, or if they are of several
     programs.
     """
     read = read_requests(lines)
@@ -164,7 +165,7 @@ def _why_not(one: Request) -> str | None:
 
 
 def _rows(one: Request) -> tuple[MeasuredRow, MeasuredRow]:
-    """Raises ValueError for times that nothing takes."""
+    """Return a request's rows, prompt and output. Raises ValueError for times that are not possible."""
     return (
         MeasuredRow(n_kv=one.n_cached or 0, n_prompt=one.n_prompt, pp_seconds=(one.prompt_seconds,)),
         MeasuredRow(n_kv=one.depth, n_gen=one.n_output, tg_seconds=(one.output_seconds,)),

@@ -1,10 +1,10 @@
-"""Tables of benchmark programs out of mangled lines. Every row is proved, or refused with its line.
+"""From mangled lines to the tables of benchmark programs. Every row is proved, or refused with its line.
 
 A row of llama-sweep-bench proves itself: tokens / seconds is the speed printed, in both phases, with as many decimals
-as the program prints, N_KV a multiple of PP (it grows by a micro-batch: ik_llama.cpp 8337e4cd3
+as the program prints, and N_KV is a multiple of PP (it grows by a micro-batch: ik_llama.cpp 8337e4cd3
 examples/sweep-bench/sweep-bench.cpp:226-289). A row of llama-bench has the columns of its head, its test, and a speed
-with two decimals (examples/llama-bench/llama-bench.cpp:2022). A line is joined with those after it only where it is no
-row by itself and the joined one is.
+with two decimals (examples/llama-bench/llama-bench.cpp:2022). A line is joined with those after it only if it is no row
+by itself and the joined one is.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ _DEVIATION = re.compile(r"^[|\s]*(?:±|\+/-)\s*\d{1,9}[.,]\d\d[|\s]*$")
 
 
 class Printed(NamedTuple):
-    """What one program printed, as table or JSON. `stated`: cells or values that all its rows share, by name;
-    `left_out`: tests whose time is of no phase alone; `used`: numbers of its lines, the first of which is `line`."""
+    """What one program printed, as a table or as JSON.
+
+    `stated` holds the cells or values that all its rows share, by name. `left_out` are the tests whose time is not of
+    one phase. `used` are the numbers of its lines, of which `line` is the first.
+    """
 
     tool: Tool
     rows: list[PrintedRow]
@@ -63,10 +66,10 @@ class _Head(NamedTuple):
 
 
 def read_table(lines: Sequence[Line]) -> Printed | None:
-    """Return the table of a paste, None where there is none.
+    """Return the table of a paste, None if there is none.
 
-    Raises InvalidInput (field `text`) naming the line: of a row that is not proved, of one without the head of its
-    table, of a second table, of rows of another configuration.
+    Raises InvalidInput (field `text`), which names the line, for a row that is not proved or has no head above it, for
+    a second table, and for rows of another configuration.
     """
     table: _TableReader | None = None
     at = 0
@@ -87,7 +90,10 @@ def read_table(lines: Sequence[Line]) -> Printed | None:
 
 
 def _head(lines: Sequence[Line], at: int) -> _Head | None:
-    """Return the head that begins in a line; only one that begins with its first column may go on in the next lines."""
+    """Return the table head that begins in a line, None if none does.
+
+    Only a head that begins with its table's first column may go on in the next lines.
+    """
     if not _MAY_BE_HEAD.search(lines[at].text):
         return None
     joined = ""
@@ -117,7 +123,7 @@ def _bench_columns(text: str) -> tuple[str, ...] | None:
 
 
 class _TableReader:
-    """Reads the lines after a head."""
+    """Reads the rows after a head."""
 
     def __init__(self, head: _Head, line: int) -> None:
         self._head, self._line = head, line
@@ -139,7 +145,7 @@ class _TableReader:
         return Printed(self._head.tool, self._rows, self._stated or {}, self._left_out, self._used, self._line)
 
     def read(self, lines: Sequence[Line], at: int) -> int:
-        """Read what begins at a line; return of how many lines it was."""
+        """Read the row that begins at a line, if one does, and return how many lines were read."""
         text = lines[at].text
         if not text.strip() or _RULE.match(text):
             return 1
@@ -164,7 +170,7 @@ class _TableReader:
         raise _wrong(lines[at], self._why())
 
     def _aligned(self, text: str) -> bool:
-        """Whether a row of a sweep has the first one's widths, as all have that the program printed.
+        """Return whether a row has the widths of the first one, as all rows of a sweep have when they are printed.
 
         Only a figure that fills its cell makes it wider.
         """
@@ -227,7 +233,7 @@ class _TableReader:
     # -- llama-bench
 
     def _trailing(self, lines: Sequence[Line], at: int) -> int:
-        """A deviation that was wrapped off the end of a row."""
+        """Return 1 if a line is a deviation that was wrapped off the end of a row, else 0."""
         bench = self._head.tool == "llama-bench" and at < len(lines)
         return 1 if bench and _DEVIATION.match(lines[at].text) else 0
 
@@ -250,7 +256,7 @@ class _TableReader:
         return True
 
     def _same(self, stated: dict[str, str]) -> bool:
-        """All rows of one run were measured with the same settings."""
+        """Return whether a row has the settings of the rows before it, as all rows of one run have."""
         squeezed = {name: re.sub(r"\s+", "", cell) for name, cell in stated.items()}
         if self._stated is None:
             self._stated = squeezed
@@ -258,7 +264,7 @@ class _TableReader:
 
 
 def _cell(name: str, text: str) -> str | None:
-    """Return a cell as the program wrote it, None where it is none of this column."""
+    """Return a cell as the program wrote it, None if it cannot be of this column."""
     text = text.strip("*`")
     if name in _FREE:
         return text if _NUMERIC.fullmatch(text) else None
