@@ -447,3 +447,29 @@ def test_a_jetson_has_the_cores_and_tensor_rates_of_its_module() -> None:
     assert agx.cards[0].total < 60 * GIB
     assert nano.usable_ram / GIB == pytest.approx(5.13, abs=0.01)
     assert agx.usable_ram / GIB == pytest.approx(54.4)
+
+
+# Names: NVIDIA's Virtual GPU Software User Guide; as nvidia-smi shows them in guests, in public repositories.
+@pytest.mark.parametrize(
+    ("name", "gib", "bandwidth", "tflops"),
+    [("NVIDIA L40S-24Q", 24, 864.0, 362.0), ("GRID A100-10C", 10, 1555.2, 311.9),
+     ("NVIDIA A100D-20C", 20, 2039.0, 311.9), ("NVIDIA A100-1-5C", 5, 1555.2 / 8, 44.6),
+     ("GRID T4-16Q", 16, 320.0, 65.1), ("NVIDIA RTX6000-Ada-24Q", 24, 960.0, 364.2),
+     ("NVIDIA H100XM-80C", 80, 3352.0, 989.5)],
+)  # fmt: skip
+def test_a_virtual_gpu_has_its_part_of_the_card(name: str, gib: float, bandwidth: float, tflops: float) -> None:
+    machine = rig(Gpu(name=name))
+    (card,) = machine.cards
+    assert card.total == gib * GIB
+    assert card.bandwidth_gbs == pytest.approx(bandwidth, rel=0.02)
+    assert card.fp16_tflops == pytest.approx(tflops, rel=0.02)
+    (said,) = [one for one in machine.assumed if one.field.endswith(".name")]
+    assert "a virtual GPU" in said.why
+    shown = f"|   0  {name}                Off |   00000000:0E:00.0 Off |   0 |\n| N/A |  17MiB /  {gib * 1024}MiB |"
+    for text in (f"{name}, 64GB", to_shorthand(Hardware(gpus=[Gpu(name=name)])), f"NVIDIA-SMI 570\n{shown}"):
+        assert [one.total for one in resolve(parse_hardware(text)).cards] == [gib * GIB]
+
+
+def test_a_virtual_gpu_larger_than_its_card_is_none() -> None:
+    assert gpu_rows("NVIDIA T4-24Q") == ()
+    assert gpu_rows("Core i9-10C") == ()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TypeVar
 
+import msgspec
+
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 
 Row = TypeVar("Row", bound="GpuRow | CpuRow")
@@ -46,11 +48,45 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     If a product exists in several sizes, a size in the name (`A100 80GB`) or `vram_gib` decides which is nearest. Words
     in parentheses may be part of the name (`RTX PRO 6000 (Max-Q)`); if no GPU has that name, it is read without them.
     """
+    if share := _share(name):
+        return (share,)
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
     rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
     rows = rows or _rows_of_key(gpu_key(_CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
     size = vram_gib or size_in(name)
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
+
+
+# A virtual GPU, as its driver names it: `NVIDIA L40S-24Q` has 24 GB of an L40S, `GRID A100-1-5C` one of the seven
+# compute slices of an A100 (MIG), `A100D` is the A100 of 80 GB (NVIDIA's Virtual GPU Software User Guide).
+_MAKER = re.compile(r"^(?:nvidia )?(?:grid )?", re.I)
+_SHARE = re.compile(r"(?:nvidia )?(?:grid )?([\w .-]{1,60}?)-(?:([1-7])-)?(\d{1,3})[qcba]", re.I)
+_BOARD = re.compile(r"(?<=\d)([dlmpx]{1,2})$", re.I)
+_SLICES = 7
+
+
+def _share(name: str) -> GpuRow | None:
+    """Return the row of a virtual GPU: its part of the memory, and of a card cut up by MIG of its rates too."""
+    found = _SHARE.fullmatch(name.strip()[:MAX_NAME])
+    if found is None:
+        return None
+    card, size = re.sub(r"[- ]dc$", " server edition", found[1], flags=re.I), float(found[3])
+    rows = _rows_of_key(gpu_key(card)) or _rows_of_key(gpu_key(_BOARD.sub("", card)))
+    rows = tuple(row for row in rows if row.backend == "cuda" and not row.unified and (row.vram_gib or 0) >= size)
+    if not rows:
+        return None
+    whole = (max if card.lower().endswith(("d", "dx")) else min)(rows, key=lambda row: row.vram_gib or 0)
+    full = f"NVIDIA {_MAKER.sub('', name.strip())}"
+    named = msgspec.structs.replace(whole, name=full, vram_gib=size, driver_mib=None)
+    if found[2] is None:
+        return named
+    part, width = int(found[2]) / _SLICES, size / (whole.vram_gib or size)
+    return msgspec.structs.replace(
+        named,
+        bandwidth_gbs=whole.bandwidth_gbs and whole.bandwidth_gbs * width,
+        fp16_tflops=whole.fp16_tflops and round(whole.fp16_tflops * part, 1),
+        int8_tops=whole.int8_tops and round(whole.int8_tops * part, 1),
+    )
 
 
 def _rows_of_key(key: str) -> tuple[GpuRow, ...]:
@@ -71,6 +107,8 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
     """
     alone, remark = remark_of(name)
     rows = gpu_rows(name, vram_gib)
+    if _share(name):
+        return rows, "a virtual GPU: its speed is that of its part of the card while no other one computes"
     if not remark or gpu_key(f"{alone} {remark}") in (*_gpu_index(), gpu_key(alone)):
         return rows, ""
     others = gpus_named_in(remark)

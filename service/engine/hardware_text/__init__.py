@@ -23,7 +23,7 @@ from service.engine.hardware_text.questions import ask_about_shared_memory, ask_
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
-from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lspci
+from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
 from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
@@ -57,6 +57,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_task_manager,
     read_vulkaninfo,
     read_lspci,
+    read_lshw,
     read_fetch,
     read_inxi,
     read_shorthand,

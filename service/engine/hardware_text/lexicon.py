@@ -297,7 +297,7 @@ LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
 
 LINE_WORDS = frozenset((
     "nvidia", "geforce", "rtx", "gtx", "gt", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",
-    "blackwell",
+    "blackwell", "grid",
     "amd", "intel", "core", "ryzen", "epyc", "xeon", "xeons", "threadripper", "tr", "ultra", "snapdragon", "altra",
     "gold", "silver", "platinum", "bronze", "e5", "e7",
     "ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris",

@@ -1,4 +1,4 @@
-"""Summaries of a Linux machine: lspci, neofetch and fastfetch, inxi.
+"""Summaries of a Linux machine: lspci, lshw, neofetch and fastfetch, inxi.
 
 lspci names a card by its chip, which several products may share: then we ask which. Integrated GPUs are left out if
 there are others.
@@ -24,6 +24,19 @@ _PCI_LINE = re.compile(
 )
 _IDS = re.compile(r"\s*\[[0-9a-f]{4}:[0-9a-f]{4}\]|\s*\(rev [0-9a-f]{2}\)|\s*\(prog-if .{0,40}\)|\[AMD/ATI\]", re.I)
 _MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "advanced micro": "AMD", "ati ": "AMD", "intel": "Intel"}
+
+# lshw: of its list (`-short`) a line of each class, its other lines; of its tree the heads and what is below them.
+_LSHW_SHORT = re.compile(r"^/[0-9a-f][0-9a-f/.]*\s+(?:\S+\s+)?(processor|memory|display)\s+(\S.{0,200})$")
+_LSHW_LINE = re.compile(
+    r"^/[0-9a-f][0-9a-f/.]*\s{2,}\S.{0,300}$|^H/W path\s+Device\s+Class\s+Description$|^={20,}$"
+    r"|^\s{10,}(?:system|bus)\s{2,}\S.{0,200}$"
+)
+_LSHW_HEAD = re.compile(r"^\s*\*-([a-z]+)(?::\d{1,3})?(?:\s+(?:UNCLAIMED|DISABLED))?$")
+_LSHW_PAIR = re.compile(r"^\s+([a-z][a-z ]{2,30}): (.{1,600})$")
+_NVIDIA_CHIP = re.compile(r"^(?:NVIDIA\b|G[AFHKMPTV]\d|GB\d|AD\d|TU\d)|\b(?:GeForce|Quadro|Tesla)\b")
+_AMD_CHIP = re.compile(r"\b(?:AMD|ATI|Radeon|Instinct)\b")
+_SYSTEM_MEMORY = re.compile(r"^(\d{1,5})([GT])iB system memory$", re.I)
+_MODULE = re.compile(r"\b(DDR\d)\b.{0,60}?\b(\d{3,5}) MHz")
 
 _FETCH_KEYS = (
     "OS|Host|Kernel|Uptime|Packages|Shell|Resolution|Display|DE|WM|WM Theme|Theme|Icons|Font|Cursor|Terminal"
@@ -60,6 +73,77 @@ def read_lspci(lines: Sequence[str]) -> Claim | None:
     cards = list(_apart(name for text in found.values() if (name := _product(text))))
     seen = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(cards))
     return Claim(Found(tool="lspci", seen=seen), frozenset(i for i, line in enumerate(lines) if _PCI_LINE.match(line)))
+
+
+def read_lshw(lines: Sequence[str]) -> Claim | None:
+    """Return cards, CPU and RAM from `lshw`, whole, of a class (`-C display`) or as a list (`-short`)."""
+    parts = {i: (m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _LSHW_SHORT.match(line))}
+    if parts:
+        taken = {i for i, line in enumerate(lines) if _LSHW_LINE.match(line)}
+        displays = [_with_maker(text) for kind, text in parts.values() if kind == "display"]
+        models = [text for kind, text in parts.values() if kind == "processor"]
+        memory = [text for kind, text in parts.values() if kind == "memory"]
+        cores = None
+    else:
+        blocks, taken = _lshw_blocks(lines)
+        displays = [f"{b.get('vendor', '')} {b.get('product', '')}" for kind, b in blocks if kind == "display"]
+        cpus = [b for kind, b in blocks if kind == "cpu" and "product" in b]
+        models = [b["product"] for b in cpus]
+        stated = re.search(r"\bcores=(\d{1,3})\b", cpus[0].get("configuration", "")) if cpus else None
+        cores = int(stated[1]) * len(cpus) if stated else None
+        memory = [
+            f"{b['size']} {b.get('description', '')}"
+            for kind, b in blocks
+            if kind in ("memory", "bank") and "size" in b
+        ]
+    models = [model for model in models if model not in ("", "[empty]", "CPU", "Logical CPU")]
+    total = next((m for text in memory if (m := _SYSTEM_MEMORY.match(text))), None)
+    module = next((m for text in memory if (m := _MODULE.search(text))), None)
+    cards = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(_apart(filter(None, map(_product, displays)))))
+    if not (displays or models or total):
+        return None
+    found = Found(
+        tool="lshw",
+        seen=cards,
+        cpu=Cpu(model=models[0], sockets=len(models) if len(models) > 1 else None, physical_cores=cores)
+        if models
+        else None,
+        ram=Ram(
+            total_gb=float(total[1]) * (1024 if total[2] == "T" else 1),
+            type=module[1] if module else None,
+            mts=int(module[2]) if module else None,
+        )
+        if total
+        else None,
+    )
+    return Claim(found, frozenset(taken))
+
+
+def _lshw_blocks(lines: Sequence[str]) -> tuple[list[tuple[str, dict[str, str]]], set[int]]:
+    """Return each part of the tree with its values, and the lines read."""
+    blocks: list[tuple[str, dict[str, str]]] = []
+    taken: set[int] = set()
+    inside = False
+    for i, line in enumerate(lines):
+        head, pair = _LSHW_HEAD.match(line), _LSHW_PAIR.match(line)
+        inside = head is not None or (inside and pair is not None)
+        if head:
+            blocks.append((head[1], {}))
+        elif inside and pair:
+            blocks[-1][1].setdefault(pair[1].strip(), pair[2].strip())
+        if inside:
+            taken.add(i)
+    first = min(taken, default=0)
+    while first and _LSHW_PAIR.match(lines[first - 1]):  # of the whole machine, above the first part
+        first -= 1
+        taken.add(first)
+    return blocks, taken
+
+
+def _with_maker(chip: str) -> str:
+    """Return a chip as lspci names it: lshw's list leaves out who makes it."""
+    maker = "NVIDIA" if _NVIDIA_CHIP.search(chip) else "AMD" if _AMD_CHIP.search(chip) else "Intel"
+    return f"{maker} {chip}"
 
 
 def read_fetch(lines: Sequence[str]) -> Claim | None:

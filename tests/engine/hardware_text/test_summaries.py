@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Hardware
+from service.engine.hardware import Cpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 
 NEOFETCH = """\
@@ -169,3 +169,90 @@ def test_two_processors_of_a_server_are_no_threads() -> None:
 def test_a_bare_number_behind_the_label_of_memory_is_gigabytes() -> None:
     read = parse_hardware("gpu: RTX 3090\nvram: 24\nram: 64\ncpu: Ryzen 5800X")
     assert ([gpu.vram_gib for gpu in read.gpus], read.ram and read.ram.total_gb) == ([24], 64)
+
+
+# The list: as in a guide to a server's hardware in a public repository (SYS-6029P-TRT), with a card added.
+LSHW_SHORT = """\
+H/W path          Device          Class          Description
+============================================================
+                                  system         SYS-6029P-TRT (091715D9)
+/0                                bus            X11DPi-NT
+/0/0                              memory         64KiB BIOS
+/0/13                             memory         128GiB System Memory
+/0/13/0                           memory         32GiB DIMM DDR4 Synchronous 2666 MHz (0.4 ns)
+/0/13/1                           memory         [empty]
+/0/48                             processor      Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz
+/0/4c                             processor      Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz
+/0/100/1/0        /dev/fb0        display        TU102 [GeForce RTX 2080 Ti]
+/0/100/1f.3       card0           multimedia     C620 Audio
+/1                eno1            network        Ethernet interface"""
+LSHW_DISPLAY = """\
+$ sudo lshw -C display
+  *-display
+       description: VGA compatible controller
+       product: GA102 [GeForce RTX 3090]
+       vendor: NVIDIA Corporation
+       physical id: 0
+       bus info: pci@0000:01:00.0
+       version: a1
+       width: 64 bits
+       clock: 33MHz
+       capabilities: pm msi pciexpress vga_controller bus_master cap_list rom
+       configuration: driver=nvidia latency=0
+       resources: irq:145 memory:f6000000-f6ffffff
+  *-display
+       description: Display controller
+       product: AlderLake-S GT1
+       vendor: Intel Corporation
+       physical id: 2
+       configuration: driver=i915 latency=0
+64GB RAM"""
+LSHW = """\
+myhost
+    description: Desktop Computer
+    width: 64 bits
+  *-core
+       description: Motherboard
+     *-memory
+          description: System Memory
+          physical id: f
+          slot: System board or motherboard
+          size: 64GiB
+        *-bank:0
+             description: DIMM DDR4 Synchronous Unbuffered (Unregistered) 3200 MHz (0.3 ns)
+             size: 32GiB
+     *-cpu
+          description: CPU
+          product: AMD Ryzen 9 5950X 16-Core Processor
+          vendor: Advanced Micro Devices [AMD]
+          configuration: cores=16 enabledcores=16 microcode=169 threads=32
+     *-pci
+        *-display
+             product: Navi 21 [Radeon RX 6900 XT]
+             vendor: Advanced Micro Devices, Inc. [AMD/ATI]"""
+
+
+def test_lshw_s_list_gives_cards_sockets_and_ram() -> None:
+    read = parse_hardware(LSHW_SHORT)
+    assert [(gpu.name, gpu.count) for gpu in read.gpus] == [("NVIDIA GeForce RTX 2080 Ti", 1)]
+    assert (read.cpu.model, read.cpu.sockets) == ("Intel(R) Xeon(R) Silver 4114 CPU @ 2.20GHz", 2)  # type: ignore[union-attr]
+    assert (read.ram.total_gb, read.ram.type, read.ram.mts) == (128, "DDR4", 2666)  # type: ignore[union-attr]
+    assert read.notes is None
+
+
+def test_lshw_of_one_class_gives_its_cards_without_intel_s_graphics() -> None:
+    read = parse_hardware(LSHW_DISPLAY)
+    assert [gpu.name for gpu in read.gpus] == ["NVIDIA GeForce RTX 3090"]
+    assert read.ram == Ram(total_gb=64)
+
+
+def test_lshw_s_tree_gives_the_whole_machine() -> None:
+    read = parse_hardware(LSHW)
+    assert [gpu.name for gpu in read.gpus] == ["AMD Radeon RX 6900 XT"]
+    assert read.cpu == Cpu(model="AMD Ryzen 9 5950X 16-Core Processor", physical_cores=16)
+    assert read.ram == Ram(total_gb=64, type="DDR4", mts=3200)
+
+
+def test_a_chip_that_lshw_does_not_tell_apart_is_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="several cards have this chip"):
+        parse_hardware("/0/100/1/0  /dev/fb0  display  Tahiti XT [Radeon HD 7970/8970 OEM / R9 280X]")
