@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from litestar.exceptions import HTTPException
@@ -14,6 +14,7 @@ from service.web.http.types import HttpRequest
 from service.wire.plain_text import as_markdown, as_text
 from service.wire.problem import MEDIA_TYPE as PROBLEM_TYPE
 
+Name = TypeVar("Name", bound=str)
 Format: TypeAlias = Literal["json", "text", "markdown"]
 AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
 MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
@@ -33,18 +34,23 @@ def rendered(form: Format, what: object, lines: Iterable[str]) -> bytes:
 
 def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
     """Return the format asked for by `?format=`, else by the Accept header. Raises 406 if there is none."""
+    return wanted_of(request, asked, MEDIA_TYPES)
+
+
+def wanted_of(request: HttpRequest, asked: Name | None, kinds: Mapping[str, Name]) -> Name:
+    """Return one of several formats, which are named by their media types, as `wanted_format` does."""
     if asked:
         return asked
     if request.query_params.get("format"):  # "null", which the framework treats as absent
-        raise InvalidInput("there is no such format", field="format", choices=tuple(MEDIA_TYPES.values()))
+        raise InvalidInput("there is no such format", field="format", choices=tuple(kinds.values()))
     accepted = request.headers.get("accept", "*/*")[:1000].split(",")
     if any(part.partition(";")[0].strip().lower() == PROBLEM_TYPE for part in accepted):
         accepted.append("application/json;q=0.001")  # such a client reads JSON: it asks for how errors are written
-    weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in MEDIA_TYPES}
+    weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in kinds}
     best = max(weights, key=lambda kind: weights[kind])
     if weights[best] <= 0:
-        raise HTTPException(status_code=406, detail=f"there is {', '.join(MEDIA_TYPES)}")
-    return MEDIA_TYPES[best]
+        raise HTTPException(status_code=406, detail=f"there is {', '.join(kinds)}")
+    return kinds[best]
 
 
 def asked_format(request: HttpRequest) -> Format:

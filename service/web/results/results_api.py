@@ -15,7 +15,7 @@ from service.flows.results import dumps, leaderboard, read_results
 from service.web.documentation.operations import TextToo, answers
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
-from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format
+from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
 from service.web.http.problems import problem_responses
 from service.web.http.query import asking, query_of
 from service.web.http.ranged import file_answer
@@ -33,14 +33,13 @@ _DUMP_AGE = "public, max-age=3600"  # not longer, because a removal deletes the 
 _PROBLEMS = ("invalid-request", "rate-limited", "database-unavailable")
 ListFormat: TypeAlias = Literal["json", "jsonl", "csv"]
 AsList = Annotated[
-    ListFormat,
-    QueryParameter(name="format", description="`jsonl`: a result a line; `csv`: a line for each measured row."),
+    ListFormat | None,
+    QueryParameter(
+        name="format",
+        description="Instead of an Accept header. `jsonl`: a result a line; `csv`: a line for each measured row.",
+    ),
 ]
-_LIST_TYPES: dict[ListFormat, str] = {
-    "json": "application/json",
-    "jsonl": "application/jsonl",
-    "csv": "text/csv",
-}
+_LIST_TYPES: dict[str, ListFormat] = {"application/json": "json", "application/jsonl": "jsonl", "text/csv": "csv"}
 
 
 @get(
@@ -71,24 +70,29 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
     operation_class=asking(ResultQuery),
     summary="Results, the last received first",
     responses=answers(
-        200, ResultPage, "A page of results. As `application/jsonl` or `text/csv` too, by `?format=`.", *_PROBLEMS
+        200,
+        ResultPage,
+        "A page of results. As `application/jsonl` or `text/csv` too, by `?format=` or an Accept header.",
+        "not-acceptable",
+        *_PROBLEMS,
     ),
 )
-async def list_results(request: HttpRequest, services: AppServices, as_format: AsList = "json") -> Response[Any]:
+async def list_results(request: HttpRequest, services: AppServices, as_format: AsList = None) -> Response[Any]:
     """With the raw times of each repeat, under the data's licence; includes quarantined results, with the reason.
 
     A cursor stays valid when results are added. The header `Link` has the next page, also for CSV and JSONL.
     """
+    form = wanted_of(request, as_format, _LIST_TYPES)
     query = query_of(request, ResultQuery)
     found = await services.run(read_results.list_results, query)
     several = [services.addressed(request, "/results", one) for one in found.results]
-    if as_format == "json":
+    if form == "json":
         body = msgspec.json.encode(ResultPage(results=several, next=found.next))
-    elif as_format == "jsonl":
+    elif form == "jsonl":
         body = msgspec.json.Encoder().encode_lines(several)
     else:
         body = "".join((csv_head(), *csv_lines(several))).encode()
-    answer = conditional(request, body, _LIST_TYPES[as_format])
+    answer = conditional(request, body, next(kind for kind, name in _LIST_TYPES.items() if name == form))
     if found.next:
         kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         path = f"{PATH}?{urlencode([*kept, ('cursor', found.next)])}"

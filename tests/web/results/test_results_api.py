@@ -221,6 +221,23 @@ def test_a_result_has_its_rows_speeds_and_log_and_is_answered_once(api: httpx.Cl
         assert api.get(f"/v1/results/{gone}/log").status_code == 404
 
 
+def test_the_list_comes_in_the_format_that_the_accept_header_names(api: httpx.Client, kept: list[StoredResult]) -> None:
+    for named in ("json", "jsonl", "csv"):
+        by_query = api.get("/v1/results", params={"format": named}, headers={"Accept": "*/*"})
+        media_type = by_query.headers["content-type"].partition(";")[0]
+        by_header = api.get("/v1/results", headers={"Accept": media_type})
+        assert by_header.status_code == 200
+        assert "Accept" in by_header.headers["vary"].split(", ")
+        assert (by_header.content, by_header.headers["content-type"]) == (
+            by_query.content,
+            by_query.headers["content-type"],
+        )
+    refused = api.get("/v1/results", headers={"Accept": "text/html"})
+    assert refused.status_code == 406
+    assert "text/csv" in refused.json()["detail"]
+    assert api.get("/v1/results", params={"format": "csv"}, headers={"Accept": "text/html"}).status_code == 200
+
+
 def test_csv_and_jsonl_have_the_same_results(api: httpx.Client, kept: list[StoredResult]) -> None:
     params = {"model": "qwen3-30b-a3b", "until": "2026-11-01"}
     table = api.get("/v1/results", params={**params, "format": "csv"})
