@@ -94,16 +94,10 @@ class Ranges:
         deadline = time.monotonic() + self._limits.request_seconds
 
         def attempt() -> bytes:
-            where = url
-            for _ in range(_MAX_REDIRECTS):
-                with self._send(where, {}, deadline) as response:
-                    if response.has_redirect_location:
-                        where = self._addresses.after_redirect(where, response.headers["location"])
-                        continue
-                    if response.status_code != 200:
-                        raise _refused(response, "the Hub", path)
-                    return self._body(response, max_bytes, deadline)
-            raise HubReplyRefused(f"{path}: more than {_MAX_REDIRECTS} redirects")
+            with self._answer(url, {}, deadline, path) as response:
+                if response.status_code != 200:
+                    raise _refused(response, "the Hub", path)
+                return self._body(response, max_bytes, deadline)
 
         return with_retries(attempt, self._limits, self._sleep)
 
@@ -118,15 +112,21 @@ class Ranges:
                     self._take_in(response, reading)
                     return
             file.signed = None
-        url = file.address
+        with self._answer(file.address, asked, reading.deadline, file.path) as response:
+            url = response.url
+            file.signed = None if self._addresses.is_endpoint(url) or url == file.address else url
+            self._take_in(response, reading)
+
+    @contextmanager
+    def _answer(self, url: httpx.URL, headers: dict[str, str], deadline: float, what: str) -> Iterator[httpx.Response]:
+        """Follow redirects from `url` to the answer. Raises HubReplyRefused, naming `what`, if there are too many."""
         for _ in range(_MAX_REDIRECTS):
-            with self._send(url, asked, reading.deadline) as response:
+            with self._send(url, headers, deadline) as response:
                 if not response.has_redirect_location:
-                    file.signed = None if self._addresses.is_endpoint(url) or url == file.address else url
-                    self._take_in(response, reading)
+                    yield response
                     return
                 url = self._addresses.after_redirect(url, response.headers["location"])
-        raise HubReplyRefused(f"{file.path}: more than {_MAX_REDIRECTS} redirects")
+        raise HubReplyRefused(f"{what}: more than {_MAX_REDIRECTS} redirects")
 
     @contextmanager
     def _send(self, url: httpx.URL, headers: dict[str, str], deadline: float) -> Iterator[httpx.Response]:
