@@ -20,9 +20,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     say. `windowed_layers`: only a model of as many layers has windows at all.
     `parallel`: attention and a recurrent state run side by side on the same input. `sigmoid_router`: the router's
     activation where the header does not say, else softmax. `layers_by_number`: layers differ by their number alone,
-    or read another layer's cache. `rope_factors_of_full_layers`: windowed layers turn without them.
-    `trained_in_mxfp4`: its experts were trained in that type. `linear_attention`: layers with a second norm keep a
-    state for each head in place of keys and values, and no window.
+    or read the cache or a result of a layer further back. `rope_factors_of_full_layers`: windowed layers turn without
+    them. `trained_in_mxfp4`: its experts were trained in that type. `linear_attention`: layers with a second norm keep
+    a state for each head in place of keys and values, and no window.
     """
 
     window_period: int = 0

@@ -98,6 +98,13 @@ _Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """One node, copy or hold: code (-1: takes no memory of its own), device, sources, and those it may overwrite."""
 
 
+class SharedTensors(NamedTuple):
+    """Tensors that have one code in all segments: the bytes of each, and what those that are views show a part of."""
+
+    n_bytes: Mapping[int, int]
+    roots: Mapping[int, int]
+
+
 class Program:
     """What a segment does to the arenas: its steps, the bytes of its tensors, and how often each is used.
 
@@ -107,10 +114,10 @@ class Program:
 
     def __init__(
         self, pieces: Pieces, types: Mapping[int, str | None], options: SchedulerOptions,
-        ahead: tuple[Early, ...], shared_bytes: Mapping[int, int],
+        ahead: tuple[Early, ...], shared: SharedTensors,
     ) -> None:  # fmt: skip
         self.segment, self.pieces, self.options, self._types = pieces.segment, pieces, options, types
-        self._device, self._shared_bytes = pieces.resolved.device, shared_bytes
+        self._device, self._shared = pieces.resolved.device, shared
         self.size: dict[int, int] = {}
         self.root = self.segment.roots
         self.steps: list[_Step] = []
@@ -139,7 +146,7 @@ class Program:
         if t in segment.n_bytes:
             n_bytes: int = segment.n_bytes[t] + (segment.padding[t] if on_card else 0)
             return n_bytes
-        return segment.external_bytes[t] if t in segment.external_bytes else self._shared_bytes[t]
+        return segment.external_bytes[t] if t in segment.external_bytes else self._shared.n_bytes[t]
 
     def _node(self, t: int) -> None:
         sources, segment = self.pieces.sources.get(t, ()), self.segment
@@ -190,9 +197,10 @@ class Program:
         for _, _, sources, _ in self.steps:
             for s in sources:
                 uses[s] = uses.get(s, 0) + 1
-        for view, root in self.segment.external_roots.items():
-            if view in uses:
-                uses.setdefault(root, 0)
+        roots = self.segment.external_roots | {t: self._shared.roots[t] for t in uses if t in self._shared.roots}
+        self.external_roots = {view: root for view, root in roots.items() if view in uses}
+        for root in self.external_roots.values():
+            uses.setdefault(root, 0)
         copied = {s for piece in self.pieces.pieces if not piece.starts for s in piece.inputs}
         done = Counter(self.root[s] for s in copied if s in self.root and s not in uses)  # in a segment before
         self.uses, self.views = uses, self.segment.views - done if done else self.segment.views
@@ -284,7 +292,7 @@ class Script:
             self.size[code] = size
             if views:
                 self.views[code] = self.views.get(code, 0) + views
-        self.root = dict(conditions.roots) | program.segment.external_roots | program.root
+        self.root = dict(conditions.roots) | program.external_roots | program.root
         self._n_places = len(conditions.held)
         self._steps: list[int] = []  # in threes: the arena (its complement: given back to it), place, bytes
         self._write()

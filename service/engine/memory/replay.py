@@ -7,6 +7,7 @@ layers, and of looking up the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from service.engine.memory.allocator import (
@@ -18,6 +19,7 @@ from service.engine.memory.allocator import (
     LiveTensor,
     Program,
     Script,
+    SharedTensors,
     free_blocks,
     marks_of,
     new_arenas,
@@ -145,11 +147,16 @@ class Replay:
         key = tuple(types.items()), ahead
         program: Program | None = pieces.programs.get(key)
         if program is None:
-            ropes = {ROPES + device: self.graph.rope_bytes for device in range(self.options.cpu + 1)}
-            shared = self.graph.segments[0].n_bytes | self.graph.leaf_bytes | ropes
-            program = pieces.programs[key] = Program(pieces, types, self.options, ahead, shared)
+            program = pieces.programs[key] = Program(pieces, types, self.options, ahead, self._shared)
             self.graph.n_kept += len(program.steps) // _STEPS_OF_A_TENSOR
         return program
+
+    @cached_property
+    def _shared(self) -> SharedTensors:
+        graph = self.graph
+        ropes = {ROPES + device: graph.rope_bytes for device in range(self.options.cpu + 1)}
+        first = graph.segments[0]
+        return SharedTensors(first.n_bytes | graph.leaf_bytes | graph.far_bytes | ropes, first.roots | graph.far_roots)
 
     def _start(self, programs: list[Program]) -> _Start:
         """The leafs, in the order in which ggml allocates them; with pipeline copies all copies, for ever."""
@@ -201,6 +208,7 @@ class Replay:
         needed, before = [*(program.needs for program in programs[1:]), NO_NEEDS], frozenset[int]()
         for program, needs, ending, leafs in zip(programs, needed, endings, start.leafs, strict=True):
             own = program.segment.outputs | (program.segment.own_inputs if pipeline else frozenset())
+            always |= frozenset(t for t in own if t >= SHARED)
             key = program, needs, ending, leafs
             found = state.after.get(key)
             if found is None:

@@ -74,19 +74,24 @@ OUT_OF_ORDER = (
     *("Nemotron-3-Nano-30B-A3B", "Ling-3.0-flash", "LFM2-8B-A1B", "Mamba-Codestral-7B"),  # run with the next layer
     *("Gemma-4-31B", "DeepSeek-V4-Flash", "Qwen3-VL-30B-A3B", "SmolLM3-3B", "Gemma-2-9B"),  # different by number
 )
+READ_FROM_AFAR = (  # by layers further on than the next one
+    pytest.param("Hy4-preview", "llama.cpp", marks=pytest.mark.full),
+    pytest.param("Kimi-K3", "llama.cpp", marks=pytest.mark.full),
+    ("DeepSeek-V4-Flash", "ik_llama.cpp"),
+)
 
 
-@pytest.mark.parametrize("name", OUT_OF_ORDER)
-def test_layers_repeat_that_share_what_is_made_before_them_or_are_run_out_of_order(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "engine"), [*((name, "llama.cpp") for name in OUT_OF_ORDER), *READ_FROM_AFAR])
+def test_layers_repeat_that_read_what_others_than_the_previous_one_made_or_are_run_out_of_order(
+    name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, in_one_piece = build(name, "q4_K_M"), GraphCache.in_one_piece
     with monkeypatch.context() as patched:
         patched.setattr(GraphCache, "in_one_piece", lambda *_: pytest.fail("the layers do not repeat"))
-        by_layer = [memory_on("llama.cpp", model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
+        by_layer = [memory_on(engine, model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
     monkeypatch.setattr(GraphCache, "by_layer", in_one_piece)
 
-    assert by_layer == [memory_on("llama.cpp", model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
+    assert by_layer == [memory_on(engine, model, flags, [32 * GIB] * 2) for flags in SEVERAL_WAYS]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

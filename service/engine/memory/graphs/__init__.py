@@ -113,7 +113,7 @@ def _described(model: Model, spec: GraphSpec, kept: tuple[int, ...]) -> _Describ
 
 
 def _segmented(found: _Described | None, like: Sequence[int] | None) -> SegmentedGraph | None:
-    if found is None:
+    if found is None or (like and found.owners.far):
         return None
     with suppress(NotRepeating):
         return SegmentedGraph(found.graph, found.owners, found.known, found.kept, like)

@@ -1,8 +1,9 @@
 """Which tensors of a graph belong to which segment, and how each segment names them.
 
 Within a segment (what comes before the layers, a layer, what follows them) a tensor is named by a code: its own tensors
-count from 0, those of the previous segment from PREVIOUS, those made before all layers from SHARED. A copy made for the
-n-th segment from here has the code that its tensor has there, plus AHEAD + n * FARTHER.
+count from 0, those of the previous segment from PREVIOUS; those made before all layers, or read in more distant
+segments, from SHARED, by their number in the graph. A copy made for the n-th segment from here has the code that its
+tensor has there, plus AHEAD + n * FARTHER.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class NotRepeating(Exception):
 class Owners:
     """The segments that a graph's tensors belong to. A graph without layers is one segment.
 
-    - A node belongs to the segment that runs it. One made before all layers keeps its code nevertheless (`late`).
+    - A node belongs to the segment that runs it. If others than the next segment read it, it has one code for all of
+      them nevertheless (`far`). So has what is made before all layers and run by one of them. `late` has both kinds.
     - What is stored belongs to each segment that reads it (`stored_twice`: those read by several).
     - What a layer made and nothing computes, an input or what a sum fills in, belongs to the first segment that reads
       it if no other but the next one does; else all segments share it.
@@ -45,13 +47,14 @@ class Owners:
         self.nodes = list(self._run_by())
         self.late: dict[int, list[int]] = {}
         self._before = self._non_empty_before()
+        self.far = self._read_from_afar()
         self._own: list[set[int]] = [set() for _ in range(self.n_segments)]
         self._own[0].update(range(self.n_before))
         self._readers: dict[int, set[int]] = {}
         self.stored_twice: set[int] = set()
         for t, number in self.nodes:
             self._take(t, number)
-        self._shared = {t for t in graph.leafs if graph.slot[t] < 0 and t not in self._readers}
+        self._shared = {t for t in graph.leafs if graph.slot[t] < 0 and t not in self._readers} | self.far
         for t, readers in self._readers.items():
             self._take_read(t, readers)
         self._numbers = [{t: n for n, t in enumerate(sorted(own))} for own in self._own]
@@ -87,9 +90,20 @@ class Owners:
             found.append(number - 1 if number - 1 in running else found[-1])
         return found
 
+    def _read_from_afar(self) -> set[int]:
+        """Return the nodes made in layers that other segments than their own and the next one read, and what these are
+        views of."""
+        graph, segment_of = self._graph, dict(self.nodes)
+        found = set()
+        for t, number in self.nodes:
+            for s in (*graph.sources[t], graph.root[t]):
+                if s >= self.n_before and segment_of.get(s, number) not in (number, self._before[number]):
+                    found.add(s)
+        return found | {graph.root[t] for t in found if graph.root[t] in segment_of}
+
     def _take(self, t: int, number: int) -> None:
         graph = self._graph
-        if t >= self.n_before:
+        if t >= self.n_before and t not in self.far:
             self._own[number].add(t)
         elif number:
             self.late.setdefault(number, []).append(t)
@@ -115,7 +129,7 @@ class Owners:
         return [*self._numbers[number], *self.late.get(number, ())]
 
     def code(self, number: int, t: int) -> int:
-        """Return the code of a tensor in a segment. Raises NotRepeating where it is only in a more distant one."""
+        """Return the code of a tensor in a segment. Raises NotRepeating for what is stored for a distant one only."""
         own = self._numbers[number].get(t)
         if own is not None:
             return own if number else SHARED + t
@@ -127,7 +141,7 @@ class Owners:
         return PREVIOUS + before
 
     def is_shared(self, t: int) -> bool:
-        """Return whether a tensor that nothing computes has the same code in all segments."""
+        """Return whether a tensor has the same code in all segments."""
         return t < self.n_before or t in self._shared
 
     def grouped(self, items: Iterable[_Any], tensor: Callable[[_Any], int]) -> defaultdict[int, list[_Any]]:

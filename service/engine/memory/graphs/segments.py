@@ -74,7 +74,7 @@ class Segment:
         """Note the tensors read here that other segments compute, with their bytes."""
         graph = self._graph
         read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
-        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and t < self._owners.n_before}
+        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and self._owners.is_shared(graph.root[t])}
         if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
             raise NotRepeating
         self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
@@ -119,7 +119,8 @@ class SegmentedGraph:
     `kept`: the layers that the graph describes. `segment_of`: for each layer of the model the number, from 1, of the
     one of these that it is like (None: layers are alike if their segments are equal). `running`: the layers that run
     anything, with their segments. `known`: the architecture has a description of its own. `memo`: results of replays.
-    `n_kept`: the size of segments and results, in tensors. `rope_bytes`: of the rope factors of one layer.
+    `n_kept`: the size of segments and results, in tensors. `rope_bytes`: of the rope factors of one layer. `far_bytes`:
+    of each tensor that more segments than the next one read; `far_roots`: what those that are views show a part of.
     """
 
     def __init__(
@@ -142,6 +143,8 @@ class SegmentedGraph:
         self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in leafs if owners.is_shared(t)}
         if starts and not self.leaf_bytes.keys() <= self.inputs:
             raise NotRepeating
+        self.far_bytes = {SHARED + t: graph.n_bytes[t] for t in owners.far}
+        self.far_roots = {SHARED + t: SHARED + graph.root[t] for t in owners.far if graph.root[t] >= 0}
         place = {layer: n for n, layer in enumerate(kept)}
         self.slots = [_relative(self.segments[n + 1].slots, n, place) for n in range(len(kept))]
         self.segment_of = tuple(self._alike() if segment_of is None and starts else segment_of or ())
