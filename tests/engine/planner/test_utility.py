@@ -140,6 +140,13 @@ def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_com
     assert config.notes[1] == "without it, #2 (q2_k) fits"
 
 
+def test_a_small_micro_batch_is_tried_before_the_gpu_of_a_full_mac_is_left_out() -> None:
+    """gpt-oss-20b is run on the GPU of Macs with 16 GB: mlx-lm issue 644, llama.vscode issue 105."""
+    config = first(ask("gpt-oss-20b", "exps=mxfp4,*=q8_0", hardware=parse_hardware("Mac mini M4 16GB")))
+    assert config.strategy == "all on GPU"
+    assert config.flags.n_ubatch < 512
+
+
 def test_a_gpu_with_memory_of_its_own_and_64_gb_leave_room_for_the_system() -> None:
     config = first(
         ask("GLM-4.5-Air", "q4_k_m", "q5_k_m", hardware=parse_hardware("RTX 4090, i9-13900K, 64GB DDR5-6000"))

@@ -109,7 +109,7 @@ class VariantSearch:
                     self._failed_cards[one.candidate.cards] += 1
                     self._failed_batches[one.candidate.flags.n_ubatch] += 1
             self._reject_by_known_buffers()
-        if not self.contenders and self.considered:
+        if self.considered and not any(c.candidate.cards for c in self.contenders):
             self._place_layers_in_ram()
             self._place_on_cpu()
         if self.contenders:
@@ -249,12 +249,15 @@ class VariantSearch:
     # -- which candidates are placed -----------------------------------------------------------------------------
 
     def _place_layers_in_ram(self) -> None:
-        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers; where a card is still short,
-        with smaller ones than are worth trying otherwise."""
+        """Nothing fitted with a card as forecast: try whole layers in RAM, with the smallest buffers; where a card, or
+        the memory that it shares, is still short, with smaller ones than are worth trying otherwise."""
         rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
         tried = sorted(rejected, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
         n_before, least = len(self.shortfalls), MICRO_BATCHES[0]
-        if self._one_fits(tried) or any(short.device == "RAM" for short in self.shortfalls[n_before:]):
+        if self._one_fits(tried):
+            return
+        shared = any(self.case.rig.cards[i].unified for c in tried for i in c.cards)
+        if not shared and any(short.device == "RAM" for short in self.shortfalls[n_before:]):
             return
         free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == least]
         self._one_fits([replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free])
