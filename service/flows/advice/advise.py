@@ -145,10 +145,10 @@ def read_advice(context: Context, advice_id: str, caller: Caller | None = None) 
 
     One whose body was dropped to save space is queued again.
     """
-    row = _row(context, advice_id)
+    row = stored_advice(context, advice_id)
     if row.is_dropped:
         fair_queue.begin_again(context, row)
-        row = msgspec.structs.replace(_row(context, advice_id), state="queued")
+        row = msgspec.structs.replace(stored_advice(context, advice_id), state="queued")
     advices.note_read(context.engine, row, context.clock())
     return _as_advice(row, context, viewer_of(caller))
 
@@ -157,7 +157,7 @@ def advice_progress(context: Context, advice_id: str) -> AdviceEvent:
     """Return how far an advice is. Raises AdviceNotFound."""
     found = advices_progress(context, [advice_id])
     if not found:
-        raise _not_found()
+        raise not_found()
     return found[advice_id]
 
 
@@ -173,7 +173,7 @@ def advice_version(context: Context, advice_id: str) -> str | None:
     """
     found = versions.of_advice(context.engine, advice_id)
     if found is None:
-        raise _not_found()
+        raise not_found()
     return _version(found) if found.state == "failed" or (found.state == "ready" and found.kept) else None
 
 
@@ -183,12 +183,12 @@ def _version(found: versions.AdviceVersion | versions.ReadyVersion) -> str:
 
 def asked_for(context: Context, advice_id: str) -> AdviceRequest:
     """Return the request that an advice answers, in canonical form. Raises AdviceNotFound."""
-    return _row(context, advice_id).request
+    return stored_advice(context, advice_id).request
 
 
 def delete_advice(context: Context, advice_id: str, key: str) -> None:
     """Delete an advice in any state. Raises AdviceNotFound, or WrongKey."""
-    row = _row(context, advice_id)
+    row = stored_advice(context, advice_id)
     if not hmac.compare_digest(row.delete_key_hash, hashed(key)):
         raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
     advices.remove(context.engine, advice_id)
@@ -292,14 +292,16 @@ def _pin(
     return advices.read(context.engine, ready) if ready else None
 
 
-def _row(context: Context, advice_id: str) -> StoredAdvice:
+def stored_advice(context: Context, advice_id: str) -> StoredAdvice:
+    """Return an advice as it is stored. Raises AdviceNotFound."""
     row = advices.read(context.engine, advice_id)
     if row is None:
-        raise _not_found()
+        raise not_found()
     return row
 
 
-def _not_found() -> AdviceNotFound:
+def not_found() -> AdviceNotFound:
+    """Return the error for an id that no advice has."""
     return AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
 
 

@@ -12,14 +12,9 @@ from service.engine.advice import AdviceBody
 from service.engine.errors import InvalidInput
 from service.engine.measured.chosen import Chosen, chosen
 from service.engine.planner.ranking.current_command import parsed_command
-from service.errors import (
-    AdviceNotFound,
-    HostNotFound,
-    IdempotencyKeyReused,
-    NoHost,
-    TooManyValidations,
-)
+from service.errors import HostNotFound, IdempotencyKeyReused, NoHost, TooManyValidations
 from service.flows.accounts import Caller, hashed, viewer_of
+from service.flows.advice.advise import stored_advice
 from service.flows.context import Context
 from service.flows.measuring.host_matching import Asker, match_of
 from service.flows.measuring.run_plans import (
@@ -36,7 +31,6 @@ from service.flows.measuring.validated import read_validation
 from service.logs import Log
 from service.queue.progress import wake_hosts
 from service.store import accounts
-from service.store.advice import advices
 from service.store.advice.advices import StoredAdvice
 from service.store.measuring import runs, validations
 from service.store.measuring.hosts import StoredHost
@@ -157,9 +151,7 @@ def _repeated(
 
 
 def _ready(context: Context, advice_id: str) -> tuple[StoredAdvice, AdviceBody]:
-    row = advices.read(context.engine, advice_id)
-    if row is None:
-        raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
+    row = stored_advice(context, advice_id)
     if row.body is None or row.revision is None:
         todo = "ask for the advice again" if row.state == "failed" else "try again when it is ready"
         raise InvalidInput(f"the advice is {row.state}: there is nothing to measure; {todo}", field="id")

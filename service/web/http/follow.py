@@ -18,7 +18,8 @@ import msgspec
 from litestar.response import Stream
 
 from service.engine.errors import AdvisorError
-from service.errors import AdviceNotFound, QueueUnavailable
+from service.errors import QueueUnavailable
+from service.flows.advice.advise import not_found
 from service.queue.progress import channel
 from service.web.http.limits import Lease
 from service.web.services import Drain, Services
@@ -38,7 +39,7 @@ def changes(services: Services, advice_id: str, seconds: float | None = None) ->
     async def look(max_age: float) -> AdviceEvent:
         found = await services.progress.of(advice_id, max_age)
         if found is None:
-            raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
+            raise not_found()
         return found
 
     return looks(
