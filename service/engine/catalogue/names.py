@@ -239,7 +239,9 @@ def _gpu_index() -> Mapping[str, tuple[GpuRow, ...]]:
 def _cpu_index() -> Mapping[str, tuple[CpuRow, ...]]:
     index = dict(_index(known_cpus(), cpu_key))
     for row in known_cpus():  # `13900k` for `i9-13900k`, `285k` for `Ultra 9 285K`, `2680v4` for `E5-2680 v4`
-        short = re.sub(r"^(?:i[3579]|ultra[3579]|w[3579]?|hx|max|e[57](?=\d+\w?v\d))(?=\d{3})", "", cpu_key(row.name))
+        short = re.sub(
+            r"^(?:i[3579]|ultra[3579]|w[3579]?(?=\d{4})|hx|max|e[57](?=\d+\w?v\d))(?=\d{3})", "", cpu_key(row.name)
+        )
         index.setdefault(short, (row,))
         index.setdefault(short.removesuffix("+"), (row,))  # `Xeon 8480` for `8480+`: Intel has no other 8480
     return index

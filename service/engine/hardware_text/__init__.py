@@ -21,7 +21,7 @@ from service.engine.hardware_text.llama import read_cuda_init, read_list_devices
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.questions import ask_about_shared_memory, ask_about_version
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
-from service.engine.hardware_text.runtimes import read_loading, read_ollama, read_sycl
+from service.engine.hardware_text.runtimes import read_comfyui, read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
@@ -41,6 +41,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_vulkan_init,
     read_sycl,
     read_ollama,
+    read_comfyui,
     read_loading,
     read_system_profiler,
     read_sysctl,

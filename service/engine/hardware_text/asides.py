@@ -24,10 +24,11 @@ _NOISE_LINE = re.compile(
 _LABELS = (
     r"(?:models?|build)(?!.{0,60}\b(?:[rg]tx|rx|radeon|geforce|tesla|instinct|arc|ryzen|epyc|xeon|threadripper|core)\b)|"
     r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
-    r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?(?:\s\w+)?|ssd|hdd|nvme|swap|locale|timezone|uptime"
+    r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?(?:\s\w+)?|(?:\w+\s)?drives?|ssd|hdd|nvme|swap"
+    r"|locale|timezone|uptime"
     r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build flags"
     r"|(?:gpu |nvidia )?driver|os (?:architecture|type)|graphics platform|windowing system|hardware model"
-    r"|disk capacity|python|network|hostname|packages|shell|torch|bfloat16|hardware lane"
+    r"|python|network|hostname|packages|shell|torch|bfloat16|hardware lane"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
     r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"

@@ -64,7 +64,7 @@ FILLER = re.compile(
 
 _UNIT = r"(?:gib|gbs?|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
-    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?!ocket)|\w)|((?:\d{{2,4}}(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))|\d{{1,2}}(?=v?ram\b|\svram\b)))",
+    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?:ec)?\b|\w)|((?:\d{{2,4}}(?=[^\S\n]?(?:of\s)?(?:(?:lp)?ddr\d|ram\b))|\d{{1,2}}(?=v?ram\b|\s(?:of\s)?vram\b)))",
     _I,
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
@@ -172,7 +172,7 @@ CORES = re.compile(
     _I,
 )
 
-STRIX_HALO = r"(?:strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
+STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
 # The settings of KDE (`Processors: 16 x AMD Ryzen 7 5800X`) and GNOME (`Processor AMD Ryzen 7 5800X x 16`) count
 # threads, and name a card as the PCI list does: `NVIDIA Corporation GA102 [GeForce RTX 3090]`.
 LOGICAL = re.compile(
@@ -276,6 +276,7 @@ CARDS = re.compile(
     r"|(?:(?:gpu|card)s?\s(?:count|number)|num(?:ber\sof)?\sgpus)\s?[:=]\s?(\d{1,2})\b",
     _I,
 )
+REFERENCE = re.compile(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", _I)
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
 ALTERNATIVE = re.compile(
     r"(?:or(?!\s(?:anything|something|so|whatever|similar)\b)|vs\.?|versus|either|but an?"
@@ -333,6 +334,7 @@ _DRIVE = (
     r"(?:\bcrucial\s[bmpt]x?\d{1,4}\b(?:\s(?:plus|pro))?|\b[bm]x[1-5]00\b|\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
 )
+OTHER_DEVICE = re.compile(rf"\b{_DISK}\b|{_DRIVE}|\b(?:nics?|\d{{1,3}}gbe|ethernet|hba|raid|wi-?fi|optane)\b", _I)
 # What else a machine has, and how its parts are run: no figure is taken from it.
 _NO_MEMORY = r"(?!\d+\s?[gt]i?b?\b|[gt]i?b\b|(?:lp)?ddr\d)"
 BOARD = re.compile(
@@ -355,7 +357,7 @@ NOTE = re.compile(
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
-    r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?(?:\d+\.\d+|\(\d+,\s?\d+\))|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"

@@ -401,7 +401,7 @@ def gigabytes(size: re.Match[str]) -> float:
     if groups[0] is None:
         return float(groups[2])
     unit = groups[1] if len(groups) > 1 and groups[1] else re.sub(r"[^a-z]", "", size[0].lower())
-    return float(groups[0]) * (1024 if unit.lower().startswith("t") else 1)
+    return float(groups[0]) * {"t": 1024, "m": 1 / 1024}.get(unit[0].lower(), 1)
 
 
 def sizes_of(gpu: Gpu) -> frozenset[float]:

@@ -108,6 +108,9 @@ def _plain(text: str) -> str:
     text = re.sub(r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon ", text, flags=re.I)
     text = re.sub(r"\bmax memory(?=\s?[:=])", "VRAM", text, flags=re.I)  # as Unsloth prints it
     text = re.sub(r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores", text, flags=re.I)
+    text = re.sub(
+        r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2", text, flags=re.I
+    )  # `5 2400 G`
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)

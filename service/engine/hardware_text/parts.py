@@ -11,7 +11,7 @@ from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text.found import merged, unreadable
-from service.engine.hardware_text.mentions import may_be_several
+from service.engine.hardware_text.mentions import Mention, may_be_several
 
 # Integrated GPUs worth running models on, by the processor's catalogue name (AMD's product pages).
 _OWN_GPU = {
@@ -30,6 +30,7 @@ _GRAPHICS = {
     "Intel Core Ultra 9 288V": "Intel Arc 140V",
 }
 _LEAST_CORES = 4
+_OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 # GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -65,6 +66,20 @@ def is_shared(gpu: Gpu) -> bool:
     """Return whether a GPU has no memory of its own."""
     rows = gpu_rows(gpu.name)
     return bool(rows) and rows[0].unified
+
+
+def same_cards(gpus: Sequence[Gpu], gpu: Gpu) -> list[int]:
+    """Return the places of the GPUs of the same name as `gpu`."""
+    names = {row.name for row in gpu_rows(gpu.name)}
+    return [i for i, known in enumerate(gpus) if names & {row.name for row in gpu_rows(known.name)}]
+
+
+def is_apart(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
+    """Return whether other parts, or the end of a sentence, are between a GPU and the one before: no list goes on."""
+    end = max((o.end for o in mentions if o.kind == "gpu" and o.end <= m.at), default=m.at)
+    kinds, between = [o.kind for o in mentions if end <= o.at < m.at], text[end : m.at]
+    is_new = re.search(r"[.!?]\s", between) is not None and ("word" in kinds or ":" in between)
+    return is_new or not _OTHER_PARTS.isdisjoint(kinds)
 
 
 def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:

@@ -90,6 +90,32 @@ def ask_about_plural(m: Mention) -> None:
         raise unreadable(m.text, f"which card is it? Write {said}")
 
 
+def ask_about_repeated(m: Mention, gpus: Sequence[Gpu], same: Sequence[int]) -> None:
+    """Raise InvalidHardware for a GPU named again, amid others or with another number: `My 3090 rig: …, 2x 3090`."""
+    if same != [len(gpus) - 1] or gpus[-1].count != (m.count or 1):
+        raise unreadable(m.text, f"it is named before: how many are there in all? Write `2x {m.name}` once")
+
+
+def ask_about_some(m: Mention, text: str) -> None:
+    """Raise InvalidHardware for `several 3090`."""
+    after = text[m.end : m.end + 30].lower()
+    if re.match(r"\s+(?:of\s+)?(?:rtx|gtx|rx|nvidia|amd|[a-z]{0,2}\d{2,4})", after):
+        raise unreadable(f"{m.text}{after.rstrip()}", "how many are there? Write `2x`")
+
+
+def ask_about_sockets(m: Mention, text: str) -> None:
+    """Raise InvalidHardware for `8x32GB per CPU`: the machine's memory is the sum."""
+    if behind := lex.ROLE_PER_CPU.search(text[m.end : m.end + 48]):
+        raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
+
+
+def ask_about_bare_link(m: Mention) -> None:
+    """Raise InvalidHardware for `2x16` alone."""
+    if bare := re.fullmatch(r"([1-6])\s?x\s?(4|8|16)", m.text) if m.gap == "," else None:
+        right = f"`{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` after the GPU"
+        raise unreadable(m.text, f"RAM or a link? Write {right}")
+
+
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware if a text names alternatives, or what its writer may buy."""
     parts = ("gpu", "cpu", "either", "apple", "size", "mac")

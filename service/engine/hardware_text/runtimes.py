@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.hardware import Cpu
+from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 # `| 0| [level_zero:gpu:0]|  Intel Arc A770 Graphics|  1.3|  512|  1024|  32|  16225243136|`, and of late `| 16225M|`.
@@ -33,9 +33,12 @@ _USING = re.compile(
 )
 # `register_device: registered device CPU (12th Gen Intel(R) Core(TM) i7-1260P)`
 _REGISTERED = re.compile(r"^.{0,80}?\bregistered\s+device\s+(\w{3,12})\s+\((.{2,80})\)\s*$")
+# ComfyUI: `Device: cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync`, `Total VRAM 24564 MB, total RAM 65277 MB`
+_COMFY = re.compile(r"^\s*Device: (?:cuda|xpu):(\d{1,2}) (.{3,80}?)(?: : \w{3,20})?\s*$")
+_COMFY_MEMORY = re.compile(r"^\s*Total VRAM (\d{3,7}) MB, total RAM (\d{3,8}) MB\s*$")
 _SERVER_LINE = re.compile(
     r"^\s*(?:INFO|WARN|VERB|ERR)\s{0,8}\[.{1,60}\].{0,900}$"
-    r"|^\s*(?:llama|ggml|register)_\w{2,40}:(?!.*registered\s+device).{0,300}$"
+    r"|^\s*(?:llama|ggml|whisper|register)_\w{2,40}:(?!.*registered\s+device).{0,300}$"
 )
 
 
@@ -57,6 +60,22 @@ def read_sycl(lines: Sequence[str]) -> Claim | None:
     command = {i for i, line in enumerate(lines) if line.strip().endswith("sycl-ls")}
     found = Found(tool="sycl-ls", seen=tuple(SeenGpu(name=n, device=i) for i, n in enumerate(names)), cpu=cpu)
     return Claim(found, frozenset(listed) | command)
+
+
+def read_comfyui(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs and the RAM in ComfyUI's log."""
+    devices = {i: m for i, line in enumerate(lines) if (m := _COMFY.match(line))}
+    memory = {i: m for i, line in enumerate(lines) if (m := _COMFY_MEMORY.match(line))}
+    if not devices:
+        return None
+    total = next(iter(memory.values()), None)
+    size = float(total[1]) if total and len(devices) == 1 else None
+    found = Found(
+        tool="ComfyUI",
+        seen=tuple(SeenGpu(name=m[2], device=int(m[1]), total_mib=size) for m in devices.values()),
+        ram=Ram(total_gb=round(int(total[2]) / 1024, 2)) if total else None,
+    )
+    return Claim(found, frozenset(devices) | frozenset(memory))
 
 
 def read_ollama(lines: Sequence[str]) -> Claim | None:

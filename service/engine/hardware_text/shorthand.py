@@ -25,11 +25,13 @@ from service.engine.hardware_text.parts import (
     are_threads,
     counted,
     in_engines_list,
+    is_apart,
     is_shared,
     laptops_cpu,
     numbered,
     one_cpu,
     own_gpus,
+    same_cards,
     sold_with,
     without_own,
     without_twins,
@@ -37,10 +39,14 @@ from service.engine.hardware_text.parts import (
 from service.engine.hardware_text.questions import (
     KINDS,
     MACHINE,
+    ask_about_bare_link,
     ask_about_laptop,
     ask_about_mac,
     ask_about_plans,
     ask_about_plural,
+    ask_about_repeated,
+    ask_about_sockets,
+    ask_about_some,
     ask_about_unknown,
     ask_about_word,
 )
@@ -278,22 +284,22 @@ class _Reading:
         return bool(numbers)
 
     def _named_again(self, m: Mention, gpu: Gpu) -> bool:
-        """Return whether `the 2080 Ti` refers to the card named before, which the following details are then about.
-
-        So does `my 12GB 3060`.
-        """
-        before = self.text[max(0, m.at - 20) : m.at]
-        is_reference = m.count is None and re.search(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", before, re.I) is not None
+        """Return whether `the 2080 Ti` or `my 12GB 3060` is the card named before, which what follows is then about."""
+        is_reference = m.count is None and lex.REFERENCE.search(self.text, max(0, m.at - 20), m.at) is not None
         first, self.is_reference = self.is_reference, is_reference
-        alike = len(self.gpus) == 1 and {r.name for r in gpu_rows(gpu.name)} & {
-            r.name for r in gpu_rows(self.gpus[0].name)
-        }
-        if alike and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
+        same = same_cards(self.gpus, gpu)
+        is_again = bool(same) and len(self.gpus) == 1
+        if is_again and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
-        if alike and is_reference:
+        is_again = is_again and is_reference
+        if same and not is_reference and is_apart(m, self.mentions, self.text):
+            ask_about_repeated(m, self.gpus, same)
+            self.notes.append(f"{m.text}: named before, taken for the same")
+            is_again = True
+        if is_again:
             self.memory.take_before(m, self.gpus)
-        return bool(alike) and is_reference
+        return is_again
 
     def _read_mac(self, m: Mention) -> None:
         self.has_mac = True
@@ -302,7 +308,7 @@ class _Reading:
         return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))
 
     def _read_modules(self, m: Mention) -> None:
-        self._ask_about_sockets(m)
+        ask_about_sockets(m, self.text)
         if m.hit[7] and self.owner == "gpu" and m.gap != ",":
             raise unreadable(m.text, f"of what? Write RAM as `{m.hit[7]}x{m.hit[8]}GB`, with a comma before it")
         self.memory.modules(m)
@@ -331,27 +337,21 @@ class _Reading:
         self.memory.channels = int(word) if word.isdigit() else lex.CHANNEL_WORDS[word.lower()]
         self.owner = "ram"
 
-    def _ask_about_sockets(self, m: Mention) -> None:
-        """Raise InvalidHardware for `8x32GB per CPU`: the machine's memory is the sum."""
-        if behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48]):
-            raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
-
     def _read_size(self, m: Mention) -> None:
-        self._ask_about_sockets(m)
+        ask_about_sockets(m, self.text)
         self.owner = self.memory.size(m, self.owner, self.gpus)
 
     def _read_range(self, m: Mention) -> None:
         raise unreadable(m.text, "how much is it? Write one size")
 
     def _read_free(self, m: Mention) -> None:
-        size = float(m.hit[1]) / (1024 if m.hit[2].lower().startswith("m") else 1)
         if self.owner == "gpu":
-            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], free_gib=size)
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], free_gib=gigabytes(m.hit))
         else:
-            self.memory.free = size
+            self.memory.free = gigabytes(m.hit)
 
     def _read_used(self, m: Mention) -> None:
-        size = float(m.hit[1]) / (1024 if m.hit[2].lower().startswith("m") else 1)
+        size = gigabytes(m.hit)
         if self.owner != "gpu":
             raise unreadable(m.text, "of what? Write it after the GPU that has it, as in `RTX 3090 (21GB free)`")
         gpu = self.gpus[-1]
@@ -419,16 +419,14 @@ class _Reading:
             raise unreadable(m.text, f"of what? {KINDS}")
 
     def _read_some(self, m: Mention) -> None:
-        after = self.text[m.end : m.end + 30].lower()
-        if re.match(r"\s+(?:of\s+)?(?:rtx|gtx|rx|nvidia|amd|[a-z]{0,2}\d{2,4})", after):
-            raise unreadable(f"{m.text}{after.rstrip()}", "how many are there? Write `2x`")
+        ask_about_some(m, self.text)
 
     def _read_link(self, m: Mention) -> None:
-        if bare := re.fullmatch(r"([1-6])\s?x\s?(4|8|16)", m.text) if m.gap == "," else None:
-            raise unreadable(
-                m.text,
-                f"RAM or a link? Write `{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` after the GPU",
-            )
+        ask_about_bare_link(m)
+        before = next((o for o in reversed(self.mentions) if o.end <= m.at), None)
+        if before and m.gap != "," and lex.OTHER_DEVICE.search(before.text):
+            self.notes.append(m.text)
+            return
         if m.gap != "," and self.owner == "gpu":
             widths = widths_of(m.text)
             targets = [len(self.gpus) - 1] if len(widths) < 2 or len(widths) == self.gpus[-1].count else self._all()

@@ -164,3 +164,78 @@ def test_the_cores_of_an_apple_chip_are_read_in_short(text: str, name: str) -> N
     assert [card.name for card in resolve(hardware).cards] == [name]
     assert hardware.ram is not None
     assert hardware.ram.total_gb == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("My 3090 rig: 5950X, RTX 3090 24GB, 64GB RAM", 1),
+        ("My 3090 rig: 5950X, 2x RTX 3090, 64GB RAM", 2),
+        ("Running on 2x 3090. Specs: 2x RTX 3090, EPYC 7302, 256GB", 2),
+        # kijai/ComfyUI-GIMM-VFI/issues/15, with another card
+        (
+            "OOM on RTX 3090\nTotal VRAM 24576 MB, total RAM 65277 MB\n"
+            "Device: cuda:0 NVIDIA GeForce RTX 3090 : cudaMallocAsync",
+            1,
+        ),
+        ("RTX 3090 24GB, RTX 3090 24GB, 5950X, 64GB RAM", 2),
+        ("EVGA RTX 3090. MSI RTX 3090. 64GB RAM", 2),
+        ("GPU 1: RTX 3090\nGPU 2: RTX 3090\n64GB RAM", 2),
+    ],
+)
+def test_a_card_named_again_amid_other_parts_is_the_same(text: str, count: int) -> None:
+    assert len(resolve(parse_hardware(text)).cards) == count
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3090 rig: 5950X, 2x RTX 3090, 64GB RAM",
+        "Ryzen 5 3600, 5090 + 3090, 64GB DDR4. The cards: RTX 5090 and RTX 3090",
+    ],
+)
+def test_a_card_named_again_with_another_number_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="named before"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 3090, 64GB DDR4, 2TB NVMe PCIe 4.0",
+        "RTX 3090, 64GB DDR4, Samsung 990 Pro 2TB PCIe 4.0 NVMe",
+        "RTX 3090, 64GB DDR4, NVMe SSD (PCIe 4.0 x4)",
+        "RTX 3090, 7950X, 10GbE PCIe x4 NIC, 64GB",
+        # JustVugg/colibri/issues/605
+        "* GPU: RTX 3090\n* Model drive: Samsung SSD 980 PRO 1TB NVMe, NTFS (ntfs3), PCIe4-class\n* RAM: 62 GB total",
+    ],
+)
+def test_the_link_of_a_drive_or_a_network_card_is_no_gpus(text: str) -> None:
+    assert [gpu.pcie for gpu in parse_hardware(text).gpus] == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("Ryzen AI 365 Notebook, 32Gb RAM 5600, 1Tb NVME", "AMD Ryzen AI 9 365"),  # JustVugg/colibri/issues/999
+        ("RTX 3090, Xeon W-3365, 256GB", "Intel Xeon W-3365"),
+        ("RTX 3090, Xeon w9-3495X, 256GB", "Intel Xeon w9-3495X"),
+        ("GTX 1660 SUPER, Ryzen 5 3600 X, 16GB", "AMD Ryzen 5 3600X"),  # `2400 G` in nomic-ai/gpt4all/issues/376
+    ],
+)
+def test_a_number_is_no_other_processors(text: str, cpu: str) -> None:
+    assert resolve(parse_hardware(text)).cpu_model == cpu
+
+
+@pytest.mark.parametrize(
+    ("text", "vram", "ram"),
+    [
+        ("Intel Core i5-13600K/64G/RTX 5070 Ti 16GB/Samsung SSD 980 PRO", 16, 64),  # JustVugg/colibri/issues/605
+        ("a 4090. I have 32gb of system ram, 24 of vram.", 24, 32),  # Comfy-Org/ComfyUI/issues/4853
+    ],
+)
+def test_sizes_are_read_between_slashes_and_without_unit(text: str, vram: float, ram: float) -> None:
+    hardware = parse_hardware(text)
+    assert [gpu.vram_gib for gpu in hardware.gpus] == [vram]
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == ram
