@@ -40,6 +40,7 @@ OPTIONS = frozenset(
 )
 
 _DEVICE, _TYPE = ("-dev", "--device"), "--spec-type"
+_CONTEXT = ("-cd", "--ctx-size-draft")
 _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 
 
@@ -78,6 +79,19 @@ def _finds_one(parsed: ParsedCommand) -> bool:
     """Whether `-hf` also loads the projector of its repo (common/arg.cpp:400)."""
     loads = parsed.build.rules.finds_projector and parsed.program in _LOAD_PROJECTORS
     return loads and option_value(parsed.flags.other, MODEL_REPO) is not None and not {*NO_PROJECTOR} & {*parsed.used}
+
+
+def draft_context(parsed: ParsedCommand) -> int | None:
+    """Return the tokens of all contexts of the draft model; None for as many as the model's.
+
+    llama.cpp had one for each slot, of the size of `-cd`, until pull 22838; ik_llama.cpp takes the model's where that
+    is known (common/speculative.cpp:1978).
+    """
+    stated = option_value(parsed.flags.other, _CONTEXT)
+    heeds = parsed.build.has(parsed.program, _CONTEXT[0]) and not engine_spec(parsed.engine).commands.draft_takes_rules
+    if not heeds or stated is None or not stated.isdecimal() or int(stated) == 0:
+        return None
+    return int(stated) * max(parsed.flags.n_parallel, 1)
 
 
 def draft_command(parsed: ParsedCommand) -> ParsedCommand:

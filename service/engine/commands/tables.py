@@ -121,7 +121,7 @@ _RETIRED_BARE = """
 _RETIRED_WITH_VALUE = """
 -fdn --fused-delta-net -dt --defrag-thold -gan --grp-attn-n -gaw --grp-attn-w --draft --draft-max --draft-n --draft-min
 --draft-n-min --draft-p-min --spec-stage --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits
---suffix-pattern-len --suffix-max-depth --suffix-corpus
+--suffix-pattern-len --suffix-max-depth --suffix-corpus -cd --ctx-size-draft
 """
 RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_WITH_VALUE.split(), True)
 

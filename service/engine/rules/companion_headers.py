@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.commands.companions import draft_command, projector_of
+from service.engine.commands.companions import draft_command, draft_context, projector_of
 from service.engine.commands.parse import ParsedCommand
 from service.engine.config import CPU, Device, Engine, Flags, Override
 from service.engine.engines import engine_spec
@@ -40,6 +40,7 @@ def companions_of(
     asked, flags, devices = draft_command(parsed), run.flags, run.devices
     places = _places(asked, devices, run.rig)
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
+    of_draft = msgspec.structs.replace(own, n_ctx=draft_context(parsed) or own.n_ctx)
     found = [next_token_context(run, own)]
     if headers.draft is not None:
         left = [
@@ -47,7 +48,7 @@ def companions_of(
             for i in places
         ]
         draft = resolve_run(
-            run.engine, headers.draft, own, run.rig, left, run.build, run.environment, allocator=run.allocator
+            run.engine, headers.draft, of_draft, run.rig, left, run.build, run.environment, allocator=run.allocator
         )
         found.append(draft_model(draft, places, len(devices)))
     found.append(projector_companion(parsed, flags, devices, headers))

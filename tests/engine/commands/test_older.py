@@ -62,5 +62,5 @@ def test_the_oldest_build_is_that_of_the_youngest_option() -> None:
     words = launch("llama.cpp", "server", PLAIN, model_path="a.gguf").arguments
     oldest = oldest_build("llama.cpp", "llama-server", words)
     assert oldest is not None
-    assert (oldest.date, oldest.needs) == ("2026-03-20", ("-lm",))
+    assert (oldest.date, oldest.needs) == ("2026-07-21", ("-lm",))
     assert is_young("llama.cpp", oldest)

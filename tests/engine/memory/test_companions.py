@@ -10,6 +10,7 @@ from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.companions import Companion, projector
+from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.units import MIB, mib
@@ -100,6 +101,20 @@ def test_ik_keeps_a_cache_of_the_next_token_layers_in_both_contexts() -> None:
     assert one_layer == 64 * MIB
     kv = [sum(d.kv for d in memory.devices) for memory in (drafting.memory, plain.memory)]
     assert kv[0] - kv[1] == one_layer
+
+
+# ik_llama.cpp issue 732: "-cd 1024 […] only uses around 1.5G"; llama.cpp removed it with pull 22838 (b9109)
+@pytest.mark.parametrize(("build_of_day", "slots", "tokens"), [("2025-09-01", 1, 1024), ("2025-09-01", 2, 2048),
+                                                               ("2026-05-12", 1, 16384), (None, 1, 16384)])  # fmt: skip
+def test_a_draft_has_the_context_that_older_builds_were_told(build_of_day: str | None, slots: int, tokens: int) -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090", count=2)], ram=Ram(total_gb=64)))
+    text = f"llama-server -m a.gguf -c 16384 -ngl 99 -fa -np {slots} -md draft.gguf -cd 1024"
+    parsed = parse(text, "llama.cpp", build=build_of_day)
+    asked = case_of(parsed, QWEN, rig, text, "cuda", CompanionHeaders(draft=DRAFT))
+    (draft,) = asked.companions
+    assert sum(draft.kv) == tokens * 28 * 2 * 8 * 128 * 2  # layers, K and V, heads, values, bytes
+    told = [f.message for f in findings(asked) if f.rule in ("retired-flag", "option-of-another-time", "unknown-flag")]
+    assert any("-cd" in message for message in told) is (tokens == 16384)
 
 
 def test_a_recurrent_state_is_kept_once_for_every_token_that_may_be_taken_back() -> None:

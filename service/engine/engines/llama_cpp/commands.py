@@ -22,7 +22,8 @@ _SPELLING_TODAY = (
     }
     | dict.fromkeys(("--draft", "--draft-n", "--draft-max"), "--spec-draft-n-max")
     | dict.fromkeys(("--draft-min", "--draft-n-min"), "--spec-draft-n-min")
-)  # pull 22397
+    | dict.fromkeys(("-cd", "--ctx-size-draft"), "leave it out: the draft has the model's context")
+)  # pulls 22397, 22838
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
 _INSTALL = "llama.cpp docs/install.md"
 _BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)
