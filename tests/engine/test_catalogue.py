@@ -226,6 +226,8 @@ def test_four_modules_on_a_desktop_are_two_channels() -> None:
         (Cpu(model="Core Ultra 9 285K"), 8),
         (Cpu(model="i5-12400"), 6),
         (Cpu(model="Ryzen 9 7950X"), 16),
+        (Cpu(model="Apple M3"), 4),  # llama.cpp issue 7577
+        (Cpu(model="Apple M4 Pro", physical_cores=14), 10),  # TG 133 with 10, 86 with 14: PrismML-Eng/llama.cpp pull 33
     ],
 )
 def test_threads_run_on_the_performance_cores_of_a_hybrid_cpu(cpu: Cpu, cores: int) -> None:

@@ -172,9 +172,10 @@ def _is_server(cpu: Cpu, ram: Ram, n_gpus: int) -> bool:
 
 
 def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
-    """Return the cores that the engines run threads on; of a hybrid Intel CPU these are its performance cores.
+    """Return the cores that the engines run threads on; of a hybrid CPU these are its performance cores.
 
-    Both engines do this by default (common/common.cpp: `cpu_get_num_math` leaves out Atom cores).
+    Both engines do this by default (common/common.cpp: `cpu_get_num_math` leaves out Atom cores; of Apple's it counts
+    `hw.perflevel0`).
     """
     stated = cpu.physical_cores or row.cores * sockets
     return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
