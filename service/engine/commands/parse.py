@@ -322,7 +322,7 @@ _WEBUI = ("server.py", "--loader")  # text-generation-webui (README, "Command-li
 
 def other_program(words: Sequence[str]) -> str | None:
     """Return the name of the program that a command starts if it is a known one that is not llama.cpp's, else None."""
-    bases = [re.split(r"[/\\\\]", word)[-1].lower().removesuffix(".exe") for word in words]
+    bases = [base_name(word.lower()) for word in words]
     start = next((i for i, word in enumerate(words) if "=" not in word and bases[i] not in _LAUNCHERS), None)
     if start is None:
         return None
@@ -332,7 +332,7 @@ def other_program(words: Sequence[str]) -> str | None:
         return None
     if _WEBUI[0] in bases and _WEBUI[1] in words:
         return "text-generation-webui"
-    behind = (re.split(r"[.\\s]", word)[0] for word in bases[start + 1 : start + 4])
+    behind = (word.partition(".")[0] for word in bases[start + 1 : start + 4])
     return next((_NAMES[word] for word in behind if word in _NAMES), None)
 
 

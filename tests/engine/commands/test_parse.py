@@ -445,6 +445,9 @@ def test_what_is_no_command_is_an_error(text: str) -> None:
         ("vllm serve a/b --tensor-parallel-size 2", "vLLM"),
         ("python3 -m vllm.entrypoints.openai.api_server --model a/b", "vLLM"),
         ("python -m llama_cpp.server --model a.gguf --n_gpu_layers -1", "llama-cpp-python"),
+        # github.com/sgl-project/sglang/issues/100; ktransformers doc/en/Docker.md
+        ("python -m sglang.launch_server --model-path NousResearch/Llama-2-7b-chat-hf --port 30000", "SGLang"),
+        ("python -m ktransformers.local_chat  --gguf_path a.gguf --model_path a/b --cpu_infer 33", "KTransformers"),
         ("python server.py --model a.gguf --loader llama.cpp --gpu-layers 99", "text-generation-webui"),
     ],
 )
