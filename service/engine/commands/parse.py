@@ -180,16 +180,16 @@ def _chosen(commands: list[list[str]]) -> tuple[list[str], list[str]]:
     """
     running = [words for words in commands if _program_index(words) is not None or _is_renamed(words)]
     told = max(map(_tells, running), default=0)
-    first, *others = [words for words in running if _tells(words) == told] or [None]
+    first, *others = [words for words in running if _tells(words) == told] or [[]]
     before = commands[: commands.index(first)] if first and told else commands
     exported = [word for words in before if words[:1] == ["export"] for word in words[1:] if _ASSIGNMENT.match(word)]
     if first and told:
-        return [*exported, *first], [" ".join(words) for words in others if words and words != first]
+        return [*exported, *first], [" ".join(words) for words in others if words != first]
     for words in commands:
         for word in words:
             if " " in word.strip() and _names_a_program(word):
-                chosen, others = _chosen(_programs(split_commands(word)))
-                return [*exported, *chosen], others
+                chosen, more = _chosen(_programs(split_commands(word)))
+                return [*exported, *chosen], more
     for words in commands:
         if other := other_program(words):
             raise InvalidFlags(
