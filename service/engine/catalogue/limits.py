@@ -24,9 +24,9 @@ def check(hardware: Hardware) -> None:
     total = sum(gpu.count for gpu in hardware.gpus)
     if total > MAX_GPUS:
         raise _wrong("hardware.gpus", total, f"at most {MAX_GPUS} GPUs")
-    _each_once("hardware.gpus", [uuid for gpu in hardware.gpus for uuid in gpu.uuids or ()], "UUID")
-    _each_once("hardware.gpus", [n for gpu in hardware.gpus for n in gpu.pci_order or ()], "number")
-    _each_once("hardware.gpus", [n for gpu in hardware.gpus for n in gpu.device_order or ()], "device number")
+    _each_once([uuid for gpu in hardware.gpus for uuid in gpu.uuids or ()], "UUID")
+    _each_once([n for gpu in hardware.gpus for n in gpu.pci_order or ()], "number")
+    _each_once([n for gpu in hardware.gpus for n in gpu.device_order or ()], "device number")
     if hardware.cpu is not None:
         _check_cpu(hardware.cpu)
     if hardware.ram is not None:
@@ -100,10 +100,10 @@ def _one_a_card(path: str, values: list[str] | list[int] | None, count: int) -> 
         raise InvalidHardware(f"give one per card ({count}), each once, not {len(values)}", field=path)
 
 
-def _each_once(path: str, values: Sequence[str | int], what: str) -> None:
+def _each_once(values: Sequence[str | int], what: str) -> None:
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise InvalidHardware(f"two GPUs have the {what} {twice}", field=path)
+        raise InvalidHardware(f"two GPUs have the {what} {twice}", field="hardware.gpus")
 
 
 def _wrong(path: str, value: float, right: str) -> InvalidHardware:

@@ -72,23 +72,20 @@ _MAX_SAID = 200
 
 
 def classify(
-    exit_status: int | None, signal: int | None, timed_out: bool, tail: str, engine: Engine,
-    *, n_rows: int = 0, out_of_ram: bool = False,
+    exit_status: int | None, signal: int | None, timed_out: bool, tail: str, engine: Engine, *, n_rows: int = 0
 ) -> Failure | None:  # fmt: skip
     """Return why a program gave no result; None where it ended well and measured something.
 
     `exit_status`: None where a `signal` ended it (a status above 128 is a signal that a wrapper passed on).
     `timed_out`: it was ended because its time was over. `tail`: the end of what it printed on both streams, with the
-    lines about memory before it if they are at hand. `n_rows`: rows that were read of it. `out_of_ram`: the kernel
-    ended a process of its group for want of RAM. `text` of the result has no control characters and is bounded.
+    lines about memory before it if they are at hand. `n_rows`: rows that were read of it. `text` of the result has no
+    control characters and is bounded.
     """
     if signal is None and 128 < (exit_status or 0) < 128 + 65:
         signal = (exit_status or 0) - 128
     lines = [line[:_MAX_LINE] for line in tail.splitlines()[-_MAX_LINES:]]
     if timed_out:
         return _hung(n_rows)
-    if out_of_ram:
-        return _no_room(_Room(CPU, None), lines)
     if exit_status == 0:
         return (
             None

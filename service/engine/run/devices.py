@@ -90,9 +90,9 @@ def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibratio
     return own or rigs[-1]
 
 
-def rig_of_devices(hardware: Hardware, names: Sequence[str], fitted: Calibration | None = None) -> Rig:
+def rig_of_devices(hardware: Hardware, names: Sequence[str]) -> Rig:
     """Return the machine as a build sees it that lists devices of these names. Raises as `catalogue.resolve` does."""
-    rigs = rigs_of(hardware, fitted)
+    rigs = rigs_of(hardware)
     found = {_BACKENDS.get(kind, kind) for name in names if (m := _DEVICE.fullmatch(name)) and (kind := m[1].lower())}
     one = is_one_machine(rigs)
     return next((rig for rig in rigs if one and {card.backend for card in rig.cards} == found), rigs[-1])
