@@ -1,4 +1,4 @@
-"""Commands read from files of other programs: llama-swap, router presets, compose, env files, KoboldCpp.
+"""Commands read from files of other programs: llama-swap, router presets, compose, env files, KoboldCpp, NixOS.
 
 Each becomes a command for bash. `config_files.py` writes the first four.
 """
@@ -10,6 +10,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -68,6 +69,8 @@ def commands_of(text: str) -> list[NamedCommand]:
     """
     text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
+    if nix := list(_from_nix(text)):
+        return _bounded(nix)
     if lines and (lines[0].startswith(("{", "[{")) or lines[0] == "["):
         return [_from_json(text)]
     if (started := _STARTED.findall(text)) and (at := _program_in(started)) is not None:
@@ -212,6 +215,61 @@ def _from_preset(text: str) -> Iterator[NamedCommand]:
         words = [word for key, value in options.items() if key not in _ROUTERS for word in _option(key, value)]
         env = [f"{key}={shlex.quote(value)}" for key, value in options.items() if key.startswith("LLAMA_ARG_")]
         yield NamedCommand(name, " ".join([*needs[:1], *env, "llama-server", shlex.join(words)]), _router_engine())
+
+
+# NixOS: a service's own command, and what `services.llama-cpp` takes: `settings` and sections of `modelsPreset` have
+# llama-server's options by their names, `extraFlags` its words (nixos/modules/services/misc/llama-cpp.nix).
+_NIX_STARTS = re.compile(r"\bExecStart\s*=\s*(?:\"((?:[^\"\\]|\\.){0,9999})\"|''(.{0,9999}?)'')\s*;", re.S)
+_NIX_SERVICE = re.compile(r"\bservices\.llama-cpp\b(?:\.[\w.-]+)?\s*=")
+_NIX_PART = re.compile(r"(?:^|[\s.])(settings|modelsPreset|extraFlags)\s*=\s*[{\[]", re.M)
+_NIX_SET = re.compile(r"(?:\"([^\"\n]+)\"|([\w.-]+))\s*=\s*\{")
+_NIX_PAIR = re.compile(r"(?:^|[\s{;.])\"?([A-Za-z][\w-]*)\"?\s*=\s*((?:\"(?:[^\"\\]|\\.)*\"|[^;{\[\"]){1,999});")
+_NIX_STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"")
+_NIX_REMARK = re.compile(r"(?:^|(?<=\s))#.*$", re.M)
+
+
+def _from_nix(text: str) -> Iterator[NamedCommand]:
+    """Raise InvalidFlags where a NixOS service's options are not in the text."""
+    if started := _NIX_STARTS.search(text):
+        yield NamedCommand(None, started[1] or started[2])
+    elif _NIX_SERVICE.search(text):
+        text = _NIX_REMARK.sub("", text)
+        parts = {m[1]: _inside(text, m.end() - 1) for m in islice(_NIX_PART.finditer(text), _MAX_MODELS)}
+        presets = parts.get("modelsPreset", "")
+        words = [re.sub(r"\\(.)", r"\1", word) for word in _NIX_STRING.findall(parts.get("extraFlags", ""))]
+        own = dict(re.findall(r"\bsettings\.([\w-]+)\s*=\s*([^;{]{1,999});", text)) | dict(
+            _NIX_PAIR.findall(parts.get("settings", ""))
+        )
+        if path := re.search(r"^[ \t]*model\s*=\s*([^;]{1,999});", text, re.M):
+            own.setdefault("model", path[1])
+        if models := {
+            m[1] or m[2]: _inside(presets, m.end() - 1) for m in islice(_NIX_SET.finditer(presets), _MAX_MODELS + 1)
+        }:
+            yield from (_of_nix(name, dict(_NIX_PAIR.findall(body)), words) for name, body in models.items())
+        elif (own and "models-preset" not in own) or words:
+            yield _of_nix(None, own, words)
+        else:
+            raise InvalidFlags(
+                "the options of this NixOS service are not in the text: paste what `systemctl cat llama-cpp` prints",
+                field="command",
+            )
+
+
+def _of_nix(name: str | None, options: Mapping[str, str], words: Sequence[str]) -> NamedCommand:
+    strings = {key: _NIX_STRING.fullmatch(value.strip()) for key, value in options.items()}
+    given = {key: found[1] if (found := strings[key]) else value.strip() for key, value in options.items()}
+    named = [word for key, value in given.items() for word in _option(key, value)]
+    return NamedCommand(name, f"llama-server {shlex.join([*named, *words])}", _router_engine())
+
+
+def _inside(text: str, start: int) -> str:
+    """Return what is between the bracket at `start` and the one that closes it."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(text[i], 0)
+        if depth == 0:
+            return text[start + 1 : i]
+    return text[start + 1 :]
 
 
 # Keys for the router itself, not options of a model's server (tools/server/README.md, "Model presets").

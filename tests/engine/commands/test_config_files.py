@@ -299,3 +299,97 @@ def test_a_file_of_llama_swap_inside_one_of_compose_is_read() -> None:
     text += "services:\n  llama-swap:\n    image: ghcr.io/mostlygeek/llama-swap:cuda\n"
     (one,) = commands_of(text)
     assert (one.name, parse(one.command).flags.n_ctx) == ("a", 8192)
+
+
+# As in public repositories of 2026 (unsloth/Qwen3.8-Flash-Next-GGUF on a Strix Halo, in part); modelsPreset shortened.
+NIX_SETTINGS = """\
+  services.llama-cpp = {
+    enable = true;
+    package = pkgs.llama-cpp-vulkan;
+    openFirewall = true;
+    settings = {
+      host = "::";
+      port = 8080;
+      hf-repo = "unsloth/Qwen3.8-Flash-Next-GGUF:UD-Q3_K_XL";
+      alias = "qwen3.8-flash-next";
+      ctx-size = 262144;
+      n-gpu-layers = 999;
+      flash-attn = "on";
+      # Unified memory: with mmap the weights would sit in both page cache and GTT.
+      load-mode = "none";
+      parallel = 1;
+      jinja = true;
+      metrics = true;
+      temp = 1.0;
+    };
+  };
+  systemd.services.llama-cpp = {
+    # The first start downloads t
+  };"""
+NIX_FLAGS = """\
+services.llama-cpp = {
+  enable = true;
+  package = pkgs.llama-cpp.override { cudaSupport = true; };
+  model = "/var/lib/llama/Qwen3-30B-A3B-Q4_K_M.gguf";
+  host = "0.0.0.0";
+  port = 8080;
+  extraFlags = [
+    "-c" "32768"
+    "-ngl" "99"
+    "--flash-attn" "on"
+    "-ot" "exps=CPU"
+  ];
+};"""
+NIX_PRESETS = """\
+services.llama-cpp = {
+    enable = true;
+    host = globals.hosts.chewie.ipv4;
+    modelsPreset = {
+      "qwen3.6-27b-instruct" = {
+        model = aiModels."qwen36-27b";
+        # --- Memory & GPU ---
+        ctx-size = "131072";
+        n-gpu-layers = "9999";
+        flash-attn = "on";
+        cache-type-k = "q4_0";
+        jinja = "on";
+      };
+      "other" = { model = "/m/b.gguf"; ctx-size = 4096; };
+    };
+  };"""
+NIX_UNIT = """\
+ExecStart = ''
+  ${pkgs.llama-cpp}/bin/llama-server \\
+    -m /models/a.gguf \\
+    -c 4096
+'';"""
+
+
+def test_a_nixos_service_is_read_by_its_settings() -> None:
+    parsed = parse(NIX_SETTINGS)
+    assert (parsed.engine, parsed.unknown, parsed.refused) == ("llama.cpp", (), ())
+    assert (parsed.flags.n_ctx, parsed.flags.n_gpu_layers, parsed.flags.mmap) == (262_144, 999, False)
+    assert "--hf-repo unsloth/Qwen3.8-Flash-Next-GGUF:UD-Q3_K_XL" in parsed.flags.other
+    one = parse('services.llama-cpp = { enable = true; settings.hf-repo = "unsloth/Qwen3.6-35B-A3B-GGUF:UD-IQ4_XS"; };')
+    assert one.flags.other[0] == "--hf-repo unsloth/Qwen3.6-35B-A3B-GGUF:UD-IQ4_XS"
+
+
+def test_a_nixos_service_is_read_by_its_words_and_its_unit() -> None:
+    parsed = parse(NIX_FLAGS)
+    assert (parsed.model_path, parsed.flags.n_ctx) == ("/var/lib/llama/Qwen3-30B-A3B-Q4_K_M.gguf", 32_768)
+    assert [(rule.pattern, rule.device) for rule in parsed.flags.overrides] == [("exps", "CPU")]
+    unit = parse(NIX_UNIT)
+    assert (unit.program, unit.model_path, unit.flags.n_ctx) == ("llama-server", "/models/a.gguf", 4096)
+
+
+def test_the_models_of_a_nixos_preset_are_commands_and_an_expression_is_quoted() -> None:
+    names = {one.name: parse(one.command) for one in commands_of(NIX_PRESETS)}
+    assert names["qwen3.6-27b-instruct"].model_path == 'aiModels."qwen36-27b"'
+    assert names["other"].flags.n_ctx == 4096
+    (refused,) = parse('services.llama-cpp.settings = { model = "a.gguf"; ctx-size = cfg.context; };').refused
+    assert "cfg.context" in refused.detail
+
+
+def test_a_nixos_service_without_options_is_refused_with_what_to_paste() -> None:
+    with pytest.raises(InvalidFlags, match="systemctl cat llama-cpp"):
+        parse("{ pkgs, ... }:\n{\n  services.llama-cpp = {\n    enable = true;\n  };\n}")
