@@ -7,12 +7,15 @@ from msgspec.structs import replace
 
 from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
-from service.engine.goal import GoalRequest, Preset, resolve_goal
+from service.engine.commands.parse import parse
+from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical
+from service.engine.memory.growth import growth_of
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.units import GIB, MIB
 from tests.engine.planner.asking import ask, first
+from tests.models import build
 
 SLOW = Figures(seconds=24, tg=18, pp=900, loss=0.1, on_gpu=False)
 FAST = Figures(seconds=13, tg=34, pp=1_000, loss=1.6, on_gpu=False)
@@ -173,6 +176,22 @@ def test_no_config_takes_more_than_its_machine_gives(text: str) -> None:
     rig = resolve(hardware)
     assert body.configs
     assert [wrong for config in body.configs for wrong in over_budget(config, rig, None)] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "mix", "text", "most"),
+    [
+        ("Qwen3-8B", "q2_k", "no GPU, Core i5-1135G7, 8GB RAM", None),
+        ("Qwen3-30B-A3B", "q8_0", "RTX 3060, Ryzen 5 5600, 64GB DDR4-3200", 26),
+    ],
+)
+def test_prompts_that_a_server_keeps_take_no_ram_that_others_need(
+    model: str, mix: str, text: str, most: float | None
+) -> None:
+    hardware = parse_hardware(text)
+    config = first(ask(model, mix, hardware=hardware, constraints=Constraints(max_ram_gib=most)))
+    kept = growth_of(config.engine, build(model, mix), parse(config.commands.server, config.engine).flags).total
+    assert config.devices[-1].total_high_mib * MIB + kept <= (most * GIB if most else resolve(hardware).usable_ram)
 
 
 def test_sixteen_bits_are_never_first_where_there_are_eight() -> None:

@@ -19,6 +19,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
+from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.ranking.rank import Contender
 from service.engine.run.binding import prefix_of
 from service.engine.units import MIB
@@ -97,20 +98,21 @@ def lines_of(
 ) -> Commands:  # fmt: skip
     """Return the commands of a contender with these flags; `host`: the memory that they take in RAM.
 
-    What the server may allocate while it runs is bounded to the RAM that is left; with today's builds only, whose
-    defaults are known.
+    What the server may allocate while it runs is bounded to what is left of the RAM that a model may take; with today's
+    builds only, whose defaults are known.
     """
     problem, engine, model = contender.problem, contender.engine, contender.problem.model
-    left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(host)
+    left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(problem, host)
     stated = problem.build is not None and problem.build.date is not None
     bounded = () if stated else bounds(engine, growth_of(engine, model, flags), left)
     cards = contender.candidate.cards
     return commands(engine, model, flags, files, problem.rig, cards, models_dir, problem.build, bounded)
 
 
-def _left_of(host: DeviceMemory) -> int:
-    """The bytes of RAM that a server may take as it runs."""
-    return int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
+def _left_of(problem: Problem, host: DeviceMemory) -> int:
+    """The bytes of RAM that a server may take as it runs: without those that others need, or that the user keeps."""
+    free = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
+    return free - (problem.rig.ram_bytes - problem.limits.host)
 
 
 def _folder(path: str) -> str:
