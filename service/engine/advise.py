@@ -15,6 +15,7 @@ from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemor
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
 from service.engine.commands.parse import ParsedCommand
+from service.engine.commands.several import assumed_command
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
@@ -37,6 +38,7 @@ from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
 from service.engine.planner.pricing.fit import limits_of, max_context
 from service.engine.planner.ranking.current_command import (
+    FIELD,
     CurrentCommand,
     as_config,
     current_command_of,
@@ -115,7 +117,13 @@ def advise(
     return AdviceBody(
         headline=sentence + (current_command_sentence(current, configs) if current else ""),
         hardware=hardware,
-        assumed=[*rig.assumed, *goal_assumptions(goal, wanted, n_ctx_train), *taken, *_assumed_builds(constraints)],
+        assumed=[
+            *(assumed_command(parsed, FIELD) if parsed else ()),
+            *rig.assumed,
+            *goal_assumptions(goal, wanted, n_ctx_train),
+            *taken,
+            *_assumed_builds(constraints),
+        ],
         goal=wanted,
         configs=configs,
         refused=refused,

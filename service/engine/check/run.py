@@ -11,6 +11,7 @@ from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.reader import READ_AS
+from service.engine.commands.several import assumed_command
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
@@ -29,7 +30,6 @@ from service.engine.units import mib
 
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
-_MOST_OTHERS, _SHOWN = 3, 80  # commands that are named, and characters of each
 _WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
@@ -83,7 +83,7 @@ def check(
         fixed=fixed_command(case, command, found),
         compared=compared,
         assumed=[
-            *_assumed_command(parsed),
+            *assumed_command(parsed, "command"),
             *why,
             *hardware.assumed,
             *_assumed_build(case.parsed.build, build is not None),
@@ -124,19 +124,6 @@ def _companions(case: Case) -> Iterator[CompanionMemory]:
                     compute_low_mib=mib(compute.low),
                     compute_high_mib=mib(compute.high),
                 )
-
-
-def _assumed_command(parsed: ParsedCommand) -> Iterator[Assumption]:
-    """Say which of a text's commands was checked, and how the others begin."""
-    if parsed.others:
-        named = ", ".join(f"`{_shortened(other)}`" for other in parsed.others[:_MOST_OTHERS])
-        more = f" and {len(parsed.others) - _MOST_OTHERS} more" if len(parsed.others) > _MOST_OTHERS else ""
-        why = f"the first of {len(parsed.others) + 1} commands in the text; neither checked nor counted: {named}{more}"
-        yield Assumption("command", _shortened(parsed.words.line), why, "everything")
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 def _assumed_build(build: Build, asked: bool) -> Iterator[Assumption]:

@@ -54,6 +54,13 @@ def test_its_figures_are_those_of_check() -> None:
     assert mine.findings == [f for f in report.findings if f.severity != "info"]
 
 
+def test_which_of_several_commands_is_in_use_is_said() -> None:
+    assumed = asked(f"{FILE} -ngl 20\n./llama-server -m draft.gguf").assumed
+    (told,) = [one for one in assumed if one.field == "constraints.current_command"]
+    assert told.why.endswith("neither checked nor counted: `./llama-server -m draft.gguf`")
+    assert told.value.endswith("-ngl 20")
+
+
 @pytest.mark.parametrize(
     ("engine", "flags"),
     some_of(
