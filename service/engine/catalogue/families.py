@@ -30,6 +30,9 @@ _CORE = {
     13: ("raptor lake", "avx2", 5600, 5.0, (4, 6, 8, 8)),
     14: ("raptor lake", "avx2", 5600, 5.0, (4, 6, 8, 8)),
 }
+# i7 of X79 and X99 boards, four channels and a generation older than their number: i7-3930K to i7-6950X.
+_EXTREME_MTS = {3: 1600, 4: 1866, 5: 2133, 6: 2400}
+_EXTREME_CORES = {"3820": 4, "4820": 4, "5960": 8}
 _TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
 _IN_LAPTOPS = (4, 4, 6, 8)  # cores of an H of the 8th to 10th generation: i5-9300H, i7-9750H, i9-9880H
 # Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).
@@ -99,8 +102,8 @@ _MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
 
 # A Core named by its number alone, and its tier by a digit: a mobile one of the 11th to 14th generation by the third,
 # an unlocked one of the 2nd to 9th by the second (Intel ARK).
-_NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-79])\d{2}k[fs]?")
-_UNLOCKED = {"3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "9": "9"}
+_NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-9])\d{2}k[fs]?|[45](9)60x")
+_UNLOCKED = {"3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "8": "7", "9": "9"}
 _TIER_OF = {"4": "5", "5": "5", "6": "7", "7": "7", "8": "7", "9": "9"}
 
 
@@ -108,7 +111,7 @@ def family_of(name: str) -> CpuRow | None:
     """Return a row called `name` that is made from the maker's numbering; None if the name tells nothing."""
     text = " ".join(name.lower().replace("(r)", " ").replace("(tm)", " ").replace("-", " ").split())
     if bare := _NO_TIER.fullmatch(text):
-        text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED[bare[2]]} {text}"
+        text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED.get(bare[2] or '', '7')} {text}"
     for pattern, row in _FAMILIES:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
             return found
@@ -154,6 +157,9 @@ def _core(name: str, m: _Match) -> CpuRow | None:
     generation = int(digits[:2]) if len(digits) == 5 or short else int(digits[0])
     if generation not in _CORE:
         return None
+    if generation in _EXTREME_MTS and digits[1] in "89" and suffix in ("", "k", "x"):
+        family, isa, *_ = _CORE[generation - 1]
+        return _row(name, family, isa, _EXTREME_CORES.get(digits, 6), 4, _EXTREME_MTS[generation], 3.0, 1)
     family, isa, mts, pcie, tiers = _CORE[generation]
     cores = tiers[_TIERS[m[1]]]
     if short or suffix.startswith(("u", "y", "g", "p")):
@@ -242,6 +248,8 @@ def _ryzen(name: str, m: _Match) -> CpuRow | None:
     if first in "23" and suffix.startswith(("g", "u", "h")):  # APUs of the generation before
         family, isa, mts, pcie = _ZEN[str(int(first) - 1)]
     cores = (16 if last in ("50", "55") else 12) if tier == "9" else 8 if tier in "78" else 6 if tier in "456" else 4
+    if suffix in ("h", "hs", "u") or (suffix == "hx" and first in "456"):
+        cores = min(cores, 8)
     return _row(name, family, isa, cores, 2, mts, pcie, 1)
 
 

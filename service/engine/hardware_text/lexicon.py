@@ -9,6 +9,7 @@ SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "的": " of ",
+    "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
     "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
@@ -159,7 +160,9 @@ ALLOTTED = re.compile(
     _I,
 )
 # Memory and disk of a Mac: `M4 Pro 24/512`.
-MAC_SHORT = re.compile(r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)\s(\d{1,3})\s?/\s?(256|512|1024|2048)(?:\s?gb)?\b", _I)
+MAC_SHORT = re.compile(
+    r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)\s(\d{1,3})(?:\s?gb)?\s?/\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b", _I
+)
 MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
 GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
@@ -223,8 +226,8 @@ LAPTOP = re.compile(
 )
 # Names that only laptops have, of the machines in `NOTE`.
 LAPTOP_NAME = re.compile(
-    r"(?:think(?:pad|book)|ideapad|latitude|xps\s1[3-7]|(?:rog\s)?(?:zephyrus|flow|strix\s(?:g1[4-8]|scar))|legion\s(?:[5-9]|pro|slim)\b|nitro\s5"
-    r"|predator\s(?:helios|triton)|omen\s1[4-7]|elitebook|zbook|alienware\s[mx]1[4-8]|blade\s1[3-8]|framework\s1[236]|surface|zenbook|vivobook"
+    r"(?:think(?:pad|book)|ideapad|latitude|xps\s1[3-7]|(?:rog\s)?(?:zephyrus|flow|strix\s(?:g1[4-8]|scar))|legion\s?(?:[5-9]|pro|slim)\b|nitro\s?5"
+    r"|predator\s(?:helios|triton)|omen\s?1[4-7]|elitebook|zbook|alienware\s[mx]1[4-8]|blade\s?1[3-8]|framework\s?1[236]|victus|loq|katana|raider|stealth|cyborg|rog\sg1[4-8]|surface|zenbook|vivobook"
     r"|yoga|galaxy\sbook|swift|tuf\s(?:gaming\s)?[af]1[4-8])\b",
     _I,
 )
@@ -361,10 +364,10 @@ NOTE = re.compile(
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
-    r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift)"
-    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo))?(?:\s(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift|victus|loq|katana|raider|stealth|cyborg)"
+    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo))?(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
-    r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
+    r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?|g1[4-8])\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"

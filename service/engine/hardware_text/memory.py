@@ -39,6 +39,7 @@ _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB of one module
 _TWO = 2
 _NO_CORES = 36  # from here on, a Mac's memory size cannot be its number of cores (except M1 Ultra: 48, 64)
 _SHOWN = 0.93  # a machine displays at least this share of its modules' sum
+_SSD_GB = 256  # the smallest drive of a Mac
 _DISK_GB = 1000  # from here on, a second size is a disk's if another is called RAM
 
 
@@ -198,12 +199,12 @@ class Memory:
     def settle(self, gpus: Sequence[Gpu], *, is_mac: bool) -> list[Gpu]:
         """Return the cards with their memory. Raises InvalidHardware for a size that could belong to either."""
         cards = list(gpus)
-        if self.of_modules is not None:
-            self._check_modules(*self.of_modules)
         for size in self.sizes:
             if size.role in ("gpu", "before"):
                 self._at_card(size, cards)
         self._behind_comma(cards)
+        if self.of_modules is not None:
+            self._check_modules(*self.of_modules)
         for size in self.sizes:
             if size.role == "vram":
                 self._of_cards(size, cards, is_mac)
@@ -274,7 +275,8 @@ class Memory:
     def _behind_comma(self, cards: list[Gpu]) -> None:
         """Assign a bare size after a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, if another size is the RAM."""
         machine = [s for s in self.sizes if s.role in ("ram", "bare")]
-        if len({s.gb for s in machine}) < 2:
+        modules = {self.of_modules[0]} if self.of_modules else set[float]()
+        if len(modules.union(s.gb for s in machine)) < 2:
             return
         for size in machine:
             if size.role == "bare" and 0 <= size.gpu < len(cards):
@@ -322,8 +324,13 @@ class Memory:
             self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
         stated = [s for s in self.sizes if s.role == "ram"]
         bare = [s for s in self.sizes if s.role == "bare"]
+        sold = self.sold[1] if self.sold else ()
+        of_mac = [s for s in (*stated, *bare) if s.gb in sold]
         for size in bare:
             if size.total and len(cards) == 1 and fits(cards[0], size.gb):
+                continue
+            if len(of_mac) == 1 and size not in of_mac and size.gb >= _SSD_GB:
+                self.notes.append(f"{size.text}: taken for the drive's")
                 continue
             together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
             has_sizes = bool(stated) or any(card.vram_gib for card in cards)

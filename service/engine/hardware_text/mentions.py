@@ -111,6 +111,8 @@ def _plain(text: str) -> str:
     text = re.sub(
         r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2", text, flags=re.I
     )  # `5 2400 G`
+    text = re.sub(r"\bddr[-\s]?(?=\d{4}\b)", "", text, flags=re.I)  # `DDR3200`
+    text = re.sub(r"\bddr\s(?=[2-5]\b)", "DDR", text, flags=re.I)
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
@@ -129,7 +131,7 @@ def _plain(text: str) -> str:
     text = lex.GB_LEFT_OUT.sub(r"\1GB", text)
     text = lex.LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
     text = lex.PRODUCT.sub(r" \1", text)
-    text = lex.MAC_SHORT.sub(r"\1 \2GB, \3GB SSD", text)
+    text = lex.MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
     text = re.sub(r"\b4095\s?MB\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
@@ -285,8 +287,10 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
 
 
 def _mobile(name: str) -> str:
-    m = re.fullmatch(r"(.*\d{4})m", name, re.I)
-    return f"{m[1]} laptop" if m and gpu_rows(f"{m[1]} laptop") else name
+    """Return the name of a laptop's GPU in full: `3060m`, and an RTX 3050 Ti, which only laptops have."""
+    m = re.fullmatch(r"(.*\d{4}(?: ti)?)(m?)", name, re.I)
+    is_laptops = m and gpu_rows(f"{m[1]} laptop") and (m[2] or not gpu_rows(name))
+    return f"{m[1]} laptop" if m and is_laptops else name
 
 
 def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, bool]:

@@ -38,6 +38,7 @@ _COMFY = re.compile(r"^\s*Device: (?:cuda|xpu):(\d{1,2}) (.{3,80}?)(?: : \w{3,20
 _COMFY_MEMORY = re.compile(r"^\s*Total VRAM (\d{3,7}) MB, total RAM (\d{3,8}) MB\s*$")
 _SERVER_LINE = re.compile(
     r"^\s*(?:INFO|WARN|VERB|ERR)\s{0,8}\[.{1,60}\].{0,900}$"
+    r"|^\s*\w{3,8}: using device \w{3,8} - \d{1,8} MiB free\s*$"
     r"|^\s*(?:llama|ggml|whisper|register)_\w{2,40}:(?!.*registered\s+device).{0,300}$"
 )
 

@@ -239,3 +239,74 @@ def test_sizes_are_read_between_slashes_and_without_unit(text: str, vram: float,
     assert [gpu.vram_gib for gpu in hardware.gpus] == [vram]
     assert hardware.ram is not None
     assert hardware.ram.total_gb == ram
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("the Razer Blade18 4090 has both dedicated and shared memory", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        ("Legion5 4060, 16GB RAM", "NVIDIA GeForce RTX 4060 Laptop GPU"),
+        ("笔记本RTX4090 16G", "NVIDIA GeForce RTX 4090 Laptop GPU"),  # SkyworkAI/Skywork-R1V/issues/20
+        ("ноутбук RTX 4060, 16 ГБ ОЗУ", "NVIDIA GeForce RTX 4060 Laptop GPU"),
+        ("Dell XPS 15 9520 RTX 3050 Ti, 32GB RAM", "NVIDIA GeForce RTX 3050 Ti Laptop GPU"),
+        ("msi raider ge78 4080, 64GB RAM", "NVIDIA GeForce RTX 4080 Laptop GPU"),
+    ],
+)
+def test_the_card_of_a_laptop_is_one_of_a_laptop(text: str, card: str) -> None:
+    assert [found.name for found in resolve(parse_hardware(text)).cards] == [card]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "mts"),
+    [
+        ("RTX 3090, 64GB DDR3200", None, 3200),
+        ("8x RTX 3090 / AMD Epyc 7443P - 256GB DDR-3200", None, 3200),  # ikawrakow/ik_llama.cpp/pull/1644
+        ("RTX 3090, 64GB DDR 4 3200", "DDR4", 3200),
+    ],
+)
+def test_the_rate_behind_ddr_is_read_without_its_kind(text: str, kind: str | None, mts: int) -> None:
+    ram = parse_hardware(text).ram
+    assert ram is not None
+    assert (ram.type, ram.mts) == (kind, mts)
+
+
+@pytest.mark.parametrize(
+    ("text", "gb"),
+    [
+        ("macbook air m2 8gb 256gb", 8),
+        ("M4 Pro 24GB 512GB", 24),
+        ("Mac Studio M2 Ultra 128gb/1tb", 128),
+        ("m1 max 64gb 2tb", 64),
+    ],
+)
+def test_the_size_that_no_mac_is_sold_with_is_the_drives(text: str, gb: float) -> None:
+    assert ram_of(text) == gb
+
+
+def test_a_size_behind_a_card_and_a_comma_is_the_cards_beside_modules() -> None:
+    hardware = parse_hardware("Memory: 32GB DDR4 3600 mhz (4x 8GB)\n\nGPU: GeForce RTX 3060, 12GB")
+    assert cards_of(hardware) == [("GeForce RTX 3060", 1, 12.0)]
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 32
+
+
+def test_what_ik_llama_says_is_free_on_a_card_is_no_ram() -> None:  # ikawrakow/ik_llama.cpp/pull/1080
+    started = "  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes, VRAM: 24077 MiB\n"
+    assert parse_hardware(f"{started}CUDA0: using device CUDA0 - 23683 MiB free").ram is None
+
+
+@pytest.mark.parametrize(
+    ("cpu", "generation", "cores"),
+    [
+        ("i7-5820K", "haswell", 6),
+        ("5960X", "haswell", 8),
+        ("i7-4930K", "ivy bridge", 6),
+        ("i7-4790K", "haswell", 4),
+        ("Ryzen 9 8945HS", "zen4", 8),
+        ("Ryzen 9 6900HX", "zen3", 8),
+        ("Ryzen 9 9955HX", "zen5", 16),
+    ],
+)
+def test_boards_of_four_channels_and_laptops_have_their_own_cores(cpu: str, generation: str, cores: int) -> None:
+    rig = resolve(parse_hardware(f"RTX 3090, {cpu}, 64GB RAM"))
+    assert (rig.cpu_generation, rig.physical_cores) == (generation, cores)
