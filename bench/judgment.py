@@ -123,6 +123,9 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "unsloth/MiniMax-M3-GGUF": ("MiniMax-M3", _UNSLOTH),
     "LiquidAI/LFM2-8B-A1B-GGUF": ("LFM2-8B-A1B", _UNSLOTH),
     "unsloth/Llama-4-Maverick-17B-128E-Instruct-GGUF": ("Llama-4-Maverick", _UNSLOTH),
+    "unsloth/MiMo-V2-Flash-GGUF": ("MiMo-V2-Flash", _UNSLOTH),
+    "unsloth/Step-3.5-Flash-GGUF": ("Step-3.5-Flash", _UNSLOTH),
+    "unsloth/Ministral-3-14B-Instruct-2512-GGUF": ("Ministral-3-14B", _DENSE),
 }
 
 
