@@ -40,6 +40,7 @@ def counts(hardware: Hardware) -> dict[str, int]:
         ("-1 RTX 4090", {"RTX 4090": 1, "RTX 3090": 1}),
         ("−2 RTX 4090", {"RTX 3090": 1}),
         ("no GPU", {}),
+        ("CPU only", {}),
         ("RTX 5090 instead of RTX 3090", {"RTX 5090": 1, "RTX 4090": 2}),
         ("2x RTX 5090 instead of 2x RTX 4090", {"RTX 5090": 2, "RTX 3090": 1}),
         ("swap the 3090 for a 5090", {"RTX 5090": 1, "RTX 4090": 2}),
@@ -173,6 +174,13 @@ def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
     assert one.tg is not None
     assert one.tg.times < 0.9
     assert one.vram_gib == -24
+
+
+def test_what_fits_today_and_not_with_the_change_no_longer_fits() -> None:
+    _, (less,) = answered(QWEN, "q3_K_M", hardware=rigs.ONE_3090_DESKTOP, what_if=("64GB RAM",))
+    assert less.text.startswith("64GB RAM: q3_K_M no longer fits, ")
+    _, (card,) = answered(QWEN, "q2_K", hardware=rigs.LAPTOP_6GB, what_if=("+1 RTX 3090",))
+    assert card.text.startswith("+1 RTX 3090: still does not fit, ")
 
 
 def test_more_memory_where_all_fits_already_is_said_to_change_nothing() -> None:

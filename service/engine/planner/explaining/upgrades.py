@@ -25,7 +25,7 @@ _EXAMPLES = (
     "RTX 5090 instead of RTX 3090", "EPYC 9755", "no GPU", "which single upgrade helps most",
 )  # fmt: skip
 _BEST = re.compile(r"best|(?:which|what) (?:single )?upgrade.{0,60}", re.I)
-_NO_GPU = re.compile(r"(?:no|without) (?:a |the |any )?gpus?", re.I)
+_NO_GPU = re.compile(r"(?:no|without) (?:a |the |any )?gpus?|cpu[ -]only", re.I)
 _VRAM = re.compile(r"\bv-?ram\b", re.I)
 # How people ask for the same in a sentence: `swap the 3090 for a 5090`, `add two 3090s`, `remove the P40`.
 _SWAP = re.compile(

@@ -61,13 +61,13 @@ def answers(present: Present, questions: Sequence[str]) -> list[WhatIf]:
 def _answer(present: Present, text: str) -> WhatIf:
     upgrade = changed(present.hardware, present.rig, text)
     one = _upgraded(present, upgrade, wider=True)
-    return WhatIf(asked=text, text=_sentence(one), upgrades=[one], restricted=_restricted(present, wider=True))
+    return WhatIf(asked=text, text=_sentence(present, one), upgrades=[one], restricted=_restricted(present, wider=True))
 
 
 def _best(present: Present, text: str) -> WhatIf:
     found = [_upgraded(present, one, wider=False) for one in usual(present.hardware, present.rig)]
     ordered = sorted(found, key=lambda u: (u.refused is not None, -(u.seconds_saved or 0.0)))
-    says = _sentence(ordered[0]) if ordered else "Nothing can be added to this machine."
+    says = _sentence(present, ordered[0]) if ordered else "Nothing can be added to this machine."
     if ordered and ordered[0].refused is not None:
         says = "None of the usual upgrades is enough on its own to make anything fit."
     elif ordered and not _helps(ordered[0]):
@@ -168,9 +168,11 @@ def _described(empty: Upgraded, present: Present, best: Contender) -> Upgraded:
     )
 
 
-def _sentence(one: Upgraded) -> str:
+def _sentence(present: Present, one: Upgraded) -> str:
     if one.speed is None:
-        return f"{one.change}: still does not fit, {one.refused}."
+        today = present.first
+        lost = f"{present.names[today.variant]} no longer fits" if today else "still does not fit"
+        return f"{one.change}: {lost}, {one.refused}."
     if one.tg is None or one.pp is None:
         return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
     if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
