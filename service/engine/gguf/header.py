@@ -27,7 +27,6 @@ class Tensor(msgspec.Struct, frozen=True):
     dims: tuple[int, ...]
     offset: int
     nbytes: int
-    shard: int = 0
 
     @property
     def n_elements(self) -> int:
@@ -51,7 +50,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def merge_shards(headers: list[Header]) -> Header:
-    """Return one header with the metadata of the first shard and the tensors of all, each marked with its shard.
+    """Return one header with the metadata of the first shard and the tensors of all.
 
     Raises InvalidHeader when the shards are not a complete set (split.no, split.count, split.tensors.count).
     """
@@ -61,11 +60,7 @@ def merge_shards(headers: list[Header]) -> Header:
     count = first.get("split.count", 1)
     if len(headers) > 1 or (isinstance(count, int) and count > 1):
         _check_split(headers)
-    tensors = {
-        t.name: Tensor(t.name, t.type, t.dims, t.offset, t.nbytes, shard)
-        for shard, header in enumerate(headers)
-        for t in header.tensors
-    }
+    tensors = {t.name: t for header in headers for t in header.tensors}
     if len(tensors) != sum(len(h.tensors) for h in headers):
         raise InvalidHeader("two shards have a tensor of the same name")
     n_bytes, by_jump = sum(h.n_bytes for h in headers), any(h.by_jump for h in headers)
