@@ -324,8 +324,7 @@ class Memory:
             self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
         stated = [s for s in self.sizes if s.role == "ram"]
         bare = [s for s in self.sizes if s.role == "bare"]
-        sold = self.sold[1] if self.sold else ()
-        of_mac = [s for s in (*stated, *bare) if s.gb in sold]
+        of_mac = [s for s in (*stated, *bare) if self.sold and s.gb in self.sold[1]]
         for size in bare:
             if size.total and len(cards) == 1 and fits(cards[0], size.gb):
                 continue
