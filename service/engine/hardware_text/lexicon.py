@@ -8,8 +8,9 @@ _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
-    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "的": " of ",
-    "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop",
+    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "虚拟": " virtual ",
+    "的": " of ",
+    "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop", "기가": "GB ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
     "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
@@ -72,7 +73,8 @@ SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(
 SIZE_AT_END = re.compile(rf"(?<![\w.])\d{{1,5}}(?:\.\d{{1,3}})?\s?-?{_UNIT}\)?$", _I)
 SIZE_IN_NAME = re.compile(r"[a-z]\d{0,4}-\d{2,3}gb$", _I)  # A100-SXM4-80GB, as drivers call it
 RANGE = re.compile(
-    rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|\d{{1,4}}\s?{_UNIT}?\s?(?:-|–|to|/)\s?\d{{1,4}}\s?{_UNIT}\b", _I
+    rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|(?:\d{{1,4}}\s?{_UNIT}|\d{{1,3}})\s?(?:-|–|to|/)\s?\d{{1,4}}\s?{_UNIT}\b",
+    _I,
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
@@ -254,11 +256,37 @@ NUMBERS = {
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
 # `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
 _KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
-CORES_ABROAD = re.compile(r"\b(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", _I)
 CORES_IN_WORDS = re.compile(
     rf"\b({'|'.join(n for n in NUMBERS if n not in _KINDS_OF_CORES)})"
     r"(?=[\s-](?:(?:physical|cpu)\s)?(?:cores?|v-?cpus?)\b)",
     _I,
+)
+# Spellings that are replaced before anything is read, in this order.
+RESPELLED = tuple(
+    (re.compile(pattern, _I), right)
+    for pattern, right in (
+        (r"(?<=\d)\+(?=双路|单路)", " + "),
+        (r"(?<=\w)双路(?!\w)", " x2"),
+        (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
+        (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
+        (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
+        (r"\b(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
+        (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French
+        (r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1"),
+        (rf"\b{STRIX_HALO}", "Ryzen AI Max+ 395"),
+        (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
+        (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
+        (r"[\u2500-\u257f]+", " | "),  # frames of tables
+        (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
+        (r"\b(i[3579])(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`
+        (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
+        (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
+        (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
+        (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),
+        (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
+        (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
+        (r"\bddr\s(?=[2-5]\b)", "DDR"),
+    )
 )
 _KIND = r"(?:(?:of|my|old|new|used|refurbished|modded|cheap|second-?hand)\s){0,3}"
 COUNT = re.compile(
@@ -347,7 +375,7 @@ BOARD = re.compile(
 BOARD_WORD = re.compile(r"(?:mother|main)board|mobo|\baio\b|cooler", _I)
 NOTE = re.compile(
     rf"{_DRIVE}"
-    r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
+    r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt](?:i?b)?\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache|virtual\s(?:\w+\s)?(?:memory|ram))\b"
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
@@ -357,8 +385,8 @@ NOTE = re.compile(
     r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
-    r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
-    r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
+    r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
+    r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s(?!gx10\b)"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
     r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?(?:\d+\.\d+|\(\d+,\s?\d+\))|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"

@@ -56,6 +56,7 @@ class _Size(msgspec.Struct):
     total: bool = False
     in_use: bool = False  # what a program takes, which may be less than there is
     own: bool = False  # explicitly the card's
+    near: bool = False  # on the card's line, with no other part between
 
 
 class Memory:
@@ -158,6 +159,8 @@ class Memory:
         ):
             return owner  # the same size in other units: `16GB (16311 MiB)`
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
+        line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
+        size.near = owner == "gpu" and gpus[-1].name.lower() in line
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
         used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
@@ -251,7 +254,7 @@ class Memory:
         if has_ram and size.gb >= _DISK_GB:
             size.role = "disk"
             self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
-        elif gpu.count == 1 and size.gb > 2 * largest(gpu) and not has_ram and rows and not size.own:
+        elif size.gb > 2 * largest(gpu) * gpu.count and not has_ram and rows and not size.own:
             size.role = "ram"
             if size.text:
                 self.notes.append(
@@ -273,7 +276,7 @@ class Memory:
             )
 
     def _behind_comma(self, cards: list[Gpu]) -> None:
-        """Assign a bare size after a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, if another size is the RAM."""
+        """Assign a bare size near a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, if another size is the RAM."""
         machine = [s for s in self.sizes if s.role in ("ram", "bare")]
         modules = {self.of_modules[0]} if self.of_modules else set[float]()
         if len(modules.union(s.gb for s in machine)) < 2:
@@ -281,8 +284,7 @@ class Memory:
         for size in machine:
             if size.role == "bare" and 0 <= size.gpu < len(cards):
                 gpu = cards[size.gpu]
-                between = self.text[: size.at].rstrip(" ,(").lower()
-                if gpu.vram_gib is None and between.endswith(gpu.name.lower()) and fits(gpu, size.gb):
+                if gpu.vram_gib is None and size.near and fits(gpu, size.gb):
                     cards[size.gpu], size.role = msgspec.structs.replace(gpu, vram_gib=size.gb), "gpu"
 
     def _of_cards(self, size: _Size, cards: list[Gpu], is_mac: bool) -> None:

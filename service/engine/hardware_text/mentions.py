@@ -94,25 +94,9 @@ def plain(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
-    text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
-    text = re.sub(r"(?<=\d)\s?To\b", "TB", lex.CORES_ABROAD.sub("cores", text))  # `4 To`, in French
-    text = re.sub(r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1", text, flags=re.I)
+    for pattern, right in lex.RESPELLED:
+        text = pattern.sub(right, text)
     text = re.sub(r"\bx\d{1,2}(?:,\s?x\d{1,2})+\b", lambda m: re.sub(r",\s?", "/", m[0]), text, flags=re.I)
-    text = re.sub(rf"\b{lex.STRIX_HALO}", "Ryzen AI Max+ 395", text, flags=re.I)
-    text = re.sub(r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1", text, flags=re.I)  # `1070gtx`
-    text = re.sub(r"\s\[(?:integrated|discrete)\]", "", text, flags=re.I)  # as fastfetch marks GPUs
-    text = re.sub(r"[\u2500-\u257f]+", " | ", text)  # frames of tables
-    text = re.sub(r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", "", text, flags=re.I)  # of Apple's cores
-    text = re.sub(r"\b(i[3579])(?=\d{4,5}\w{0,2}\b)", r"\1-", text, flags=re.I)  # `i76700`
-    text = re.sub(r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon ", text, flags=re.I)
-    text = re.sub(r"\bmax memory(?=\s?[:=])", "VRAM", text, flags=re.I)  # as Unsloth prints it
-    text = re.sub(r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores", text, flags=re.I)
-    text = re.sub(
-        r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2", text, flags=re.I
-    )  # `5 2400 G`
-    text = re.sub(r"\bddr[-\s]?(?=\d{4}\b)", "", text, flags=re.I)  # `DDR3200`
-    text = re.sub(r"\bddr\s(?=[2-5]\b)", "DDR", text, flags=re.I)
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)

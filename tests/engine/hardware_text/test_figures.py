@@ -310,3 +310,27 @@ def test_what_ik_llama_says_is_free_on_a_card_is_no_ram() -> None:  # ikawrakow/
 def test_boards_of_four_channels_and_laptops_have_their_own_cores(cpu: str, generation: str, cores: int) -> None:
     rig = resolve(parse_hardware(f"RTX 3090, {cpu}, 64GB RAM"))
     assert (rig.cpu_generation, rig.physical_cores) == (generation, cores)
+
+
+@pytest.mark.parametrize(
+    ("text", "cards", "vram", "ram"),
+    [
+        ("У меня 2х RTX 3090, Ryzen 9 5950X, 128 Гб DDR4", 2, 24, 128),
+        ("双3090，e5 2696v4双路，128g内存", 2, 24, 128),
+        ("3090 2장, 5950x, 램 128기가", 2, 24, 128),
+        ("[GPU] 2x 3090 [CPU] 5950X [RAM] 128GB", 2, 24, 128),
+        ("48GB VRAM 2x 3090 / 128GB RAM", 2, 24, 128),
+        ("Dell R730 2x2680v4 2x P40 128GB", 2, 24, 128),
+        ("T7910 dual E5-2683 v4 128GB + RTX 3090", 1, 24, 128),
+        ("M3 Max (16/40) 128GB", 1, 120, 128),
+        ("ASUS GX10 128GB", 1, 118, 128),
+        ("GPU: RTX 3080 Ti FTW3 Ultra 12GB\nRAM: 128GB Corsair Vengeance LPX 3200MHz (4x32GB)", 1, 12, 128),
+    ],
+)
+def test_the_same_machine_is_read_in_other_ways_to_write_it(text: str, cards: int, vram: float, ram: float) -> None:
+    rig = resolve(parse_hardware(text))
+    assert (len(rig.cards), round(rig.cards[0].total / 2**30), ram_of(text)) == (cards, vram, ram)
+
+
+def test_virtual_memory_is_no_ram() -> None:
+    assert ram_of("3060, 16GB RAM + 32GB virtual memory") == 16
