@@ -40,6 +40,16 @@ def test_the_short_form_fits_one_screen() -> None:
     assert max(map(len, lines)) <= WIDTH
 
 
+def test_long_names_cost_neither_the_context_nor_a_speed() -> None:
+    for owner in ("unsloth", "somebody-with-a-long-name"):
+        text = " ".join(render_text(advice(f"{owner}/Qwen3-235B-A22B-Instruct-2507-GGUF")).split())
+        assert "1,000 + 400 tokens at 4,000, context 16,384" in text
+    long = [replace(config, variant="UD-IQ3_XXS-with-a-long-name") for config in advice().configs]
+    others = [line for line in render_text(replace(advice(), configs=long)).splitlines() if line.startswith("#")][1:]
+    assert others
+    assert all(", PP " in line and len(line) <= WIDTH for line in others)
+
+
 def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memory() -> None:
     sentence = " ".join(" ".join(render_text(advice()).splitlines()[:3]).split())
     for part in ("t/s", "GiB", "on the GPU", "in RAM"):
@@ -162,6 +172,7 @@ def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen
     assert lines[-1] == "http://127.0.0.1/x?detail=full"
     asked = [i for i, line in enumerate(lines) if line.startswith("what if: ")]
     assert len(asked) == 3
+    assert all(answer.text in " ".join(" ".join(lines).split()) for answer in body.what_if), "answers are not cut"
     assert max(asked) < next(i for i, line in enumerate(lines) if line.startswith("#1 "))
     assert "tried: " in render_text(advice, "full")
     assert "what if: no GPU" in render_markdown(advice)

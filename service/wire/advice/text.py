@@ -132,10 +132,11 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     yield from wrapped(advice.headline or "")
     if advice.computed_again:
         yield from wrapped(f"({advice.computed_again})")
-    yield from form.lines(_about(advice, form.full))
+    yield from wrapped(_about(advice, form.full))
     if advice.mine:
         yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
-    yield from form.all_lines(what_if_lines(advice.what_if, form.full))
+    for line in what_if_lines(advice.what_if, form.full):
+        yield from form.lines(line) if line.startswith(" ") else wrapped(line)
     card = card_of(advice)
     if card is not None:
         yield from wrapped(f"Why this one: {card.why}.")
@@ -154,6 +155,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
 
 
 def _about(advice: Advice, full: bool) -> str:
+    """Return the repo and the goal; the revision, which is in the download too, if it fits the line."""
     goal = advice.goal
     revision = f" @ {advice.revision[:7]}" if advice.revision else ""
     wanted = (
@@ -162,7 +164,8 @@ def _about(advice: Advice, full: bool) -> str:
         else ""
     )
     counted = f"; {advice.considered:,} configs considered, {advice.placed} computed in full" if full else ""
-    return f"{advice.repo}{revision}{wanted}{counted}"
+    line = f"{advice.repo}{revision}{wanted}{counted}"
+    return line if full or len(line) <= WIDTH else f"{advice.repo}{wanted}"
 
 
 def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
@@ -314,11 +317,10 @@ def _others(advice: Advice, brief: bool) -> Iterator[str]:
         p = c.speed[-1]
         tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with and not brief else "") + measured_short(c)
         star = "*" if c.on_front and not brief else ""
-        yield cut(
-            f"#{c.rank}{star}{picked_as(c)} {c.variant} {c.engine} {c.bpw:.2f} bpw{_loss(c)}, {how(c)}: "
-            f"TG {p.tg_tps:.1f} ({p.tg_low:.1f}-{p.tg_high:.1f}), "
-            f"PP {p.pp_tps:,.0f}{tied}"
-        )
+        name = f"#{c.rank}{star}{picked_as(c)} {c.variant} {c.engine} {c.bpw:.2f} bpw{_loss(c)}, {how(c)}: "
+        interval, pp = f" ({p.tg_low:.1f}-{p.tg_high:.1f})", f", PP {p.pp_tps:,.0f}{tied}"
+        line = f"{name}TG {p.tg_tps:.1f}{interval}{pp}"
+        yield line if len(line) <= WIDTH else cut(f"{name}TG {p.tg_tps:.1f}{pp}")
     if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
         yield "+%: perplexity above 16-bit; *: not beaten in bits, PP, TG and context; =: too close to call"
 
