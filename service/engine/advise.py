@@ -90,7 +90,6 @@ def advise(
         makes = []  # one number a card counts all cards
     _check_constraints(constraints, variants, rig)
     check_questions(hardware, what_if)
-    check_user_flags(constraints, rig)
     parsed = parsed_command(constraints)
     asked = goal
     goal, taken = goal_of(parsed, goal_with_user_flags(goal, constraints))
@@ -198,6 +197,7 @@ def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel
             f"reserve_mib has {len(stated)} numbers for {len(rig.cards)} GPUs: give one number, or one per GPU",
             field="constraints.reserve_mib",
         )
+    check_user_flags(constraints, rig)
 
 
 def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[int]:
