@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from service.cli.output import confirmed
 from service.cli.progress import Progress
 from service.cli.remote import PAUSE_SECONDS, Service, ServiceRefused, Unreachable
 from service.engine.measured.rows import MeasuredRow
@@ -39,14 +40,11 @@ def follow(service: Service, validation: Validation, progress: Progress) -> Vali
 
 def ask_to_cancel(service: Service, validation: Validation) -> str:
     """Ask at a terminal whether to cancel the validation; return what was done. By default it goes on."""
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        print(
-            "\ncancel the validation? Otherwise it continues without you. [y/N] ", end="", file=sys.stderr, flush=True
-        )
-        with contextlib.suppress(KeyboardInterrupt, EOFError):
-            if input().strip().lower() in ("y", "yes"):
-                service.delete(f"/v1/validations/{validation.id}")
-                return "cancelled"
+    question = "\ncancel the validation? Otherwise it continues without you."
+    with contextlib.suppress(KeyboardInterrupt):
+        if sys.stderr.isatty() and confirmed(question):
+            service.delete(f"/v1/validations/{validation.id}")
+            return "cancelled"
     return (
         f"it continues; to follow it again: advisor validate --follow {service.address}/v1/validations/{validation.id}"
     )

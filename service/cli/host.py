@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from service.cli.output import FAILURE, print_json
+from service.cli.output import FAILURE, confirmed, print_json
 
 if TYPE_CHECKING:
     from workers.agent.state import State
@@ -75,8 +75,7 @@ def _ask(arguments: argparse.Namespace, question: str) -> bool:
     if not sys.stdin.isatty():
         print("advisor: there is no terminal to ask on: --yes confirms", file=sys.stderr)
         return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return input().strip().lower() in ("y", "yes")
+    return confirmed(question)
 
 
 def _enrol(arguments: argparse.Namespace) -> Done:

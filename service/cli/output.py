@@ -1,8 +1,9 @@
-"""Options for the format of output, and the exit codes."""
+"""Options for the format of output, the exit codes, and questions at the terminal."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 USAGE_ERROR, FAILURE = 2, 1
 
@@ -23,3 +24,11 @@ def print_json(value: object) -> None:
     import msgspec  # imported here: it takes longer than everything `advisor --version` does
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def confirmed(question: str) -> bool:
+    """Return whether the user at the terminal agrees; without a terminal, False."""
+    if not sys.stdin.isatty():
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

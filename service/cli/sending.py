@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -50,14 +49,6 @@ def _told(kept: Submitted) -> str:
     if kept.edit_key:
         lines.append(f"to correct or delete it, keep this key, which is shown once: {clean(kept.edit_key)}")
     return "\n".join(lines)
-
-
-def confirmed(question: str) -> bool:
-    """Return whether the user at the terminal agrees; without a terminal, False."""
-    if not sys.stdin.isatty():
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def submissions_of(kept: SavedResults, repo: str | None = None) -> list[Submission]:

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from service.cli.inputs import file_text, text_argument, token
-from service.cli.output import FAILURE, print_json
+from service.cli.output import FAILURE, confirmed, print_json
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> Non
 
 
 def _run(arguments: argparse.Namespace, service: Service, text: str) -> int:
-    from service.cli.sending import confirmed, offer, previewed, saved_results, submissions_of
+    from service.cli.sending import offer, previewed, saved_results, submissions_of
 
     kept = saved_results(text)
     if kept is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings, tokens
-from service.cli.output import FAILURE
+from service.cli.output import FAILURE, confirmed
 from service.engine.commands.render import Launch, bash
 from service.engine.errors import AdvisorError, InvalidInput
 
@@ -149,8 +149,6 @@ def _advice(what: str) -> bytes | None:
 
 
 def _agreed(arguments: argparse.Namespace, what: str) -> bool:
-    from service.cli.sending import confirmed
-
     _say(f"instead: {what}")
     return bool(arguments.yes) or confirmed("start this?")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cli.inputs import file_text, token
-from service.cli.output import FAILURE, form_arguments, print_json
+from service.cli.output import FAILURE, confirmed, form_arguments, print_json
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.hardware_text.form import to_shorthand
@@ -160,7 +160,7 @@ def _measure_locally(arguments: argparse.Namespace) -> int:
 def _offer(arguments: argparse.Namespace, kept: SavedResults) -> None:
     """Show the measurements, and ask on the terminal whether to send them to the advice's service."""
     from service.cli.remote import Service, split_address
-    from service.cli.sending import confirmed, offer, previewed, submissions_of
+    from service.cli.sending import offer, previewed, submissions_of
 
     several = submissions_of(kept)
     if several and sys.stdin.isatty():
