@@ -22,6 +22,9 @@ WILDEST = 0.4
 STEEPEST = 4.0
 """How many times faster a test may be than the one before it in depth, beyond what is predicted: the largest published
 rise is 2.4 (a noisy machine), of prompts 1.6 (a cold first one)."""
+FASTEST = 4.0
+"""Times the tokens of output that are expected: the fastest of 550 published runs made less than 2.6 times as many
+(bench/results/speed.txt, worst cases)."""
 
 _IMPLAUSIBLE = 3.0  # standard deviations from a prediction
 _LEAST_SIDE = 0.05  # of an interval, which many results may have narrowed further, though runs lie some per cent apart
@@ -38,6 +41,20 @@ def doubt_of(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint] = ()) 
     `predicted`: speeds by depth, with which the change of speed with depth is compared as well.
     """
     return _too_little(rows) or _wild(rows) or _steep(rows, predicted)
+
+
+def too_fast(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint]) -> str | None:
+    """Return why output is too fast to be of this config on this machine, for which `predicted` is, or None.
+
+    Of prompts nothing is said: one published run in 600 makes more than four times the expected.
+    """
+    for point in measured_speed(rows):
+        expected = speed_at(predicted, point.n_kv)
+        if expected and 0 < expected.tg_tps * FASTEST < point.tg_tps:
+            times = f"{point.tg_tps / expected.tg_tps:.1f} times"
+            made = f"TG {point.tg_tps:.3g} t/s at {point.n_kv:,} tokens"
+            return f"{made} is {times} what this command is expected to make on this machine"
+    return None
 
 
 def is_plausible(tps: float, low: float, high: float) -> bool:

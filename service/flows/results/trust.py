@@ -17,7 +17,7 @@ from service.engine.config import Engine as EngineName
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
 from service.engine.measured.agreement import Place, agree, outlier
-from service.engine.measured.doubts import doubt_of, elsewhere, same_figures
+from service.engine.measured.doubts import doubt_of, elsewhere, same_figures, too_fast
 from service.engine.measured.identity import match_kind
 from service.engine.measured.roofline import require_possible
 from service.engine.measured.summary import measured_speed
@@ -77,7 +77,9 @@ def _doubt(context: Records, row: StoredResult) -> str | None:
         return away or doubt_of(row.rows)
     if row.prediction is None or row.prediction.most_tg <= 0:
         return NOTHING_BOUNDS
-    return doubt_of(row.rows, row.prediction.speed) or _print_of_another(context, row)
+    speed = row.prediction.speed
+    fast = too_fast(row.rows, speed) if row.prediction.own_rig else None
+    return doubt_of(row.rows, speed) or fast or _print_of_another(context, row)
 
 
 def _print_of_another(context: Records, row: StoredResult) -> str | None:

@@ -25,6 +25,7 @@ from service.store.viewers import ANYBODY
 from service.wire.results.results import Seen
 from tests.flows.conftest import Clock
 from tests.hosts import a_host
+from tests.speeds import point
 from tests.stored_results import a_result, keep, row
 
 CELL = "c" * 64
@@ -83,6 +84,19 @@ def test_an_honest_430_tokens_a_second_is_shown(context: Context) -> None:
     """project-nomad #274: a fixed limit of 250 refused it."""
     found = judged(context, sent(rows=[row(0, 430.0, 9_000.0)]))
     assert (found.state, found.state_reason) == ("shown", None)
+
+
+def test_ten_times_what_the_command_is_expected_to_make_is_quarantined_where_that_is_of_this_machine(
+    context: Context,
+) -> None:
+    here = msgspec.structs.replace(BOUND, speed=[point(0, 630.0, 16.7), point(8_192, 550.0, 16.0)])
+    found = judged(context, sent(prediction=here, rows=[row(512, 161.0, 5_500.0)]))
+    assert found.state == "quarantined"
+    assert found.state_reason is not None
+    assert found.state_reason.startswith("TG 161 t/s at 512 tokens is 9.7 times what")
+    assert judged(context, sent(prediction=here, rows=[row(512, 48.0, 1_600.0)])).state == "shown"
+    elsewhere = msgspec.structs.replace(here, own_rig=False)
+    assert judged(context, sent(prediction=elsewhere, rows=[row(512, 161.0, 5_500.0)])).state == "shown"
 
 
 def test_a_run_spanning_0_27_to_13_3_is_quarantined_with_the_reason(context: Context) -> None:
