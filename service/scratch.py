@@ -1,8 +1,9 @@
-"""Temporary folders that always get removed: if their process was killed, then by the next one of its kind."""
+"""Files that are written whole, and temporary folders that always get removed, if need be by the next process."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -12,6 +13,17 @@ from pathlib import Path
 
 PREFIX = "advisor-"
 _MAX_BYTES = 4096
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file in such a way that nobody ever reads a part of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{secrets.token_hex(8)}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def new_folder(record: Path) -> Path:

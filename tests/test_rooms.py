@@ -23,12 +23,14 @@ ALLOWED = {
     "service.engine": {"service.engine"},
     "service.wire": {"service.wire", "service.engine", "service.structs"},
     "service.outgoing": {"service.outgoing", *OBSERVED},
-    "service.hub": {"service.hub", "service.outgoing", "service.engine", "service.wire", *OBSERVED},
+    "service.hub": {
+        "service.hub", "service.outgoing", "service.engine", "service.wire", "service.scratch", *OBSERVED,
+    },
     "service.store": {"service.store", "service.engine", "service.wire", *COMMON},
     "service.queue": {"service.queue", "service.engine", "service.wire", "service.scratch", *COMMON},
     "service.flows": {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
-        "service.outgoing", *COMMON,
+        "service.outgoing", "service.scratch", *COMMON,
     },
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from service.engine.gguf.header import Header
+from service.scratch import write_whole
 
 _SHAPE = "headers-1"  # to be raised when parsing the same file gives something else
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,13 +53,7 @@ class FileCache:
         """Store a header, replacing an unreadable one."""
         data, path = _encode(header), self._path(key)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{secrets.token_hex(8)}")
-            try:
-                part.write_bytes(data)
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
+            write_whole(path, data)
         self._make_room(len(data))
 
     def _path(self, key: str) -> Path:

@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from service.scratch import write_whole
+
 MARK = "OFFLOAD_ADVISOR_RUN"
 _GRACE_SECONDS = 5.0
 _MAX_BYTES = 4096
@@ -39,10 +41,7 @@ def note(record: Path | None, pid: int, mark: str) -> None:
     if record is None:
         return
     started = Started(pid=pid, started=_started(pid) or 0, boot=_boot(), mark=mark)
-    record.parent.mkdir(parents=True, exist_ok=True)
-    new = record.with_name(f"{record.name}.new")
-    new.write_bytes(msgspec.json.encode(started))
-    new.replace(record)
+    write_whole(record, msgspec.json.encode(started))
 
 
 def forget(record: Path | None, mark: str) -> None:

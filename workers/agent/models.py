@@ -21,6 +21,7 @@ import msgspec
 
 from service.engine.errors import AdvisorError
 from service.engine.gguf.parser import HeaderParser
+from service.scratch import write_whole
 from service.wire.measuring.hosts import MAX_MODELS, ModelFile
 from workers.agent.local import LocalModel
 from workers.agent.policy import Policy, folder
@@ -70,9 +71,7 @@ class Hashes:
     def save(self) -> None:
         """Write everything to disk, dropping files that are gone."""
         kept = {path: known for path, known in self._known.items() if Path(path).exists()}
-        new = self._path.with_name(f"{self._path.name}.new")
-        new.write_bytes(msgspec.json.encode(kept))
-        new.replace(self._path)
+        write_whole(self._path, msgspec.json.encode(kept))
 
 
 def find_models(policy: Policy, hashes: Hashes) -> tuple[LocalModel, ...]:

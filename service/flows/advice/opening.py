@@ -5,11 +5,9 @@ Headers are kept in the same folder as the service's, so that asking again costs
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -22,6 +20,7 @@ from service.hub.listing import RepoListing
 from service.hub.local import local_variants
 from service.hub.references import HOSTS as HUB_NAMES
 from service.hub.references import RepoReference, is_name_alone, parse_reference
+from service.scratch import write_whole
 from service.settings import Settings
 
 _ON_DISK = RepoReference("local", "files")
@@ -109,13 +108,8 @@ class SeenRepos:
         if not (listing.repo and listing.revision):
             return
         path = self._folder / (quote(listing.repo, safe="") + _SUFFIX)
-        written = path.with_suffix(f".{secrets.token_hex(4)}")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            written.write_bytes(msgspec.msgpack.encode(listing))
-            os.replace(written, path)
-        except OSError:
-            written.unlink(missing_ok=True)
+        with suppress(OSError):
+            write_whole(path, msgspec.msgpack.encode(listing))
 
     def holding(self, file: str) -> Iterator[tuple[str, bytes]]:
         """Yield repos whose listing contains `file`, latest read first, each with the listing in msgpack."""

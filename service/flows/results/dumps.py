@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from nacl.signing import SigningKey
@@ -26,6 +25,7 @@ from service.errors import DumpNotFound
 from service.flows.context import utc_now
 from service.flows.results.read_results import as_result
 from service.flows.results.trust import OLD_ENOUGH
+from service.scratch import write_whole
 from service.settings import Settings
 from service.store.engines import PRIVATE_FILE
 from service.store.operations import removals
@@ -73,7 +73,7 @@ def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
         earlier = [one for one in earlier if datetime.fromisoformat(one.made_at) > removed_at]
     kept = [*made, *earlier][: 2 * KEPT]
     listed = DumpList(key=base64.b64encode(bytes(key.verify_key)).decode(), dumps=kept)
-    _replace(folder / _LIST, lambda path: path.write_bytes(msgspec.json.encode(listed)))
+    write_whole(folder / _LIST, msgspec.json.encode(listed))
     for path in folder.glob("results-*.gz"):
         if path.name not in {one.name for one in kept}:
             path.unlink(missing_ok=True)
@@ -85,17 +85,16 @@ def write_parquet(engine: Engine, path: Path) -> int:
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    n_rows = 0
-
-    def write(target: Path) -> None:
-        nonlocal n_rows
-        with parquet.ParquetWriter(target, schema) as writer:
+    n_rows, partial = 0, path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with parquet.ParquetWriter(partial, schema) as writer:
             for several in _batches(engine, utc_now()):
                 rows = list(table_rows(several))
                 writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
                 n_rows += len(rows)
-
-    _replace(path, write)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return n_rows
 
 
@@ -176,13 +175,3 @@ def _batches(engine: Engine, now: datetime) -> Iterator[list[DumpedResult]]:
             made_from(DumpedResult, as_result(one), prediction=one.result.prediction, owner=one.owner)
             for one in several
         ]
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file next to its final place, and move it there once it is complete."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        write(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
