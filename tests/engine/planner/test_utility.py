@@ -211,6 +211,18 @@ def test_picks_come_first_and_each_differs_from_the_answer() -> None:
     assert all(c.pick.why for c in body.configs if c.pick)
 
 
+def test_the_fast_pick_is_named_though_a_variant_that_is_hardly_faster_costs_less() -> None:
+    hardware = parse_hardware("GTX 1080 Ti 11GB, Ryzen 5 3600, 32GB DDR4-3200")
+    mixes = ("ffn_down_exps=q4_K,exps=q3_K,*=q5_K", "iq4_xs", "ffn_down_exps=q5_K,exps=q4_K,*=q6_K")
+    body = ask("Qwen3.5-35B-A3B", *mixes, hardware=hardware, goal=GoalRequest(context=131_072))
+    seconds = {c.variant: c.goal_seconds[1] for c in reversed(body.configs)}
+    fast = next(c for c in body.configs if c.pick and c.pick.name == "fast")
+    assert first(body).variant == mixes[2]
+    assert seconds[mixes[1]] < seconds[mixes[2]] < seconds[mixes[1]] * 1.15
+    assert fast.variant == mixes[0]
+    assert seconds[mixes[0]] * 1.15 < seconds[mixes[2]]
+
+
 def test_on_windows_an_engine_that_has_to_be_built_must_save_more_than_a_seventh_of_the_time() -> None:
     packaged = Figures(seconds=24, tg=18, pp=900, loss=1.4, on_gpu=False)
     built = replace(packaged, to_build=True)

@@ -32,8 +32,8 @@ _OUTCLASSED = 0.9  # of the time: what the same on other cards takes at most, to
 _AS_CHEAP = 0.02  # of cost: how much more a config with a quantised cache may cost and still be shown
 SPARE = 0.2  # of the memory of all cards: from so much idle memory on, using it for quality may cost more
 SPARE_WORTH = 0.06  # of cost, some 6 % of the time: how much more, for each SPARE that would be idle
-_MUCH_FASTER = 1.15  # times as fast as the first: what the pick `fast` has to be
-_LESS_LOSS = 0.2  # per cent of perplexity: by how much less the pick `quality` has to lose
+MUCH_FASTER = 1.15  # times as fast as the first: what the pick `fast` has to be
+LESS_LOSS = 0.2  # per cent of perplexity: by how much less the pick `quality` has to lose
 DAMAGED = 30.0  # per cent of perplexity: a variant that loses more is listed only where there is room
 COSTS_LITTLE = 0.15  # of cost, some 15 % of the time: how much more than the first the pick `simple` may cost,
 FEWER_WORDS = 0.6  # with so many of its words at most
@@ -244,18 +244,20 @@ def _unique(contenders: Iterable[Contender]) -> list[Contender]:
 
 
 def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = None) -> dict[Pick, Contender]:
-    """Return the picks: `balanced`, which is the first config, and each other that differs enough from it.
+    """Return the picks: `balanced`, which is the first config, and each other that differs enough from it, the cheapest
+    as such a pick.
 
     `first`: that config, where it is known.
     """
     first = first or first_of(by_time, goal)
     found: dict[Pick, Contender] = {"balanced": first}
-    best = min(by_time, key=lambda c: c.cost(goal, "quality"))
-    if best.loss < first.loss - _LESS_LOSS and _usable(best, goal):
-        found["quality"] = best
-    fast = min(by_time, key=lambda c: c.cost(goal, "fast"))
-    if fast.seconds.expected * _MUCH_FASTER < first.seconds.expected:
-        found["fast"] = fast
+    better = [c for c in by_time if c.loss < first.loss - LESS_LOSS and _usable(c, goal)]
+    faster = [c for c in by_time if c.seconds.expected * MUCH_FASTER < first.seconds.expected]
+    others: tuple[tuple[Pick, list[Contender]], ...] = (("quality", better), ("fast", faster))
+    for pick, differing in others:
+        best = min([first, *differing], key=lambda c: c.cost(goal, pick))
+        if best is not first:
+            found[pick] = best
     limit = first.cost(goal) + COSTS_LITTLE
     plain = min((c for c in by_time if c.cost(goal) <= limit), key=lambda c: (c.n_words, c.cost(goal)))
     if plain.n_words < first.n_words and plain.n_words <= first.n_words * FEWER_WORDS:

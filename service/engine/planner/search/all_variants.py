@@ -8,7 +8,9 @@ from service.engine.advice import Pick
 from service.engine.goal import Goal
 from service.engine.planner.ranking.rank import (
     DAMAGED,
+    LESS_LOSS,
     MAX_CONFIGS,
+    MUCH_FASTER,
     SPARE,
     SPARE_WORTH,
     Contender,
@@ -28,7 +30,7 @@ _WITH_ALTERNATIVES = 3  # of so many of the engines and variants that are shown,
 _NEAR = 0.1  # of cost: how far above the first one is what may come first with whole layers in RAM
 Report = Callable[[str, int, int], None]  # told of progress: the stage, the steps done, and the steps in all
 _STEPS_BEFORE_COMPETITORS = 6  # of the progress of placing
-_PICKS: tuple[Pick | None, ...] = (None, "quality", "fast")
+_OTHER_PICKS: tuple[Pick, ...] = ("quality", "fast")
 
 
 def no_report(stage: str, done: int, of: int) -> None:
@@ -54,9 +56,12 @@ def _place_the_promising(searches: Sequence[VariantSearch], goal: Goal, report: 
     """Place what may be picked, the first one's variant on the other engine, and what may get a line in the list."""
     in_all = _STEPS_BEFORE_COMPETITORS + MAX_CONFIGS
     by_bound = sorted((one for one in searches if one.queue), key=lambda v: v.bound)
-    for number, pick in enumerate(_PICKS, 1):
+    report("placing configs", 1, in_all)
+    _place_the_best(by_bound, goal)
+    for number, pick in enumerate(_OTHER_PICKS, 2):
         report("placing configs", number, in_all)
-        _place_the_best(by_bound, goal, pick)
+        for best in _ranked(searches, goal).order[:1]:
+            _place_the_best([v for v in by_bound if _may_be(v, pick, best)], goal, pick, best.cost(goal, pick))
     report("placing configs", _STEPS_BEFORE_COMPETITORS - 2, in_all)
     first = _ranked(searches, goal).order[:1]
     for variant in by_bound:
@@ -86,13 +91,24 @@ def _search_of(searches: Sequence[VariantSearch], contender: Contender) -> Varia
     return next(one for one in searches if any(c is contender for c in one.contenders))
 
 
-def _place_the_best(searches: Sequence[VariantSearch], goal: Goal, pick: Pick | None) -> None:
-    """Place variants in the order of their lower bounds, until no bound is below the cost of the best placed one.
+def _may_be(variant: VariantSearch, pick: Pick, first: Contender) -> bool:
+    """Whether a variant may differ enough from the first config to be a pick."""
+    if pick == "quality":
+        return variant.loss < first.loss - LESS_LOSS
+    least = min((one.seconds for one in variant.queue), default=float("inf"))
+    return least * MUCH_FASTER < first.seconds.expected
+
+
+def _place_the_best(
+    searches: Sequence[VariantSearch], goal: Goal, pick: Pick | None = None, best: float = float("inf")
+) -> None:
+    """Place variants in the order of their lower bounds, until no bound is below the cost of the best placed one, or
+    below `best`.
 
     A variant that leaves enough of the cards' memory free is placed at up to `spare_worth` more than that, for which
     `rank` may prefer it for its quality.
     """
-    best, spare = float("inf"), SPARE_WORTH
+    spare = SPARE_WORTH
     for least, variant in sorted(((v.least_cost(goal, pick), v) for v in searches), key=lambda pair: pair[0]):
         if least >= best + spare:
             return
