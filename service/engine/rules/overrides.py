@@ -21,14 +21,15 @@ _SHOWN = 4
     fix="REGEX=DEVICE with a device of this machine, without ',' and '=' in the regex", refused="options",
 )  # fmt: skip
 def override_refused(case: Case) -> Iterator[Found]:
-    """Patterns that std::regex refuses or that take too long, devices that do not exist, too many rules."""
+    """Patterns that std::regex refuses or that take too long, devices that do not exist; a warning where there are more
+    rules than are read here."""
     for one in case.rules:
         if one.refused is not None:
             message = f"-ot {_shown(one.written)}: {one.refused}; the figures are without this rule"
             yield Found(message, f"leave out -ot {one.written.pattern}={one.written.device}")
     if len(case.rules) > MAX_RULES:
-        message = f"{len(case.rules)} -ot rules: only the first {MAX_RULES} are read"
-        yield Found(message, "write layers as (1|2|3) in one rule")
+        message = f"{len(case.rules)} -ot rules: the figures are for the first {MAX_RULES}"
+        yield Found(message, "write layers as (1|2|3) in one rule", severity="warning")
 
 
 @rule(

@@ -277,6 +277,16 @@ def test_prompts_without_a_limit_are_limited_in_the_options_own_spelling() -> No
     assert report.fixed.endswith("-c 8192 --cache-ram 8192")
 
 
+def test_more_rules_than_are_read_here_do_not_keep_the_engine_from_starting() -> None:
+    """A rule for each expert tensor, as tools write them: 282 of Qwen3-235B."""
+    rules = " ".join(rf"-ot 'blk\.{i}\.ffn_{part}_exps=CPU'" for i in range(94) for part in ("up", "gate", "down"))
+    model = build("Qwen3-235B-A22B", "q2_k")
+    report = check(f"llama-server -m m.gguf -ngl 99 -c 8192 {rules}", "llama.cpp", model, resolve(ONE_3090_DESKTOP))
+    assert "Does not start" not in report.verdict
+    (found,) = [one for one in report.findings if one.rule == "override-refused"]
+    assert (found.severity, found.message) == ("warning", "282 -ot rules: the figures are for the first 256")
+
+
 def test_an_adapter_is_said_not_to_be_counted() -> None:
     command = "llama-server -m m.gguf -ngl 99 -c 8192 --lora adapter.gguf"
     report = check(command, "llama.cpp", build("Qwen3-14B", "q4_K_M"), resolve(ONE_3090_DESKTOP))
