@@ -423,6 +423,11 @@ def _position(name: str, devices: Sequence[Device]) -> int:
     raise InvalidFlags(f"there is no device {name[:64]!r}; there are {there}", field="-ot")
 
 
+def with_first_rule(flags: Flags, rule: Override) -> Flags:
+    """Return the flags with one more rule before the others, of which as many count as are read here."""
+    return msgspec.structs.replace(flags, overrides=(rule, *flags.overrides)[:MAX_RULES])
+
+
 def _usable(flags: Flags, rules: Sequence[WrittenRule], model: Model, devices: Sequence[Device]) -> Flags:
     """Return the flags without what the engine stops at. Rules name devices by their place in the list."""
     kept = [rule for rule in rules if rule.names is not None][:MAX_RULES]

@@ -12,7 +12,7 @@ from service.engine.commands.changes import alternatives
 from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU, Flags, Override
 from service.engine.finding import Severity
-from service.engine.rules.case import Case
+from service.engine.rules.case import Case, with_first_rule
 from service.engine.rules.placement import onto_cards
 from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.tensor_names import layer_of
@@ -121,7 +121,7 @@ def _more_experts_in_ram(case: Case) -> str | None:
     if not layers:
         return None
     pattern = expert_override(sorted(layers))
-    flags = msgspec.structs.replace(case.flags, overrides=(Override(pattern, CPU), *case.flags.overrides))
+    flags = with_first_rule(case.flags, Override(pattern, CPU))
     text = f"-ot '{pattern}=CPU'{' before the other rules' if case.flags.overrides else ''}"
     return text if _gpus_fit(case, flags) else None
 

@@ -9,7 +9,7 @@ import msgspec
 from service.engine.commands.expert_rules import expert_override
 from service.engine.config import Flags, Override
 from service.engine.memory.predict import predict_memory
-from service.engine.rules.case import Case
+from service.engine.rules.case import Case, with_first_rule
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
 
@@ -154,9 +154,8 @@ def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
         less = msgspec.structs.replace(flags, n_cpu_moe=max(now - len(layers), 0), cpu_moe=False)
         return less, f"-ncmoe {less.n_cpu_moe}{'; leave out -cmoe' if flags.cpu_moe else ''}"
     pattern, name = expert_override(layers), case.devices[device].name
-    rules = (Override(pattern, f"CUDA{device}"), *flags.overrides)
     before = " before the other rules" if flags.overrides or flags.cpu_moe or flags.n_cpu_moe else ""
-    return msgspec.structs.replace(flags, overrides=rules), f"-ot '{pattern}={name}'{before}"
+    return with_first_rule(flags, Override(pattern, f"CUDA{device}")), f"-ot '{pattern}={name}'{before}"
 
 
 @rule(
