@@ -77,6 +77,15 @@ def test_a_first_place_that_hangs_on_how_much_memory_is_left_is_a_tie() -> None:
     assert now.first in less.as_good
 
 
+def test_a_config_with_all_experts_in_ram_fits_by_a_hair_if_nothing_else_can_leave_a_full_card() -> None:
+    request = random_request(random.Random(7435))  # a P40 of which others use the most
+    rig = resolve(request.hardware)
+    goal = resolve_goal(request.goal, min(v.model.n_ctx_train for v in request.variants))
+    more, now = (answer(request, *CHANGES["GPU memory"](rig, goal, share)) for share in (1.02, 1.0))
+    assert more.first != now.first
+    assert more.with_less_memory == (now.first,)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("seed", "change", "by"), [(303, "context", 0.98), (327, "GPU memory", 0.98), (353, "GPU bandwidth", 1.02)]

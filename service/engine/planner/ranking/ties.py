@@ -12,6 +12,7 @@ from typing import NamedTuple
 from service.engine.advice import Reason
 from service.engine.config import Engine
 from service.engine.goal import Goal
+from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.pricing.candidate import Strategy
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Choice, Contender, first_by, first_of
@@ -104,7 +105,17 @@ def _moved(choices: Sequence[Choice], at: int, by: float) -> list[Choice]:
 
 
 def _fits_by_a_hair(contender: Contender) -> bool:
-    if contender.candidate.strategy != "all on GPU" and contender.fitted.flags.n_gpu_layers != 1:
+    if _can_give_to_ram(contender):
         return False
     left = slack(contender.problem, contender.fitted.memory)
     return any(n < _LESS * device.free for n, device in zip(left, contender.problem.devices, strict=False))
+
+
+def _can_give_to_ram(contender: Contender) -> bool:
+    """Whether something on the cards could lie in RAM instead: of a config with weights there, another layer, or an FFN
+    or expert that is left on a card."""
+    strategy, flags, placement = contender.candidate.strategy, contender.fitted.flags, contender.fitted.placement
+    if strategy != "FFN in RAM":
+        return strategy != "all on GPU" and flags.n_gpu_layers != 1
+    pieces = (piece for block in blocks_of(contender.engine, contender.problem.model) for piece in block.pieces)
+    return any(placement.tensors[name] < placement.n_devices for piece in pieces for name in piece.names)
