@@ -451,13 +451,18 @@ def test_a_jetson_has_the_cores_and_tensor_rates_of_its_module() -> None:
     assert agx.usable_ram / GIB == pytest.approx(54.4)
 
 
-# Names: NVIDIA's Virtual GPU Software User Guide; as nvidia-smi shows them in guests, in public repositories.
+# Names: NVIDIA's Virtual GPU Software User Guide, as nvidia-smi shows them; MIG User Guide, "MIG Device Names"
+# and "Supported MIG Profiles" (of an A30 or RTX PRO 6000 a slice has a quarter of the memory and of the SMs).
 @pytest.mark.parametrize(
     ("name", "gib", "bandwidth", "tflops"),
     [("NVIDIA L40S-24Q", 24, 864.0, 362.0), ("GRID A100-10C", 10, 1555.2, 311.9),
      ("NVIDIA A100D-20C", 20, 2039.0, 311.9), ("NVIDIA A100-1-5C", 5, 1555.2 / 8, 44.6),
      ("GRID T4-16Q", 16, 320.0, 65.1), ("NVIDIA RTX6000-Ada-24Q", 24, 960.0, 364.2),
-     ("NVIDIA H100XM-80C", 80, 3352.0, 989.5)],
+     ("NVIDIA H100XM-80C", 80, 3352.0, 989.5), ("NVIDIA A30-1-6C", 6, 933.1 / 4, 165.1 / 4),
+     ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 20, 1555.2 / 2, 311.9 * 3 / 7),
+     ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 10, 2039.0 / 8, 44.6), ("A100 80GB (MIG 1g.10gb)", 10, 2039.0 / 8, 44.6),
+     ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", 40, 3352.0 / 2, 989.5 / 7),
+     ("RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb", 24, 448.0, 126.0)],
 )  # fmt: skip
 def test_a_virtual_gpu_has_its_part_of_the_card(name: str, gib: float, bandwidth: float, tflops: float) -> None:
     machine = rig(Gpu(name=name))
@@ -466,7 +471,7 @@ def test_a_virtual_gpu_has_its_part_of_the_card(name: str, gib: float, bandwidth
     assert card.bandwidth_gbs == pytest.approx(bandwidth, rel=0.02)
     assert card.fp16_tflops == pytest.approx(tflops, rel=0.02)
     (said,) = [one for one in machine.assumed if one.field.endswith(".name")]
-    assert "a virtual GPU" in said.why
+    assert ("(MIG)" in said.why) == ("MIG" in name or "-1-" in name)
     shown = f"|   0  {name}                Off |   00000000:0E:00.0 Off |   0 |\n| N/A |  17MiB /  {gib * 1024}MiB |"
     for text in (f"{name}, 64GB", to_shorthand(Hardware(gpus=[Gpu(name=name)])), f"NVIDIA-SMI 570\n{shown}"):
         assert [one.total for one in resolve(parse_hardware(text)).cards] == [gib * GIB]

@@ -57,17 +57,26 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
 
 
-# A virtual GPU, as its driver names it: `NVIDIA L40S-24Q` has 24 GB of an L40S, `GRID A100-1-5C` one of the seven
-# compute slices of an A100 (MIG), `A100D` is the A100 of 80 GB (NVIDIA's Virtual GPU Software User Guide).
-_MAKER = re.compile(r"^(?:nvidia )?(?:grid )?", re.I)
-_SHARE = re.compile(r"(?:nvidia )?(?:grid )?([\w .-]{1,60}?)-(?:([1-7])-)?(\d{1,3})[qcba]", re.I)
+# A part of a card. A virtual GPU's driver names it `NVIDIA L40S-24Q`, with 24 GB of an L40S, or `GRID A100-1-5C`, one
+# compute slice of an A100 (MIG); `A100D` is the A100 of 80 GB (NVIDIA's Virtual GPU Software User Guide). CUDA and
+# Kubernetes name such a slice `A100-SXM4-40GB MIG 1g.5gb` (NVIDIA's MIG User Guide, "MIG Device Names").
+_MAKER = re.compile(r"^(?:nvidia[ -])?(?:grid )?", re.I)
+_SHARE = re.compile(r"([\w .-]{1,60}?)-(?:([1-7])-)?(\d{1,3})[qcba]", re.I)
+_MIG = re.compile(r"([\w .-]{1,60}?)[ -]+\(?mig[ -]+(?=([1-7]))(?:[1-7]c\.)?[1-7]g\.(\d{1,3})gb(?:\+\w{1,9})*\)?", re.I)
 _BOARD = re.compile(r"(?<=\d)([dlmpx]{1,2})$", re.I)
-_SLICES = 7
+# Cards with seven compute slices and eight of memory; others (A30, RTX PRO) have as many of both.
+_OF_SEVEN = re.compile(r"\b(?:G?B[23]00|[AH][18]00|G?H200|H20)")
+_IS_SLICE = re.compile(r"\bmig\b|-[1-7]-\d", re.I)
+_A_SLICE = "a slice of the card (MIG): its share of memory, bandwidth and compute"
+_VIRTUAL = "a virtual GPU: its speed is that of the whole card while no other one computes"
+_OF_MIG = re.compile(r"\bmig[ -]+(?:\dc\.)?\dg\.(\d{1,3})gb", re.I)
 
 
 def _share(name: str) -> GpuRow | None:
-    """Return the row of a virtual GPU: its part of the memory, and of a card cut up by MIG of its rates too."""
-    found = _SHARE.fullmatch(name.strip()[:MAX_NAME])
+    """Return the row of a part of a card: of its memory, and where MIG cuts the card up, of its rates too."""
+    own = _MAKER.sub("", name.strip()[:MAX_NAME])
+    mig = _MIG.fullmatch(own)
+    found = mig or _SHARE.fullmatch(own)
     if found is None:
         return None
     card, size = re.sub(r"[- ]dc$", " server edition", found[1], flags=re.I), float(found[3])
@@ -75,12 +84,13 @@ def _share(name: str) -> GpuRow | None:
     rows = tuple(row for row in rows if row.backend == "cuda" and not row.unified and (row.vram_gib or 0) >= size)
     if not rows:
         return None
-    whole = (max if card.lower().endswith(("d", "dx")) else min)(rows, key=lambda row: row.vram_gib or 0)
-    full = f"NVIDIA {_MAKER.sub('', name.strip())}"
-    named = msgspec.structs.replace(whole, name=full, vram_gib=size, driver_mib=None)
+    sized = size_in(found[1]) or (999 if card.lower().endswith(("d", "dx")) else 0)
+    whole = min(rows, key=lambda row: abs((row.vram_gib or 0) - sized))
+    named = msgspec.structs.replace(whole, name=f"NVIDIA {own}", vram_gib=size, driver_mib=None)
     if found[2] is None:
         return named
-    part, width = int(found[2]) / _SLICES, size / (whole.vram_gib or size)
+    width = size / (whole.vram_gib or size)
+    part = int(found[2]) / 7 if _OF_SEVEN.search(whole.name) else width
     return msgspec.structs.replace(
         named,
         bandwidth_gbs=whole.bandwidth_gbs and whole.bandwidth_gbs * width,
@@ -108,7 +118,7 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
     alone, remark = remark_of(name)
     rows = gpu_rows(name, vram_gib)
     if _share(name):
-        return rows, "a virtual GPU: its speed is that of its part of the card while no other one computes"
+        return rows, _A_SLICE if _IS_SLICE.search(name) else _VIRTUAL
     if not remark or gpu_key(f"{alone} {remark}") in (*_gpu_index(), gpu_key(alone)):
         return rows, ""
     others = gpus_named_in(remark)
@@ -205,7 +215,7 @@ def spaced(name: str) -> str:
 
 def size_in(name: str) -> float | None:
     """Return the memory in GiB that a GPU's name states, None if it states none."""
-    found = _SIZE.search(name)
+    found = _OF_MIG.search(name) or _SIZE.search(name)
     return float(found[1]) if found else None
 
 

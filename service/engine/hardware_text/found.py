@@ -187,6 +187,8 @@ def _by_index(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
 
 
 def _joined(a: SeenGpu, b: SeenGpu) -> SeenGpu:
+    if " MIG " in b.name:  # a slice, where `a` is the whole
+        return msgspec.structs.replace(b, pcie=a.pcie)
     return msgspec.structs.replace(merged(SeenGpu, [a, b]) or a, name=b.name if is_cut(a.name) else a.name)
 
 

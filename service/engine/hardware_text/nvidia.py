@@ -26,7 +26,13 @@ _REPORTED = re.compile(
 _AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
-_MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
+_MIG = re.compile(r"^\s*(MIG (?:\dc\.)?\dg\.(\d{1,3})gb)\S{0,20} +Device +\d+: \(UUID: (MIG-[^)]{1,100})\)\s*$")
+_MIG_ROW = re.compile(r"^\|(?:\s+\d{1,3}){4}\s+\|\s+\d+MiB /\s*\d+MiB")
+_ONE_SLICE = (
+    "cut up by MIG: the largest slice of each GPU is counted; for more, which drivers from R570 on show a program, "
+    "write how many there are, as in `2x A100 MIG 3g.20gb`"
+)
+_SLICES_UNREAD = "the table of MIG devices is not read: a card counts as a whole unless `nvidia-smi -L` is pasted too"
 
 # Other cells than names: numbers with units, identifiers, bus ids, states.
 _CELL = re.compile(
@@ -62,7 +68,8 @@ def read_table(lines: Sequence[str]) -> Claim | None:
         elif seen and seen[-1].total_mib is None and (m := _MEMORY.search(lines[i])):
             used, total = float(m[1]), float(m[2])
             seen[-1] = msgspec.structs.replace(seen[-1], total_mib=total, free_mib=max(total - used, 0.0))
-    return Claim(Found(tool=TOOL, seen=tuple(seen)), taken)
+    has_slices = any(_MIG_ROW.match(lines[i]) for i in taken)
+    return Claim(Found(tool=TOOL, seen=tuple(seen), notes=_SLICES_UNREAD if has_slices else None), taken)
 
 
 def _table_row(line: str) -> SeenGpu | None:
@@ -77,14 +84,25 @@ def _table_row(line: str) -> SeenGpu | None:
 
 
 def read_list(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs of `nvidia-smi -L`, with their UUIDs."""
-    found = {i: m for i, line in enumerate(lines) if (m := _LISTED.match(line))}
-    if not found:
+    """Return the GPUs of `nvidia-smi -L`, with their UUIDs; of one that MIG cuts up, its largest slice."""
+    seen: list[SeenGpu] = []
+    largest: dict[int, float] = {}  # GB of a GPU's slice
+    taken: set[int] = set()
+    for i, line in enumerate(lines):
+        if m := _LISTED.match(line):
+            seen.append(SeenGpu(name=m[2], index=int(m[1]), uuid=m[3]))
+        elif seen and (m := _MIG.match(line)):
+            n, size = len(seen) - 1, float(m[2])
+            if size > largest.get(n, 0):
+                whole = seen[n].name.partition(" MIG ")[0]
+                seen[n] = msgspec.structs.replace(seen[n], name=f"{whole} {m[1]}", uuid=m[3])
+                largest[n] = size
+        else:
+            continue
+        taken.add(i)
+    if not seen:
         return _read_report(lines)
-    seen = tuple(SeenGpu(name=m[2], index=int(m[1]), uuid=m[3]) for m in found.values())
-    return Claim(
-        Found(tool=TOOL, seen=seen), frozenset(found) | {i for i, line in enumerate(lines) if _MIG.match(line)}
-    )
+    return Claim(Found(tool=TOOL, seen=tuple(seen), notes=_ONE_SLICE if largest else None), frozenset(taken))
 
 
 def _read_report(lines: Sequence[str]) -> Claim | None:

@@ -52,13 +52,27 @@ def test_a_name_cut_too_short_asks_for_the_list_and_takes_it() -> None:
     assert [gpu.uuids for gpu in machine.gpus] == [["GPU-0aaaaaaa-1-2-3-4"], ["GPU-1aaaaaaa-1-2-3-4"]]
 
 
-def test_mig_slices_are_not_gpus() -> None:
-    assert [gpu.name for gpu in parsed("nvidia_smi_535_mig").gpus] == ["NVIDIA A30"]
-    assert [gpu.name for gpu in parsed("nvidia_smi_list").gpus] == [
+def test_of_a_gpu_that_mig_cuts_up_a_slice_counts() -> None:
+    listed = parsed("nvidia_smi_list")
+    assert [gpu.name for gpu in listed.gpus] == [
         "NVIDIA GeForce RTX 3090",
         "NVIDIA RTX A6000",
-        "NVIDIA A100-PCIE-40GB",
+        "NVIDIA A100-PCIE-40GB MIG 3g.20gb",
     ]
+    assert listed.gpus[-1].uuids == ["MIG-2d9e1f30-4b56-4c78-8d9a-1e2f3a4b5c6d"]
+    assert "the largest slice of each GPU is counted" in (listed.notes or "")
+
+
+def test_the_table_of_mig_slices_is_said_to_be_left_and_the_list_tells_them() -> None:
+    table = parsed("nvidia_smi_535_mig")
+    assert [gpu.name for gpu in table.gpus] == ["NVIDIA A30"]
+    assert "`nvidia-smi -L`" in (table.notes or "")
+    small, large = (f"MIG-{c * 8}-1-2-3-4" for c in "ab")
+    slices = f"  MIG 1g.6gb      Device  0: (UUID: {small})\n  MIG 2g.12gb     Device  1: (UUID: {large})\n"
+    listed = f"GPU 0: NVIDIA A30 (UUID: GPU-{'a' * 8}-1-2-3-4)\n{slices}"
+    both = parse_hardware(paste("nvidia_smi_535_mig") + listed)
+    assert [(gpu.name, gpu.vram_gib) for gpu in both.gpus] == [("NVIDIA A30 MIG 2g.12gb", None)]
+    assert resolve(both).cards[0].total == 12 << 30
 
 
 def test_csv_with_a_header_gives_links_uuids_and_free_memory() -> None:
