@@ -13,7 +13,8 @@ from service.engine.rules.case import Case
 
 
 def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
-    """Return the line with the fixes that change it, those of its options first; None where none is better.
+    """Return the line with the fixes that change it, those of its options first; None where none is better, or where
+    the program would still end because of another error.
 
     It is for bash, or for cmd and PowerShell where the command has paths of Windows.
 
@@ -33,6 +34,8 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
         if _is_less(now, wrong) and changed.fits_where(after):
             after, wrong = changed, now
     if after is case and not case.parsed.repaired:
+        return None
+    if wrong is not None and not refused().keys().isdisjoint(wrong[0]):
         return None
     words = after.parsed.words
     if not is_windows(command):

@@ -71,8 +71,11 @@ def changed(words: Words, change: str) -> Words | None:
 def _with_part(words: Words, part: str) -> Words | None:
     if part.endswith(_IN_FRONT):
         return _in_front(words, shlex.split(part.removesuffix(_IN_FRONT)))
-    if (program := _INSTEAD.fullmatch(part)) and words.program:
-        return words._replace(program=re.sub(rf"(?<![\w-]){program[2]}(?=(?:\.exe)?$)", program[1], words.program))
+    instead = _INSTEAD.fullmatch(part)
+    if instead and instead[2].startswith("-"):
+        return words._replace(options=tuple(instead[1] if word == instead[2] else word for word in words.options))
+    if instead and words.program:
+        return words._replace(program=re.sub(rf"(?<![\w-]){instead[2]}(?=(?:\.exe)?$)", instead[1], words.program))
     if values := _VALUE_INSTEAD.fullmatch(part):
         (new,), (old,) = shlex.split(values[1]), shlex.split(values[2])
         return words._replace(options=tuple(new if word == old else word for word in words.options))

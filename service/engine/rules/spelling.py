@@ -31,6 +31,7 @@ _TODAY_IN_BOTH = {
 }
 _PROGRAMS_TODAY = {"main": "llama-cli", "server": "llama-server"}  # since June 2024 (llama.cpp pull 7809)
 _FLASH = ("-fa", "--flash-attn")
+_LEAVE_OUT = "leave "  # is in what leaves a word out
 _LEFT_OUT = "leave it out: "  # begins what is said of a name that has no other today
 _NEAR, _LONG_NAME = 0.85, 6  # of a name's likeness (difflib's ratio), and the letters from which on it says something
 _LOADING = ("mmap", "mlock")  # fields
@@ -138,7 +139,7 @@ def retired_flag(case: Case) -> Iterator[Found]:
         today = (
             None if program == "llama-bench" else _loading(case, name) or case.spec.commands.spelling_today.get(name)
         )
-        today = _with_its_value(case, name, today or _TODAY_IN_BOTH.get(name))
+        today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name))
         other = None if today else _others_option(case, name)
         if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
@@ -154,12 +155,19 @@ def retired_flag(case: Case) -> Iterator[Found]:
         yield Found(message, today or f"leave out {name}")
 
 
-def _with_its_value(case: Case, name: str, today: str | None) -> str | None:
-    """Today's option with the value that the old one has, where it takes one and the old one is not its alias."""
-    words = case.parsed.words.options
-    if today is None or name not in words[:-1] or not today.startswith("--spec-"):
+def _in_its_place(case: Case, name: str, today: str | None) -> str | None:
+    """Return the change that writes today's option instead of the old one, with its value where both take one."""
+    words, option = case.parsed.words.options, option_named(name, False)
+    if today is None or name not in words or _LEAVE_OUT in today:
         return today
-    return f"{today} {words[words.index(name) + 1]}; leave out {name}"
+    takes = known_options(case.engine, case.parsed.program).get(today)
+    if option is not None and option.field == "load_mode":
+        today = " ".join(case.spec.commands.load_mode(case.flags))
+    elif takes:
+        return f"{today} instead of {name}"
+    elif takes is False:  # a switch, where the old one may say `off`
+        return f"leave out {name}" if words[words.index(name) + 1 :][:1] == ("off",) else today
+    return f"{today}; leave out {name}" if today else f"leave out {name}"
 
 
 def _loading(case: Case, name: str) -> str | None:

@@ -7,6 +7,7 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
 from service.engine.commands.shell import fold
+from service.engine.config import Engine
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
@@ -38,6 +39,33 @@ def test_the_fixed_command_starts_and_fits_where_the_one_asked_about_does_not(co
     after = check(before.fixed, before.engine, AIR, RIG)
     assert after.verdict.startswith("Fits: TG about ")
     assert [f for f in after.findings if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "now"),
+    [
+        ("ik_llama.cpp", "-lm none", "--no-mmap"),
+        ("ik_llama.cpp", "-fit off", ""),
+        ("ik_llama.cpp", "--no-op-offload", "-op -1,0"),
+        ("ik_llama.cpp", "--override-tensors exps=CPU", "-ot exps=CPU"),
+        ("llama.cpp", "-tgb 16", "-tb 16"),
+        ("llama.cpp", "-no-fa", "-fa off"),
+    ],
+)
+def test_what_the_other_engine_or_an_older_build_calls_otherwise_is_written_as_today_s_does(
+    engine: Engine, written: str, now: str
+) -> None:
+    fixed = check(f"llama-server -m m.gguf -c 8192 -ngl 99 -ncmoe 46 {written}", engine, AIR, RIG).fixed
+    assert fixed is not None
+    assert written.split()[0] not in fixed.split()
+    assert now in fixed
+    assert check(fixed, engine, AIR, RIG).verdict.startswith("Fits: ")
+
+
+def test_where_the_program_would_still_end_there_is_no_corrected_command() -> None:
+    report = check("llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU -dev CUDA7 -fmoe", "llama.cpp", AIR, RIG)
+    assert report.verdict.startswith("Does not start")
+    assert report.fixed is None
 
 
 def test_a_fix_that_another_one_spoils_is_left_out() -> None:
