@@ -28,7 +28,7 @@ from service.engine.speed.tensor_parallel import is_parallel, pipeline_gain
 from service.engine.speed.work import Work
 
 # Usual prompts, as multiples of a goal's, and their share of requests: the mean is the goal's prompt.
-_PROMPTS = ((0.6, 2 / 3), (1.8, 1 / 3))
+_PROMPTS = ((0.3, 1 / 4), (0.55, 1 / 4), (0.8, 1 / 4), (2.35, 1 / 4))
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -102,7 +102,8 @@ def goal_seconds(run: ResolvedRun, goal: Goal) -> Estimate:
 def typical_seconds(run: ResolvedRun, goal: Goal) -> float:
     """Return the expected seconds of a usual request of `goal`, whose own prompt is the mean of many.
 
-    There are two short prompts for each long one, so that a threshold near the goal's own prompt decides nothing.
+    There are three short prompts for each long one, so that a threshold near the goal's own prompt, or near one of
+    them, decides little.
     """
     work = work_of(run)
     request = request_of(run.rig, run.devices, run.flags, goal, run.binding)
