@@ -74,7 +74,8 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reas
     """Yield the reasons that name the ties of the first config. `ranks`: of the listed configs, with their kinds."""
     if found.as_good:
         names = "; ".join(_named(c, ranks) for c in found.as_good)
-        yield Reason("as-good", f"too close to call: with prompts a tenth longer, or an input 2 % off, this may be best instead: {names}")
+        change = "with prompts a tenth longer, or an input 2 % off"
+        yield Reason("as-good", f"too close to call: {change}, this may be best instead: {names}")
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
         yield Reason(
