@@ -13,6 +13,7 @@ from service.engine.commands.parse import ParsedCommand
 from service.engine.commands.reader import VARIABLE
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
+from service.engine.engines import engine_spec
 from service.engine.hardware import Hardware, Rig
 from service.engine.run.settings import option_value
 from service.engine.units import MIB
@@ -76,14 +77,16 @@ def backend_named(parsed: ParsedCommand) -> str | None:
 
 
 def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibration | None = None) -> Rig:
-    """Return the machine as the command's build sees it, if the command names that build's back end.
+    """Return the machine as the command's build sees it, if the command names that build's back end, or its engine
+    drives only some of the cards.
 
     It has only the cards that this back end drives. Raises as `catalogue.resolve` does.
     """
     rigs = rigs_of(hardware, fitted)
     backend = None if hardware.backend else backend_named(parsed)
     if backend is None or not rigs[-1].cards:
-        return rigs[-1]
+        runs = engine_spec(parsed.engine).backends
+        return next((rig for rig in reversed(rigs) if {card.backend for card in rig.cards} <= runs), rigs[-1])
     own = next((rig for rig in rigs if {card.backend for card in rig.cards} == {backend}), None)
     if own is None and backend == "vulkan":
         return resolve(msgspec.structs.replace(hardware, backend="vulkan"), fitted)

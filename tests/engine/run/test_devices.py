@@ -58,3 +58,5 @@ def test_a_command_for_a_vulkan_build_sees_vulkan_devices_and_one_for_cuda_only_
     assert rig("llama-server -dev CUDA0 -c 8", mixed) == [(geforce, "cuda")]
     assert {backend for _, backend in rig("llama-server -c 8", mixed)} == {"vulkan"}
     assert visible_cards({"GGML_VK_VISIBLE_DEVICES": "1"}, rig_of(f"{RADEONS}, vulkan")) == (1,)
+    of_ik = rig_of(mixed, parsed=parse("llama-server -c 8 -fmoe", "ik_llama.cpp"))
+    assert [card.name for card in of_ik.cards] == [geforce], "the only card that the engine drives"
