@@ -28,6 +28,7 @@ from service.engine.measured.summary import Depth, depths_of, measured_speed, me
 from service.engine.model import Model
 from service.engine.reduction import reduced
 from service.engine.rules.case import Case, case_of
+from service.engine.run.devices import rig_of_command
 from service.engine.run_flags import RunFlags
 from service.engine.speed.predict import speed_point
 from service.engine.submission.agreement import disagreement
@@ -261,12 +262,13 @@ def _filed(
     repo: str, admit_new_repo: Callable[[], None],
 ) -> ParsedSubmission:  # fmt: skip
     listing, name, model = _model(context, asked, command, repo, admit_new_repo)
-    rig = resolve(hardware, calibrations.in_force(context.engine))
+    fitted = calibrations.in_force(context.engine)
+    rig = rig_of_command(hardware, command.parsed, fitted)
     case = case_of(command.parsed, model, rig, command.text, "cuda")
     _require_same_run(case, said, known.rows)
     flags, cell, dropped = _cell(case, listing, name, known.rows)
     identity = model_identity(repo.partition(":")[0], model)
-    filed = filed_under(identity, rig_identity(hardware, rig)) | {
+    filed = filed_under(identity, rig_identity(hardware, resolve(hardware, fitted))) | {
         "repo": listing.repo,
         "variant": name,
         "model": _files(listing, name),

@@ -52,6 +52,15 @@ def test_a_preview_shows_model_flags_machine_rows_and_what_was_expected_and_keep
     assert n_results(context.engine) == 0
 
 
+def test_a_run_is_predicted_on_the_cards_that_its_engine_drives_and_filed_under_the_whole_machine(
+    context: Context,
+) -> None:
+    """`./llama-sweep-bench` is ik_llama.cpp's, which drives NVIDIA's cards alone."""
+    shown = preview(context, None, submission(hardware=f"{RIG}, RX 7900 XTX"))
+    assert [device.gpu for device in shown.devices] == ["NVIDIA GeForce RTX 3090", None]
+    assert "Radeon RX 7900 XTX" in str(shown.rig)
+
+
 @pytest.mark.parametrize(
     ("lacking", "asked_for"),
     [
