@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from service.engine.decoding import wrong_value
+from service.engine.decoding import in_words, wrong_value
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -82,13 +82,14 @@ def converted(value: object, kind: type[T], field: str) -> T:
         what, path, choices = wrong_value(error, kind)
         name = (path or "").partition("[")[0]
         name = OPTIONS.get(name, name).replace("_", "-")
-        detail = what[:1].lower() + what[1:]
+        detail = in_words(what)
+        detail = detail[:1].lower() + detail[1:]
         raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
 
 
 def tokens(text: str) -> int:
     """Return a number of tokens: `16384`, or `16k` for 16 times 1,024. Raises ArgumentTypeError."""
-    number = re.fullmatch(r"(\d{1,9})\s?(k?)", text.strip(), re.I)
+    number = re.fullmatch(r"(\d{1,12})\s?(k?)", text.strip(), re.I)
     if number is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of tokens, such as 16384 or 16k")
     return int(number[1]) * (1024 if number[2] else 1)

@@ -18,6 +18,15 @@ _MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,20
 _ENUM_VALUE = "Invalid enum value"
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # the escape, not a backslash before the letters u0000
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
+_IN_WORDS = (  # msgspec's messages and ours, for people who write no JSON
+    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
+    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
+    (re.compile(r"Expected `(?:int|float)` <= (\S+)"), r"this must be at most \1"),
+    (re.compile(r"Expected `(?:int|float)` >= (\S+)"), r"this must be at least \1"),
+    (re.compile(r"Expected `(?:int|float)` > (\S+)"), r"this must be more than \1"),
+    (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
+    (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
+)
 
 
 def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | None, tuple[str, ...]]:
@@ -37,6 +46,11 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
     if named := unknown or _MISSING_FIELD.match(what):
         path = f"{path}.{named['name']}" if path else named["name"]
     return what, path or None, choices
+
+
+def in_words(what: str) -> str:
+    """Return what is wrong, as `wrong_value` says it, for people who filled in a form or typed an option."""
+    return next((said.sub(words, what) for said, words in _IN_WORDS if said.fullmatch(what)), what)
 
 
 @contextmanager

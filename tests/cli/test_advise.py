@@ -32,6 +32,14 @@ def test_what_is_no_command_is_said_so(model: str, capsys: pytest.CaptureFixture
     assert "advisor: --command: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("n", "said"), [("0", "at least 1"), ("1000000000", "at most 16777216")])
+def test_a_number_that_cannot_be_is_said_in_words(
+    model: str, capsys: pytest.CaptureFixture[str], n: str, said: str
+) -> None:
+    assert main(["advise", model, "-H", RIG, "--context", n]) == 2
+    assert capsys.readouterr().err == f"advisor: --context: this must be {said}\n"
+
+
 def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--what-if", "no GPU", "--what-if", "+1 RTX 3090"]) == 0
     shown = capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -10,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.exceptions import HTTPException
 
-from service.engine.decoding import refused
+from service.engine.decoding import in_words, refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import NotAllowed
 from service.web.http.body import declared_type
@@ -20,13 +19,6 @@ _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
 _MOST_QUERY = 8_192
 T = TypeVar("T")
-_SAID = (  # msgspec's messages and ours, for people who filled in a form
-    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
-    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
-    (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
-    (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
-    (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
-)
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -96,8 +88,7 @@ def converted(asked: Mapping[str, Any], kind: type[T]) -> T:
         with refused(kind):
             return msgspec.convert(asked, kind, strict=False)
     except InvalidInput as error:
-        what = error.detail
-        error.detail = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
+        error.detail = in_words(error.detail)
         raise
 
 

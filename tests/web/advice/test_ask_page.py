@@ -73,7 +73,7 @@ def test_without_scripts_the_key_is_shown_and_the_advice_has_no_fragment(client:
         ({"gpus": "", "cpu": "", "ram": ""}, "gpus", "name the GPUs"),
         ({"context": "16,384"}, "context", "whole number"),
         ({"min_tg": "fast"}, "min_tg", "must be a number"),
-        ({"min_bpw": "99"}, "min_bpw", "must be <= 32"),
+        ({"min_bpw": "99"}, "min_bpw", "must be at most 32"),
         ({"preset": "foo"}, "preset", "Did you mean: agent"),
         ({"engine": "vllm"}, "engine", "Did you mean: ik_llama.cpp"),
         ({"repo": "x" * 600}, "repo", "longer than 512"),
