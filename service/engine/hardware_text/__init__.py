@@ -5,6 +5,7 @@ Each recogniser reads one format and says which lines it took; what is left at t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -64,6 +65,8 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_shorthand,
 )
 _MAX_LINE = 1000
+# `Oct 29 13:35:49 morty ollama[43973]: `, as journalctl puts it before each line of a service's log, in any language.
+_JOURNAL = re.compile(r"^\w{3,4}\.? \d{1,2} \d\d:\d\d:\d\d \S{1,60} [\w.@-]{1,60}\[\d{1,7}\]: ")
 _MOST_LINES = 4_000
 
 
@@ -125,7 +128,7 @@ def tools_in(lines: Sequence[str]) -> Hardware | None:
 
 
 def _read(lines: Sequence[str], recognisers: Sequence[Recogniser]) -> list[Found]:
-    lines = [line.rstrip()[:_MAX_LINE] for line in lines]
+    lines = [_JOURNAL.sub("", line.rstrip()[:_MAX_LINE]) for line in lines]
     found: list[Found] = []
     for recognise in recognisers:
         claim = recognise(lines)

@@ -276,6 +276,7 @@ RESPELLED = tuple(
         (r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1"),
         (rf"\b{STRIX_HALO}", "Ryzen AI Max+ 395"),
         (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
+        (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`
         (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
         (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores

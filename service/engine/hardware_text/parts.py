@@ -119,6 +119,9 @@ def _as_built(cpu: Cpu) -> Cpu:
     """
     row, sockets = cpu_row(cpu.model) if cpu.model else None, cpu.sockets or 1
     if row is None or cpu.model is None:
+        guess = family_of(cpu.model) if cpu.model else None
+        if guess is not None and guess.channels == 2 and cpu.physical_cores == 2 * guess.cores:  # a desktop's
+            return msgspec.structs.replace(cpu, physical_cores=guess.cores)
         return cpu
     if sockets > row.sockets:
         raise unreadable(f"{sockets}x {cpu.model}", f"no board has {sockets} of them: how many sockets are there?")

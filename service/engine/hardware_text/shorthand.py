@@ -211,11 +211,8 @@ class _Reading:
         if self._is_rate_of_ram(m):
             return
         if m.count is None and not any(o.kind == "cpu" for o in self.mentions):
-            rows, cpu = gpu_rows(m.name), cpu_row(m.name)
-            raise unreadable(
-                m.text,
-                f"it is a GPU and a CPU: write `{rows[0].name}` or `{cpu.name if cpu else lex.ALSO_CPUS[m.name]}`",
-            )
+            cpu = row.name if (row := cpu_row(m.name)) else lex.ALSO_CPUS[m.name]
+            raise unreadable(m.text, f"it is a GPU and a CPU: write `{gpu_rows(m.name)[0].name}` or `{cpu}`")
         self._read_gpu(m)
 
     def _read_cpu(self, m: Mention) -> None:
@@ -395,7 +392,8 @@ class _Reading:
         cores = int(m.hit[1] or m.hit[3] or m.hit[5] or (threads + 1) // 2)
         if threads:
             self.notes.append(f"{m.text}: a rented vCPU is taken for half a core")
-        if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
+        is_again = m.text.endswith(")") and not any(cpu.sockets for cpu in self.cpus)  # `8-Core Processor (16 cores)`
+        if any(cpu.physical_cores not in (None, cores, cores / (1 + is_again)) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")
         self.cpus.append(Cpu(physical_cores=cores))
 

@@ -334,3 +334,38 @@ def test_the_same_machine_is_read_in_other_ways_to_write_it(text: str, cards: in
 
 def test_virtual_memory_is_no_ram() -> None:
     assert ram_of("3060, 16GB RAM + 32GB virtual memory") == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        (
+            "CPU: AMD Ryzen 7 5700X3D 8-Core Processor (16 cores)\nGPU: RTX 5060 Ti 16GB",
+            8,
+        ),  # AlexsJones/llmfit/issues/13
+        ("RTX 3060, Ryzen 7 5700X3D (16 cores)", 8),
+        ("RTX 3060, Ryzen 9 5900XT 16-Core Processor (32 cores)", 16),
+    ],
+)
+def test_twice_the_cores_of_a_desktop_are_its_threads(text: str, cores: int) -> None:
+    assert resolve(parse_hardware(text)).physical_cores == cores
+
+
+def test_two_numbers_of_cores_are_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="There are two numbers"):
+        parse_hardware("32 core EPYC, 64 cores, RTX 3060")
+
+
+def test_lines_of_a_journal_are_read_without_what_stands_before_them() -> None:
+    lines = (
+        "ggml_cuda_init: found 2 CUDA devices:",
+        "  Device 0: NVIDIA GeForce RTX 3060, compute capability 8.6, VMM: yes",
+        "  Device 1: NVIDIA GeForce RTX 3060, compute capability 8.6, VMM: yes",
+    )
+    journal = "\n".join(f"oct 29 13:35:49 morty ollama[43973]: {line}" for line in lines)
+    assert cards_of(parse_hardware(journal)) == [("NVIDIA GeForce RTX 3060", 2, None)]  # ollama/ollama/issues/7403
+
+
+def test_an_unknown_card_is_asked_about_without_a_space_too() -> None:
+    with pytest.raises(InvalidHardware, match="GT 730"):
+        parse_hardware("i7-9700 16GB GT730")
