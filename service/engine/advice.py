@@ -272,7 +272,8 @@ class Weighed(msgspec.Struct, frozen=True):
     `usual`: times the goal's seconds that requests with usual prompts take. `ram_used`: the share of the RAM that a
     model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
     `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
-    leaves; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share. `is_mixture`: it has experts.
+    leaves; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`). `is_mixture`: it has
+    experts.
     """
 
     usual: float = 1.0
@@ -281,6 +282,7 @@ class Weighed(msgspec.Struct, frozen=True):
     to_build: bool = False
     cards_left: float = 0.0
     is_mixture: bool = True
+    shared: bool = False
 
 
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):

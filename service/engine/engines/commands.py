@@ -38,7 +38,8 @@ class EngineCommands(ABC):
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
     - `server_caps_context`: its server uses no more of a slot than the model was trained for.
     - `latent_flags`: fields of Flags that a config for latent attention sets. `smaller_caches`: types of K and V to try
-      where f16 and q8_0 do not fit, larger ones first.
+      where f16 and q8_0 do not fit, larger ones first. `rotates_caches_from`: the date from which its builds rotate
+      quantised caches by themselves, None if they do not: then 4 bits lose little.
     - `instead_of_building`: by back end, what makes a build needless on a machine that has what it takes.
     - `option_variables`: how environment variables begin that say what options say, "" where there are none.
       `variables`: others that it alone reads, and what the figures take from them; None: it does not read this one.
@@ -60,6 +61,7 @@ class EngineCommands(ABC):
     server_caps_context: bool = False
     latent_flags: Mapping[str, int] = MappingProxyType({})
     smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)
+    rotates_caches_from: str | None = None
     instead_of_building: Mapping[str, str] = MappingProxyType({})
     option_variables: str = ""
     variables: Mapping[str, Effect | None] = MappingProxyType({})

@@ -72,7 +72,7 @@ def test_layers_without_their_feed_forward_are_ranges_where_that_is_as_fast() ->
     config = first(ask("Qwen3-8B", "iq4_xs", hardware=hardware, engine="ik_llama.cpp"))
     assert config.flags.overrides
     for rule in config.flags.overrides:
-        layers = [i for i in range(36) if re.search(rule.pattern, f"blk.{i}.ffn_up.weight")]
+        layers = [i for i in range(36) if re.search(rule.pattern, f"blk.{i}.ffn_down.weight")]
         assert layers == list(range(layers[0], layers[-1] + 1))
 
 

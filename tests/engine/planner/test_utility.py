@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
-from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, Preset, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical
 from service.engine.memory.growth import growth_of
@@ -209,6 +209,24 @@ def test_picks_come_first_and_each_differs_from_the_answer() -> None:
     named = {c.pick.name: c for c in body.configs if c.pick}
     assert named["quality"].loss_percent < named["balanced"].loss_percent  # type: ignore[operator]
     assert all(c.pick.why for c in body.configs if c.pick)
+
+
+def test_a_smaller_cache_is_taken_where_only_it_lets_a_dense_model_lie_whole_on_the_card() -> None:
+    """As CeIest2 runs a file of 27B with a 4-bit cache on 16 GB (sudoingX/qwen38-mtp pull 63)."""
+    hardware, goal = parse_hardware("RX 6800 XT 16GB, Ryzen 5 5600X, 32GB DDR4-3200"), GoalRequest(context=32_768)
+    config = first(ask("Qwen3.5-27B", "iq4_xs", hardware=hardware, goal=goal, engine="llama.cpp"))
+    assert (config.strategy, config.flags.cache_type_k) == ("all on GPU", "q4_0")
+    assert any("4 bits lose some quality" in reason.text for reason in config.reasons)
+    older = Constraints(engines=[EngineChoice("llama.cpp", "2026-02-01")])
+    config = first(ask("Qwen3.5-27B", "iq4_xs", hardware=hardware, goal=goal, constraints=older))
+    assert config.strategy == "FFN in RAM", "builds that do not rotate the cache"
+
+
+def test_memory_that_programs_share_with_the_gpu_is_not_spent_on_a_loss_that_nobody_notices() -> None:
+    body = ask("Qwen3.5-35B-A3B", "q6_k", "q8_0", hardware=parse_hardware("MacBook Pro M1 Max 64GB"))
+    assert first(body).variant == "q6_k"
+    body = ask("Qwen3.5-27B", "q4_k_m", "q8_0", hardware=parse_hardware("2x RTX 5090, 128GB DDR5-6000"))
+    assert first(body).variant == "q8_0", "memory of cards is idle if a model leaves it"
 
 
 def test_the_fast_pick_is_named_though_a_variant_that_is_hardly_faster_costs_less() -> None:

@@ -81,6 +81,7 @@ class LlamaCommands(EngineCommands):
     bench_fits = frozenset({"-fitt", "--fit-target", "-fitc", "--fit-ctx"})  # llama-bench.cpp:2327
     server_caps_context = True  # tools/server/server-context.cpp:4015
     drafting = MappingProxyType(_DRAFTING)
+    rotates_caches_from = "2026-05-01"  # pull 21038, opened on 2026-03-26 and merged in the month after
     instead_of_building = MappingProxyType(_LINUX_ARCHIVES)
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp

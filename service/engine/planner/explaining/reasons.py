@@ -33,6 +33,7 @@ _WHAT: dict[Resource, str] = {
     "waiting": "launching kernels and waiting for other devices",
 }
 _FASTER: dict[Resource, str] = {"GPU": "faster GPUs", "RAM and CPU": "faster RAM and CPU", "link": "a faster link"}
+_FEW_BITS = 5  # of a cache
 _WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
 
 
@@ -224,10 +225,10 @@ def _cache(flags: Flags) -> list[Reason]:
             if flags.cache_type_v in ("f16", flags.cache_type_k)
             else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
         )
-        share = type_named(flags.cache_type_k).bpw / 16
-        found.append(
-            Reason("kv-type", f"the cache is {types}, {share * 100:.0f} % of the size of f16: more room for weights")
-        )
+        bits = type_named(flags.cache_type_k).bpw
+        but = "; at long contexts, 4 bits lose some quality" if bits < _FEW_BITS else ""
+        text = f"the cache is {types}, {bits / 16 * 100:.0f} % of the size of f16: more room for weights{but}"
+        found.append(Reason("kv-type", text))
     return found
 
 

@@ -15,7 +15,7 @@ from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
-from service.engine.planner.ranking.rank import Choice, Given, figures_of, first_by
+from service.engine.planner.ranking.rank import Choice, Given, deciding_loss, figures_of, first_by
 from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 
@@ -205,7 +205,8 @@ def _choice(config: AdvisedConfig, goal: Goal, *, known: bool) -> Choice:
     loss = max(loss, loss_of_bits(16))  # 16 bits count as Q8_0 (`quality.ranking_loss`)
     given = Given(config.goal_seconds[1] * weighed.usual, tg, pp, loss)
     figures = figures_of(config.flags, config.strategy, weighed, given, known=known)
-    return Choice(cost(figures, goal), loss, weighed.cards_left, _fast_enough(config, goal))
+    decides = deciding_loss(loss, goal, shared=weighed.shared)
+    return Choice(cost(figures, goal), decides, weighed.cards_left, _fast_enough(config, goal))
 
 
 def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:

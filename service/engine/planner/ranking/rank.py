@@ -18,7 +18,7 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
-from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.planner.ranking.utility import Figures, cost, unnoticed
 from service.engine.speed.predict import Speed
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ _TOO_SLOW = 8.0  # times the fastest: then even a popular variant is not listed
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.02  # of the goal's time: what a larger micro-batch may cost at most,
+NEGLIGIBLE = 1.03  # of the goal's time: what a larger micro-batch may cost at most,
 _OF_LONGER_PROMPTS = 0.1  # and of what it gains at longer prompts
 
 
@@ -119,6 +119,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             to_build=self.to_build,
             cards_left=round(self.cards_left(), 4),
             is_mixture=bool(self.problem.model.moe_layers),
+            shared=limits.shared,
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
@@ -131,7 +132,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         `shown`: the contender with another micro-batch that is shown for it, whose memory counts. `memory`: a factor on
         the memory of all cards.
         """
-        return Choice(self.cost(goal), self.loss, (shown or self).cards_left(memory), reaches(self.speed, goal))
+        loss = deciding_loss(self.loss, goal, shared=self.problem.limits.shared)
+        return Choice(self.cost(goal), loss, (shown or self).cards_left(memory), reaches(self.speed, goal))
 
     def cards_left(self, memory: float = 1.0) -> float:
         """Return the share of all cards' memory (times `memory`) that it leaves free; 0 with weights in RAM.
@@ -176,15 +178,15 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
         ram_used=weighed.ram_used,
         raises_limit=weighed.raises_limit,
         together=factor > 1,
-        quantised_cache=flags.cache_type_k != "f16",
+        cache=(flags.cache_type_k, flags.cache_type_v),
         to_build=weighed.to_build,
         dense=not weighed.is_mixture,
     )
 
 
 class Choice(NamedTuple):
-    """What decides which of several comes first: its cost, its loss in per cent, the share of all cards' memory that it
-    leaves free (0 with weights in RAM), and whether it reaches the goal's minima."""
+    """What decides which of several comes first: its cost, its loss in per cent (`deciding_loss`), the share of all
+    cards' memory that it leaves free (0 with weights in RAM), and whether it reaches the goal's minima."""
 
     cost: float
     loss: float
@@ -338,6 +340,14 @@ def first_by(choices: Sequence[Choice], goal: Goal) -> int:
     limit = choices[best].cost + (spare_worth(choices[best].left) if goal.preset != "fastest" else 0.0)
     spending = [i for i, one in enumerate(choices) if one.left >= SPARE and one.reaches and one.cost < limit]
     return min({best, *spending}, key=lambda i: (choices[i].loss, choices[i].cost, i))
+
+
+def deciding_loss(loss: float, goal: Goal, *, shared: bool) -> float:
+    """Return the loss for which memory may be spent that a config would leave free.
+
+    Where GPU and CPU share the memory, other programs use what is left: it is not spent on a loss that nobody notices.
+    """
+    return max(loss, unnoticed(goal)) if shared else loss
 
 
 def spare_worth(left: float) -> float:

@@ -15,7 +15,11 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - a limit of the system that has to be raised first, on machines whose GPU shares the memory: `_RAISING`.
 - all cards on every layer (`-sm graph`, `-sm tensor`): `_TOGETHER`. It depends on the links between them and is the
   newest part of both engines, so a small gain over one card is not worth it.
-- a quantised cache: `_QUANTISED_CACHE`. Its cost at depth is the least certain part of the speeds, and of quality.
+- a quantised cache: `_QUANTISED_CACHE`, and a little for each bit below 8. Its cost at depth is the least certain part
+  of the speeds, and of quality. Four bits cost `_FOUR`, and twice that at `_DEEP` tokens: the longer the context, the
+  more their errors matter (ik_llama.cpp pull 1547). Rotated, as by llama.cpp since April 2026, q4_0 loses 0.7 % of
+  perplexity over 4,096 tokens (unslothai/llama.cpp pull 129) and nothing measurable in multiple choice (llama.cpp pull
+  21551); unrotated, more.
 - an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
   less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
@@ -34,6 +38,7 @@ import math
 import msgspec
 
 from service.engine.advice import Pick
+from service.engine.ggml_types import type_named
 from service.engine.goal import Goal
 
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
@@ -43,7 +48,9 @@ _LEAVING_THE_GPU, _OF_A_DENSE_MODEL = 0.15, 2.0
 _TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
-_QUANTISED_CACHE = 0.05
+_QUANTISED_CACHE, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.01, 0.25, 32_000
+_Q8_BPW = 8.5
+FOUR_BITS = 4.5  # of a value: at most so many are four
 _BUILDING = 0.15
 OTHER_BUILD = 0.1  # of cost: how much better a back end that nobody packages has to be than one that just runs
 
@@ -75,8 +82,8 @@ class Figures(msgspec.Struct, frozen=True):
     """What the cost is made of: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
-    to let the GPU use more of a shared memory. `together`: all cards share every layer. `quantised_cache`: fewer than
-    16 bits. `to_build`: the engine has to be built first, on Windows. `dense`: no mixture.
+    to let the GPU use more of a shared memory. `together`: all cards share every layer. `cache`: types of K and V.
+    `to_build`: the engine has to be built first, on Windows. `dense`: no mixture.
     """
 
     seconds: float
@@ -87,14 +94,24 @@ class Figures(msgspec.Struct, frozen=True):
     ram_used: float = 0.0
     raises_limit: bool = False
     together: bool = False
-    quantised_cache: bool = False
+    cache: tuple[str, str] = ("f16", "f16")
     to_build: bool = False
     dense: bool = False
 
 
+def weights_of(goal: Goal, pick: Pick | None = None) -> Weights:
+    """Return the weights of a pick (None: the goal's own)."""
+    return WEIGHTS[pick] if pick else _BY_PRESET.get(goal.preset, WEIGHTS["balanced"])
+
+
+def unnoticed(goal: Goal) -> float:
+    """Return the loss, in per cent, below which all are alike for a goal."""
+    return weights_of(goal).unnoticed
+
+
 def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
     """Return what a config costs as a pick (None: the goal's own); the least is the best. No unit: see this module."""
-    weights = WEIGHTS[pick] if pick else _BY_PRESET.get(goal.preset, WEIGHTS["balanced"])
+    weights = weights_of(goal, pick)
     comfortable = weights.comfort * (goal.prompt / _COMFORTABLE_PP + goal.output / _COMFORTABLE_TG)
     slower = math.exp(_BUILDING if figures.to_build else 0.0)
     missed = sum(
@@ -113,6 +130,16 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         math.log1p(figures.seconds / comfortable)
         + weights.loss * max(figures.loss, weights.unnoticed) * (1 + figures.loss / _DAMAGE)
         + _MISSED * missed
-        + (_QUANTISED_CACHE if figures.quantised_cache else 0.0)
+        + _of_cache(figures.cache, goal)
         + weights.other * other
     )
+
+
+def _of_cache(types: tuple[str, str], goal: Goal) -> float:
+    """What a cache of these types of K and V costs; one of one type only is stated with V in f16."""
+    if types[0] == "f16":
+        return 0.0
+    bits = min(type_named(kind).bpw for kind in types)
+    if bits > FOUR_BITS:
+        return _QUANTISED_CACHE + _A_BIT_LESS * (_Q8_BPW - bits)
+    return _FOUR * (1 + (goal.depth + goal.prompt) / _DEEP)

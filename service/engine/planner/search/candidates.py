@@ -11,13 +11,14 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
-from service.engine.ggml_types import ROW_TABLE
+from service.engine.ggml_types import ROW_TABLE, type_named
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Card, Rig
 from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
 from service.engine.planner.pricing.support import runs_on_gpu
+from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.tensor_names import role_of
 
 # From ik_llama.cpp's threshold (32 * n_expert / n_expert_used) on, every micro-batch copies the experts in RAM once, so
@@ -116,6 +117,18 @@ def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[
     if latent:
         return [[plain, CachePair("q8_0", "f16")], [CachePair("q6_0", "f16")]]
     return [[plain, CachePair("q8_0", "q8_0")], *([CachePair(*pair)] for pair in spec.commands.smaller_caches)]
+
+
+def keeps_quality(engine: Engine, model: Model, pair: CachePair, date: str | None) -> bool:
+    """Return whether a cache of these types loses little: of 4 bits only if the build (None: today's) rotates it.
+
+    Keys of some models have outliers that make 4 unrotated bits useless (mlx-lm pull request 1555: Qwen3). llama.cpp
+    rotates heads of a multiple of 64 values (src/llama-kv-cache.cpp).
+    """
+    if min(type_named(kind).bpw for kind in pair) > FOUR_BITS:
+        return True
+    since = engine_spec(engine).commands.rotates_caches_from
+    return since is not None and (date or since) >= since and all(la.head_dim_k % 64 == 0 for la in model.layers)
 
 
 def card_sets(rig: Rig) -> list[Cards]:

@@ -18,7 +18,7 @@ from service.engine.advice import Pick
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Goal
-from service.engine.planner.pricing.candidate import Candidate, Cards
+from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
 from service.engine.planner.pricing.fit import Fitted, Shortfall
 from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.pricing.support import unsupported
@@ -33,7 +33,14 @@ from service.engine.planner.search.alike import (
     same_setup,
     smaller_batch,
 )
-from service.engine.planner.search.candidates import MICRO_BATCHES, cache_pairs, cache_types_refusal, candidates
+from service.engine.planner.search.candidates import (
+    MICRO_BATCHES,
+    CachePair,
+    cache_pairs,
+    cache_types_refusal,
+    candidates,
+    keeps_quality,
+)
 from service.engine.planner.search.fitting import fit_candidate
 from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
@@ -83,6 +90,7 @@ class VariantSearch:
         self.forecast_errors: list[tuple[Contender, float]] = []
         self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
         self.queue: list[Queued] = []
+        self._cache_pairs = cache_pairs(case.engine, case.model, case.constraints)  # those not tried yet
         if not self.refusal:
             self._enqueue(*self._all_forecasts())
         self.bound = self.queue[0].seconds if self.queue else float("inf")
@@ -153,21 +161,39 @@ class VariantSearch:
     # -- forecasts and the queue ---------------------------------------------------------------------------------
 
     def _all_forecasts(self) -> list[Queued]:
-        """Forecast all candidates, those with smaller cache types only where nothing fits with larger ones."""
+        """Forecast all candidates: with smaller cache types where nothing fits with larger ones, or where only they let
+        it lie whole on the cards."""
+        found: list[Queued] = []
+        while self._cache_pairs and not any(one.candidate.strategy == "all on GPU" for one in found):
+            pairs = self._cache_pairs.pop(0)
+            found += self._whole_with(pairs) if found else self._forecasts_with(pairs)
+        return found
+
+    def _whole_with(self, pairs: Sequence[CachePair]) -> list[Queued]:
+        """What lies whole on the cards, by its forecast, with one of these cache types that lose little."""
+        case = self.case
+        pairs = [pair for pair in pairs if keeps_quality(case.engine, case.model, pair, self.build.date)]
+        found = self._forecasts_with(pairs) if self._may_be_whole(pairs) else []
+        return [one for one in found if one.candidate.strategy == "all on GPU"]
+
+    def _may_be_whole(self, pairs: Sequence[CachePair]) -> bool:
+        """Whether weights and cache might fit the cards whole with some of these cache types."""
+        case, free = self.case, sum(card.free for card in self.case.rig.cards)
+        flags = (base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair) for pair in pairs)
+        return any(self.forecasts.bytes_on_cards(one) < free for one in flags)
+
+    def _forecasts_with(self, pairs: Sequence[CachePair]) -> list[Queued]:
         case, found = self.case, list[Queued]()
-        for pairs in cache_pairs(case.engine, case.model, case.constraints):
-            tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
-            for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
-                self.considered += 1
-                one = self.forecasts.of(candidate)
-                if one.forecast.shortfall is not None:
-                    self._reject(one.candidate, one.forecast.shortfall)
-                elif one.forecast.idle:
-                    self.rejected.append(Rejected(one.candidate, "a card idle", one.forecast, None))
-                else:
-                    found.append(one)
-            if found:
-                break
+        tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
+        for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
+            self.considered += 1
+            one = self.forecasts.of(candidate)
+            if one.forecast.shortfall is not None:
+                self._reject(one.candidate, one.forecast.shortfall)
+            elif one.forecast.idle:
+                self.rejected.append(Rejected(one.candidate, "a card idle", one.forecast, None))
+            else:
+                found.append(one)
         return found
 
     def _for_build(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
@@ -284,14 +310,23 @@ class VariantSearch:
             self.place(self._take_with_largest_batch(usual))
 
     def _place_on_gpu(self) -> None:
-        """Where all that was placed has weights in RAM: what has none there by its forecast, until one is found."""
+        """Where all that was placed has weights in RAM: what has none there by its forecast, if need be with a smaller
+        cache, until one is found."""
         for _ in range(_MAX_ON_GPU):
-            on_gpu = (t for t in self.queue if t.candidate.strategy == "all on GPU" and t.candidate.splits_by_layer)
-            one = next(on_gpu, None)
+            one = self._first_on_gpu()
             if one is None or any(c.candidate.strategy == "all on GPU" for c in self.contenders):
                 break
             self.queue.remove(one)
             self.place(one)
+
+    def _first_on_gpu(self) -> Queued | None:
+        def first() -> Queued | None:
+            whole = (t for t in self.queue if t.candidate.strategy == "all on GPU" and t.candidate.splits_by_layer)
+            return next(whole, None)
+
+        while first() is None and self._cache_pairs:
+            self._enqueue(*self._whole_with(self._cache_pairs.pop(0)))
+        return first()
 
     def _place_small_batch(self) -> None:
         """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards."""
