@@ -12,6 +12,7 @@ from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
+from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.ranking.rank import Contender, Squeeze
@@ -90,11 +91,12 @@ def _engines_own(contender: Contender) -> str:
     flags = problem.placed_by_engine(contender.fitted.flags)
     if flags is None:
         return ""
-    tried = problem.tried(flags)
-    used = [tried.memory.total(i).expected for i in range(len(problem.devices) + 1)]
+    run = problem.run(flags)
+    memory = predict_memory(run)  # the server's: its benchmark needs more for the logits of a large batch
+    used = [memory.total(i).expected for i in range(len(problem.devices) + 1)]
     if any(n > there for n, there in zip(used, [*(d.free for d in problem.devices), problem.limits.host], strict=True)):
         return ""
-    theirs = predict_speed(tried.run, problem.goal.depth)
+    theirs = predict_speed(run, problem.goal.depth)
     return (
         f" (TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
         f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here)"
