@@ -41,7 +41,7 @@ _TOO_SLOW = 8.0  # times the fastest: then even a popular variant is not listed
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.03  # of the goal's time: what a larger micro-batch may cost at most,
+NEGLIGIBLE = 1.02  # of the goal's time: what a larger micro-batch may cost at most,
 _OF_LONGER_PROMPTS = 0.1  # and of what it gains at longer prompts
 
 
