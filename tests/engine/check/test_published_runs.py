@@ -103,6 +103,7 @@ STAND_INS = {name: run["stand_in"] for name, run in RAN.items() if "stand_in" in
 # What `check` calls an error although it ran, and why.
 EXPLAINED = {
     "pr375-ubergarm-2": {"option-of-another-time"},  # --warmup-batch in the branch of the pull request that brings it
+    "a100sxm-qwen3next-q4": {"option-of-another-time"},  # --load-mode is of July 2026; the run's day is unknown
 }
 
 

@@ -50,7 +50,7 @@ _RAISING = 0.05
 _TOGETHER = 0.1
 _QUANTISED_CACHE, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.01, 0.25, 32_000
 _Q8_BPW = 8.5
-FOUR_BITS = 4.5  # of a value: at most so many are four
+FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING = 0.15
 OTHER_BUILD = 0.1  # of cost: how much better a back end that nobody packages has to be than one that just runs
 

@@ -166,15 +166,14 @@ class VariantSearch:
         found: list[Queued] = []
         while self._cache_pairs and not any(one.candidate.strategy == "all on GPU" for one in found):
             pairs = self._cache_pairs.pop(0)
-            found += self._whole_with(pairs) if found else self._forecasts_with(pairs)
+            found += self._whole_with(pairs) if found else self._forecasts_with(pairs, only_whole=False)
         return found
 
     def _whole_with(self, pairs: Sequence[CachePair]) -> list[Queued]:
         """What lies whole on the cards, by its forecast, with one of these cache types that lose little."""
         case = self.case
         pairs = [pair for pair in pairs if keeps_quality(case.engine, case.model, pair, self.build.date)]
-        found = self._forecasts_with(pairs) if self._may_be_whole(pairs) else []
-        return [one for one in found if one.candidate.strategy == "all on GPU"]
+        return self._forecasts_with(pairs, only_whole=True) if self._may_be_whole(pairs) else []
 
     def _may_be_whole(self, pairs: Sequence[CachePair]) -> bool:
         """Whether weights and cache might fit the cards whole with some of these cache types."""
@@ -182,12 +181,14 @@ class VariantSearch:
         flags = (base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair) for pair in pairs)
         return any(self.forecasts.bytes_on_cards(one) < free for one in flags)
 
-    def _forecasts_with(self, pairs: Sequence[CachePair]) -> list[Queued]:
+    def _forecasts_with(self, pairs: Sequence[CachePair], *, only_whole: bool) -> list[Queued]:
         case, found = self.case, list[Queued]()
         tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
         for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
-            self.considered += 1
             one = self.forecasts.of(candidate)
+            if only_whole and one.candidate.strategy != "all on GPU":
+                continue
+            self.considered += 1
             if one.forecast.shortfall is not None:
                 self._reject(one.candidate, one.forecast.shortfall)
             elif one.forecast.idle:
