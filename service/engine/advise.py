@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemory
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
-from service.engine.commands.parse import ParsedCommand
-from service.engine.commands.several import assumed_command
+from service.engine.commands.parse import ParsedCommand, assumed_command
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate

@@ -9,9 +9,8 @@ from service.engine.check.compare import compare_buffers, compare_speeds, log_fi
 from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
-from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, assumed_command, parse
 from service.engine.commands.reader import READ_AS
-from service.engine.commands.several import assumed_command
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput

@@ -12,10 +12,10 @@ import msgspec
 
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.shell import quote
+from service.engine.commands.tables import MODEL_REPO
 from service.engine.engines import engine_spec
 from service.engine.run.settings import option_value
 
-MODEL_REPO = ("-hf", "-hfr", "--hf-repo")
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
 PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")

@@ -14,11 +14,12 @@ from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
 from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
 from service.engine.commands.shell import PRINTED_DASHES, expanded, repairs, split_commands
-from service.engine.commands.tables import environment_options, known_options, option_named
+from service.engine.commands.tables import MODEL_REPO, MODEL_URL, environment_options, known_options, option_named
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
+from service.engine.hardware import Assumption
 
 # Every program that takes the engines' options. Those that evaluate whole batches of logits count as benchmarks.
 SERVER_PROGRAMS = (
@@ -37,7 +38,8 @@ _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)"
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
-_MODELS = frozenset(("-m", "--model", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo"))
+_MODELS = frozenset(("-m", "--model", *MODEL_URL, *MODEL_REPO))
+_MOST_OTHERS, _SHOWN = 3, 80  # of several commands: how many are named, and characters of each
 _MODEL_VARIABLES = ("LLAMA_ARG_MODEL=", "LLAMA_ARG_HF_REPO=")
 _MOST_BEFORE = 32  # words before a program
 _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
@@ -160,6 +162,20 @@ def _program_meant(word: str) -> str:
         return renamed[1]
     near = get_close_matches(name, _LLAMA_PROGRAMS, n=1, cutoff=_NEAR)
     return near[0] if near else name
+
+
+def assumed_command(parsed: ParsedCommand, field: str) -> list[Assumption]:
+    """Say which of a text's commands was taken, and how the others begin; nothing of a text with one."""
+    if not parsed.others:
+        return []
+    named = ", ".join(f"`{_shortened(other)}`" for other in parsed.others[:_MOST_OTHERS])
+    more = f" and {len(parsed.others) - _MOST_OTHERS} more" if len(parsed.others) > _MOST_OTHERS else ""
+    why = f"the first of {len(parsed.others) + 1} commands in the text; neither checked nor counted: {named}{more}"
+    return [Assumption(field, _shortened(parsed.words.line), why, "everything")]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 def _typed(word: str) -> str:

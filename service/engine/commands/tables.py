@@ -14,6 +14,9 @@ import msgspec
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 
+MODEL_REPO = ("-hf", "-hfr", "--hf-repo")  # names of the option for the model's repo,
+MODEL_URL = ("-mu", "--model-url")  # and of that for its address
+
 Kind: TypeAlias = Literal["int", "text", "cache", "on", "off", "special", "tests"]
 
 

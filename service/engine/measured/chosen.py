@@ -9,6 +9,7 @@ import msgspec
 
 from service.engine.advice import AdvisedConfig, DeviceMemory, Mine, SpeedPoint
 from service.engine.commands.parse import ParsedCommand
+from service.engine.commands.tables import MODEL_REPO, MODEL_URL
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidInput
@@ -19,7 +20,7 @@ Kind: TypeAlias = Literal["config", "baseline", "step"]
 N_GEN = 64  # output tokens of one repeat: they take seconds, at speeds that are worth measuring
 _BEST = 2
 _MOST_DROPPED = 40
-_NAMES_THE_MODEL = ("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url", "-hft", "--hf-token")
+_NAMES_THE_MODEL = (*MODEL_REPO, "-hff", "--hf-file", *MODEL_URL, "-hft", "--hf-token")
 _CARDS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _OF_THE_ENGINE = ("GGML_", "LLAMA_ARG_", "OMP_", "GOMP_", "KMP_")
 _HARMLESS = ("sudo", "nohup", "time", "exec", "env", "nice", "setsid")

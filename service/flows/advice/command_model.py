@@ -9,8 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from service.engine.commands.companions import MODEL_REPO, file_name
+from service.engine.commands.companions import file_name
 from service.engine.commands.parse import ParsedCommand
+from service.engine.commands.tables import MODEL_REPO
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
 from service.engine.run.settings import option_value

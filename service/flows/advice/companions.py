@@ -41,9 +41,9 @@ def companions(
     projector = projector_of(parsed)
     found_draft = _asked(draft, "draft", list_repo) or _by_name(here, draft_of(parsed))
     found_projector = _asked(mmproj, "mmproj", list_repo) or _by_name(here, projector.path if projector else None)
-    beside = _found_by_engine(here, variant) if projector and projector.path is None and not found_projector else None
-    found = found_projector or beside
-    header = _header(read, found, unasked=found is beside) if found else None
+    unasked = _found_by_engine(here, variant) if projector and projector.path is None and not found_projector else None
+    found = found_projector or unasked
+    header = _header(read, found, unasked=found is unasked) if found else None
     return CompanionHeaders(
         draft=build_model(read(*found_draft), SafeMatch()) if found_draft else None,
         projector=header,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands.companions import MODEL_REPO
+from service.engine.commands.tables import MODEL_REPO, MODEL_URL
 from service.engine.engines.llama_cpp.placement import split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
@@ -204,7 +204,7 @@ def speculation_unknown(case: Case) -> Iterator[Found]:
 def router(case: Case) -> Iterator[Found]:
     """A server that is started without a model, with presets or a folder of them."""
     given = sorted({"--models-preset", "--models-dir"} & set(case.parsed.used))
-    named = case.parsed.model_path or {*MODEL_REPO, "-mu", "--model-url"} & set(case.parsed.used)
+    named = case.parsed.model_path or {*MODEL_REPO, *MODEL_URL} & set(case.parsed.used)
     if given and not named:
         yield Found(
             f"{given[-1]}: this server loads no model itself. It starts one for each that is asked for, with these "

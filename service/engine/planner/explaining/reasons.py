@@ -16,6 +16,7 @@ from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.ranking.rank import Contender, Squeeze
+from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.speed.interval import Phase
 from service.engine.speed.limit import Limit, Resource, limit_of
 from service.engine.speed.predict import is_called, predict_speed, versus
@@ -34,7 +35,6 @@ _WHAT: dict[Resource, str] = {
     "waiting": "launching kernels and waiting for other devices",
 }
 _FASTER: dict[Resource, str] = {"GPU": "faster GPUs", "RAM and CPU": "faster RAM and CPU", "link": "a faster link"}
-_FEW_BITS = 5  # of a cache
 _WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
 
 
@@ -228,7 +228,7 @@ def _cache(flags: Flags) -> list[Reason]:
             else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
         )
         bits = type_named(flags.cache_type_k).bpw
-        but = "; at long contexts, 4 bits lose some quality" if bits < _FEW_BITS else ""
+        but = "; at long contexts, 4 bits lose some quality" if bits <= FOUR_BITS else ""
         text = f"the cache is {types}, {bits / 16 * 100:.0f} % of the size of f16: more room for weights{but}"
         found.append(Reason("kv-type", text))
     return found

@@ -8,9 +8,10 @@ import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
 from service.engine.builds import BuildAsked
-from service.engine.commands.companions import MODEL_REPO, file_name
+from service.engine.commands.companions import file_name
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
+from service.engine.commands.tables import MODEL_REPO
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.finding import Finding
