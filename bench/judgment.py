@@ -126,6 +126,9 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "unsloth/MiMo-V2-Flash-GGUF": ("MiMo-V2-Flash", _UNSLOTH),
     "unsloth/Step-3.5-Flash-GGUF": ("Step-3.5-Flash", _UNSLOTH),
     "unsloth/Ministral-3-14B-Instruct-2512-GGUF": ("Ministral-3-14B", _DENSE),
+    "bartowski/phi-4-GGUF": ("Phi-4", _DENSE),
+    "unsloth/Nemotron-3-Nano-30B-A3B-GGUF": ("Nemotron-3-Nano-30B-A3B", _UNSLOTH),
+    "unsloth/gemma-4-E2B-it-GGUF": ("Gemma-4-E2B", _DENSE),
 }
 
 
