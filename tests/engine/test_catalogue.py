@@ -47,7 +47,7 @@ def test_there_are_at_least_120_gpus_and_60_cpus_each_with_a_source() -> None:
 def test_every_number_in_the_catalogue_is_possible() -> None:
     for gpu in known_gpus():
         assert gpu.unified or (gpu.vram_gib or 0) >= 2, gpu.name
-        assert gpu.bandwidth_gbs is None or 45 <= gpu.bandwidth_gbs <= 8000, gpu.name
+        assert gpu.bandwidth_gbs is None or 25 <= gpu.bandwidth_gbs <= 8000, gpu.name
         assert (gpu.compute_capability is not None) == (gpu.backend == "cuda"), gpu.name
         assert gpu.fp16_tflops, (
             f"{gpu.name}: prompts would be predicted by its memory bandwidth, up to six times too slow"

@@ -32,6 +32,7 @@ _MARKS = re.compile(r"\((?:tm|r|c)\)|[™®©]", re.I)
 _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)
 _WORDS = re.compile(r"[a-z0-9+]+")
+_OF_NVIDIA = re.compile(r"\b(?:nvidia|geforce|[gr]tx|quadro|tesla)\b", re.I)
 _JOINED = re.compile(
     r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon|platinum|gold|silver|amd|intel|nvidia)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
     re.I,
@@ -53,6 +54,8 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
     rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
     rows = rows or _rows_of_key(gpu_key(_CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
+    if _OF_NVIDIA.search(whole):  # a `GTX 860M` is no Radeon 860M
+        rows = tuple(row for row in rows if row.backend == "cuda" or not row.unified)
     size = vram_gib or size_in(name)
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
 

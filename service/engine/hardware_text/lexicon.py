@@ -354,6 +354,7 @@ CPU_LINE = re.compile(
 )
 # Numbers of cards that processors have as well, which the catalogue lacks under the number alone.
 ALSO_CPUS = {"5700": "AMD Ryzen 7 5700", "6600": "Intel Core i5-6600", "6700": "Intel Core i7-6700"}
+OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as `R9 5900X` is a Ryzen
 CPU_NUMBER = re.compile(r"(?:amd\s+|intel\s+)?\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f)", _I)
 QUOTED = re.compile(
     r'(?:(\d{1,3})\s?x\s+)?(gpu|cpu)\s+"([^"\n]{1,200})"\s*((?:\[[^\[\]]{0,1000}\])?)'

@@ -258,7 +258,7 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
     name = text[at:end]
     kind = "gpu" if gpu_end > cpu_end else "cpu"
     if gpu_end == cpu_end or name in lex.ALSO_CPUS:
-        kind = "gpu" if gpu_rows(name)[0].unified else "either"
+        kind = "gpu" if gpu_rows(name)[0].unified or lex.OLD_RADEON.fullmatch(name) else "either"
     if kind == "gpu":
         if m := lex.LINK_AT_END.search(name):
             end -= len(m[0]) if lex.GENERATION.match(text, end) else 0
@@ -317,7 +317,7 @@ def _singular(name: str) -> str:
 def _is_gpu(name: str) -> bool:
     bare = name.strip().isdigit()
     key = gpu_key(name)
-    if len(key) < 2 or (bare and name.endswith("000")) or (key == "titan" and "rtx" not in name.lower()):
+    if len(key) < 2 or (bare and re.search(r"000$|^[1-9]50$", name)) or (key == "titan" and "rtx" not in name.lower()):
         return False
     return bool(gpu_rows(name.replace("(", " ").replace(")", " ")))
 

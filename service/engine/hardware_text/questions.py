@@ -15,6 +15,7 @@ KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, E
 MACHINE = "describe only the one machine that will run the model"
 
 _MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
+_ON_A_BOARD = {"Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2}
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
 
 
@@ -47,6 +48,17 @@ def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
             near = ", ".join(nearest(gpu.name, n=3))
             right = f'`gpu "{gpu.name}" [{gpu.vram_gib:g} GiB; 900 GB/s]`'
             raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
+
+
+def ask_about_boards(gpus: Sequence[Gpu], quoted: Container[str], text: str) -> None:
+    """Raise InvalidHardware for `2x K80`, a board of two GPUs, if the memory of one GPU is not stated with it."""
+    for gpu in gpus:
+        rows = gpu_rows(gpu.name)
+        n = _ON_A_BOARD.get(rows[0].name, 1) if rows and gpu.name not in quoted else 1
+        if n > 1 and not re.search(rf"(?<!\d){rows[0].vram_gib:g}(?:\.0)?\s?g", text, re.I):
+            each = f"{n} GPUs of {rows[0].vram_gib:g} GB"
+            right = f"`{n * gpu.count}x {gpu.name} {rows[0].vram_gib:g}GB`"
+            raise unreadable(f"{gpu.count}x {gpu.name}", f"a board of it has {each}: write {right}")
 
 
 def ask_about_mac(gpus: Sequence[Gpu]) -> None:

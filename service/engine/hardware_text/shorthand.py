@@ -40,6 +40,7 @@ from service.engine.hardware_text.questions import (
     KINDS,
     MACHINE,
     ask_about_bare_link,
+    ask_about_boards,
     ask_about_laptop,
     ask_about_mac,
     ask_about_plans,
@@ -119,6 +120,7 @@ class _Reading:
         self.gpus, left_out = without_own(self.gpus, self.of_cpu, own)
         self.notes += left_out
         self.gpus = numbered(self.gpus)
+        ask_about_boards(self.gpus, self.quoted, self.text)
         cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.notes += self.memory.notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
-from service.engine.errors import InvalidHardware
+from service.engine.errors import AdvisorError, InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import parse_hardware
 
@@ -367,5 +367,33 @@ def test_lines_of_a_journal_are_read_without_what_stands_before_them() -> None:
 
 
 def test_an_unknown_card_is_asked_about_without_a_space_too() -> None:
-    with pytest.raises(InvalidHardware, match="GT 730"):
-        parse_hardware("i7-9700 16GB GT730")
+    with pytest.raises(InvalidHardware, match="GT 740"):
+        parse_hardware("i7-9700 16GB GT740")
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("GTX 880M", None),  # no Radeon 880M
+        ("Radeon 880M, 32GB DDR5-5600", "AMD Radeon 880M"),
+        ("R9 390 8GB, i5 4690k", "AMD Radeon R9 390"),  # no Ryzen AI Max 390
+        ("EVGA 750 G3, RTX 3090", None),  # a power supply, no GTX 750 Ti
+        ("750 Ti", "NVIDIA GeForce GTX 750 Ti"),
+    ],
+)
+def test_a_card_is_not_taken_for_another_makers_of_the_same_number(text: str, card: str | None) -> None:
+    if card is None:
+        with pytest.raises(AdvisorError):
+            resolve(parse_hardware(text))
+    else:
+        assert [c.name for c in resolve(parse_hardware(text)).cards] == [card]
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [("HP Z840, 2x K80", "4x K80 12GB"), ("Tesla M60", "2x Tesla M60 8GB"), ("4x MI250X", "8x MI250X 64GB")],
+)
+def test_of_a_board_with_several_gpus_their_number_is_asked_for(text: str, right: str) -> None:
+    with pytest.raises(InvalidHardware, match=right):
+        parse_hardware(text)
+    assert parse_hardware(right).gpus[0].count == int(right[0])
