@@ -34,7 +34,6 @@ from service.web.http.problems import HANDLERS, as_asked
 from service.web.http.query import require_understood
 from service.web.http.security import security_headers
 from service.web.http.types import Connection, HttpRequest
-from service.web.measuring import add_host_page
 from service.web.operations import moderation_page, operator_pages
 from service.web.pages.render import page
 from service.web.results import accuracy_page, board_page, people_page, results_page, submit_page
@@ -126,7 +125,7 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
 
 # Pages that read the database are rate-limited like the API; documents and static files are not.
 _COUNTED = (
-    ask_page, advice_page, check_page, add_host_page, board_page, results_page, accuracy_page, people_page,
+    ask_page, advice_page, check_page, board_page, results_page, accuracy_page, people_page,
     submit_page, operator_pages, moderation_page,
 )  # fmt: skip
 _COUNTED_API = Router("/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed)

@@ -1,4 +1,4 @@
-"""`/v1/results`, `/v1/leaderboard` and `/v1/dumps`: measured results, open to everybody."""
+"""`/v1/results`, `/v1/leaderboard`, `/v1/dumps` and `/v1/accuracy`: measured results, sent and read by anybody."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from urllib.parse import urlencode
 
 import msgspec
 from anyio import to_thread
-from litestar import Response, Router, get
+from litestar import Response, Router, delete, get, patch, post
+from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, QueryParameter
+from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
 
-from service.flows.results import dumps, leaderboard, read_results
-from service.web.documentation.operations import TextToo, answers
-from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
+from service.flows.results import corrections, dumps, leaderboard, read_results, submissions
+from service.web.documentation.examples import CORRECTION, SUBMISSION
+from service.web.documentation.operations import TextToo, answer, answers
+from service.web.http.body import IdempotencyKey, checked, json_body
+from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
-from service.web.http.problems import problem_responses
+from service.web.http.limits import MAX_CHECK_BYTES
+from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS, problem_responses
 from service.web.http.query import asking, query_of
 from service.web.http.ranged import file_answer
 from service.web.http.types import HttpRequest
-from service.web.results import submissions_api as submissions
 from service.web.services import AppServices
+from service.wire.results.accuracy import Accuracy
 from service.wire.results.board import Board, BoardQuery
 from service.wire.results.board_text import board_lines, result_lines
 from service.wire.results.dumps import DumpList
 from service.wire.results.results import Result, ResultPage, ResultQuery
 from service.wire.results.results_table import csv_head, csv_lines
+from service.wire.results.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 PATH = "/v1/results"
 _DUMP_AGE = "public, max-age=3600"  # not longer, because a removal deletes the dumps that contain the result
@@ -167,16 +172,136 @@ async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServ
     return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
 
 
+Sent = Annotated[Submission, BodyKwarg(examples=[SUBMISSION])]
+EditKey = Annotated[
+    str | None,
+    HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
+]
+
+
+@post(
+    PATH + "/preview",
+    **json_body(Submission),
+    request_max_body_size=MAX_CHECK_BYTES,
+    status_code=200,
+    summary="See what is understood of a benchmark",
+    guards=[knows],
+    responses=answers(
+        200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS
+    ),
+)
+async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Preview:
+    """Model, flags, machine and rows as they would be stored, with the expected figures. Nothing is stored."""
+    return await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
+
+
+@post(
+    PATH,
+    **json_body(Submission),
+    request_max_body_size=MAX_CHECK_BYTES,
+    summary="Send a benchmark that you ran",
+    **ANYBODY,
+    responses={
+        200: answer(Submitted, "These rows are known: their result."),
+        201: answer(Submitted, "The result; `Location` has it."),
+        **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS),
+    },
+    response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
+)
+async def submit_result(
+    data: Sent, request: HttpRequest, services: AppServices, key: IdempotencyKey = None
+) -> Response[Submitted]:
+    """No account is needed: without one the answer has an `edit_key`, which is shown once, and again if the same
+    request is repeated with the same `Idempotency-Key` of at least 22 characters. With a token, it needs the scope
+    `submit`."""
+    key = checked(key)
+    caller, admit = anyone(request), services.admission(request)
+    await services.count_submission(request, caller)
+    # Senders without a token share no account, so only the address tells one sender's idempotency keys from another's.
+    own_key = f"{services.client(request)} {key}" if key and caller is None else key
+    kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
+    shown = services.addressed(request, "/results", kept)
+    headers = {"Location": services.location(f"{PATH}/{kept.id}")}
+    return Response(shown, status_code=201 if kept.is_new else 200, headers=headers)
+
+
+@patch(
+    PATH + "/{result_id:str}",
+    **json_body(Correction),
+    summary="Correct a result of yours",
+    **ANYBODY,
+    responses=answers(
+        200,
+        Result,
+        "The result as it is now.",
+        "result-not-found",
+        "wrong-key",
+        *BODY_PROBLEMS,
+        *RUN_PROBLEMS,
+        *PROBLEMS,
+    ),
+)
+async def correct_result(
+    result_id: FromPath[str],
+    data: Annotated[Correction, BodyKwarg(examples=[CORRECTION])],
+    request: HttpRequest,
+    services: AppServices,
+    edit_key: EditKey = None,
+) -> Result:
+    """Remarks, hardware and build, never rows. The result is predicted and judged again; its history has the old
+    values.
+    """
+    admit = services.admission(request)
+    result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
+    return services.addressed(request, "/results", result)
+
+
+@delete(
+    PATH + "/{result_id:str}",
+    summary="Take a result of yours back",
+    **ANYBODY,
+    responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
+)
+async def delete_result(
+    result_id: FromPath[str],
+    request: HttpRequest,
+    services: AppServices,
+    edit_key: EditKey = None,
+) -> None:
+    """Erases log, command, remarks and history; the result is shown nowhere and counts for nothing."""
+    await services.run(corrections.delete, anyone(request), edit_key, result_id)
+
+
+@get(
+    PATH + "/{result_id:str}/history",
+    summary="Read what its submitter changed",
+    **ANYBODY,
+    responses=answers(
+        200, list[ResultChange], "The oldest first.", "result-not-found", "database-unavailable", *SEES_MORE
+    ),
+)
+async def read_result_history(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
+    """The changes since the result was sent, with the previous values."""
+    changes = await services.run(corrections.history, result_id, anyone(request))
+    return for_viewer(request, msgspec.json.encode(changes), "application/json")
+
+
+@get(
+    "/v1/accuracy",
+    summary="How good predictions are",
+    responses=answers(200, Accuracy, "Errors by class and month, and the worst.", "database-unavailable"),
+)
+async def read_accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
+    """Errors of predictions made before the results: the newest 2,000 results, updated every ten minutes."""
+    found = await services.run(services.accuracy.read)
+    return conditional(request, msgspec.json.encode(found), "application/json", cache_control="public, max-age=600")
+
+
 router = Router(
     "/",
     route_handlers=[
-        read_leaderboard,
-        list_results,
-        read_result,
-        read_result_log,
-        list_dumps,
-        read_dump,
-        *submissions.HANDLERS,
+        *(read_leaderboard, list_results, read_result, read_result_log, list_dumps, read_dump, read_accuracy),
+        *(preview_submission, submit_result, correct_result, delete_result, read_result_history),
     ],
     tags=["results"],
 )
