@@ -16,7 +16,7 @@ from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, NotAuthenticated
 from service.store import accounts
 from service.store.accounts import StoredAccount
-from service.store.ids import is_id
+from service.store.queries import is_id
 from service.store.viewers import ANYBODY, Viewer
 from service.structs import made_from
 

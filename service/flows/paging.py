@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from service.engine.errors import InvalidInput
-from service.store.ids import is_id
+from service.store.queries import is_id
 
 _Instant = Annotated[datetime, Meta(tz=True)]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Column, Engine, Row, Select, UpdateBase
 
-from service.store.ids import is_id
 from service.structs import made_from
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -59,3 +59,16 @@ def changed(engine: Engine, change: UpdateBase) -> int:
     """Make a change in a transaction of its own; return how many rows it affected."""
     with engine.begin() as connection:
         return int(connection.execute(change).rowcount)
+
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # 128 random bits
+
+
+def is_name(text: str) -> bool:
+    """Return whether `text` can be a name in any column: PostgreSQL rejects NUL."""
+    return "\x00" not in text
+
+
+def is_id(text: str) -> bool:
+    """Return whether `text` can be an id at all. Anything else must not reach the database (PostgreSQL rejects NUL)."""
+    return _ID.fullmatch(text) is not None

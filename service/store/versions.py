@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, bindparam, select, true, update
 
 from service.store.advice.advices import READY
 from service.store.engines import glance
-from service.store.ids import is_id
+from service.store.queries import is_id
 from service.store.results.calibrations import VERSION_IN_FORCE
 from service.store.tables import advice
 from service.store.tables import results_version as table

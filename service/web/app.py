@@ -36,7 +36,7 @@ from service.web.http.security import security_headers
 from service.web.http.types import Connection, HttpRequest
 from service.web.operations import moderation_page, operator_pages
 from service.web.pages.render import page
-from service.web.results import accuracy_page, board_page, people_page, results_page, submit_page
+from service.web.results import board_page, people_page, results_page
 from service.web.services import Services
 from service.wire.problem import Problem
 
@@ -125,8 +125,7 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
 
 # Pages that read the database are rate-limited like the API; documents and static files are not.
 _COUNTED = (
-    ask_page, advice_page, check_page, board_page, results_page, accuracy_page, people_page,
-    submit_page, operator_pages, moderation_page,
+    ask_page, advice_page, check_page, board_page, results_page, people_page, operator_pages, moderation_page,
 )  # fmt: skip
 _COUNTED_API = Router("/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed)
 _counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.commands.parse import parse
 from service.engine.overrides import is_easy, matching
-from service.engine.run_flags import RunOverride
-from service.engine.tensor_patterns import is_tensor_pattern
+from service.engine.run_flags import RunOverride, is_tensor_pattern
 
 DATA = Path(__file__).parents[1] / "data"
 LAYERS = st.sets(st.integers(0, 199), min_size=1)

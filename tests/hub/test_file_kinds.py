@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.gguf.header import Header, Tensor
-from service.engine.header_kind import what_else
+from service.engine.gguf.header import Header, Tensor, what_else
 from service.hub.errors import RepoWithoutGguf
 from service.hub.listing import RepoFile
 from service.hub.local import local_variants

@@ -13,10 +13,9 @@ from service.engine.advice import AdviceBody, AdvisedConfig, Refusal
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.errors import AdvisorError, InvalidHeader, UnsupportedModel
-from service.engine.gguf.header import Header
+from service.engine.gguf.header import Header, what_else
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Hardware
-from service.engine.header_kind import what_else
 from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files

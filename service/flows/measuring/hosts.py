@@ -25,9 +25,9 @@ from service.errors import (
 from service.flows.accounts import Caller, hashed, new_pseudonym
 from service.flows.context import Context, Records
 from service.flows.measuring.signed_calls import is_signed
-from service.store.ids import is_id
 from service.store.measuring import hosts
 from service.store.measuring.hosts import SignedHost, StoredHost
+from service.store.queries import is_id
 from service.structs import iso_time, made_from
 from service.wire.measuring.agent import EnrolledHost, Greeted, NewHost, enrolment_text, key_fingerprint
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe

@@ -21,8 +21,8 @@ from service.errors import (
 )
 from service.flows.accounts import hashed
 from service.flows.context import Context
-from service.store.ids import is_id
 from service.store.measuring import hosts
+from service.store.queries import is_id
 from service.wire.measuring import agent as protocol
 from service.wire.measuring.agent import Session, signed_text
 

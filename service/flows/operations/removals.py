@@ -17,8 +17,8 @@ from service.flows.context import Records
 from service.flows.results import trust
 from service.flows.results.read_results import require_visible
 from service.logs import Log
-from service.store.ids import is_id
 from service.store.operations import jobs, removals
+from service.store.queries import is_id
 from service.store.results import moderation, results
 from service.store.results.moderation import Act
 from service.store.results.trust import writing

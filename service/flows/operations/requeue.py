@@ -10,8 +10,8 @@ import msgspec
 from service.engine.errors import InvalidInput
 from service.flows.context import Records
 from service.store.advice import advices
-from service.store.ids import is_id
 from service.store.measuring import runs
+from service.store.queries import is_id
 
 
 class Requeued(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from service.flows.results.dumps import text_of
 from service.flows.results.trust import judged
 from service.outgoing.client import new_client
 from service.outgoing.rules import Origins, Refused
-from service.store.ids import is_id
+from service.store.queries import is_id
 from service.store.results import sources
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.sources import Source

@@ -18,8 +18,8 @@ from service.flows.results import trust
 from service.flows.results.differences import open_differences
 from service.flows.results.read_results import read_result
 from service.store import versions
-from service.store.ids import is_id, is_name
 from service.store.measuring import hosts
+from service.store.queries import is_id, is_name
 from service.store.results import moderation as store
 from service.store.results import results
 from service.store.results.moderation import Act

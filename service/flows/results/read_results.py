@@ -15,7 +15,7 @@ from service.errors import ResultNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context, Records
 from service.flows.paging import cursor_of, day_of, position_in
-from service.store.ids import is_id
+from service.store.queries import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult
 from service.store.results.results import StoredResult

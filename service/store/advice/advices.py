@@ -16,8 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody, Versions
 from service.store.engines import glance
-from service.store.ids import is_id
-from service.store.queries import changed, column
+from service.store.queries import changed, column, is_id
 from service.store.tables import advice as table
 from service.store.tables import validation
 from service.wire.advice.advice import AdviceEvent, AdviceRequest

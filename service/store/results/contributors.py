@@ -5,8 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine, func, select
 
 from service.store.accounts import StoredAccount
-from service.store.ids import is_name
-from service.store.queries import one, shown
+from service.store.queries import is_name, one, shown
 from service.store.tables import account, host, result, run
 from service.store.viewers import ANYBODY, may_see
 from service.wire.results.board import HostFigures

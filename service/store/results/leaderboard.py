@@ -16,8 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, f
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
 from service.engine.measured.identity import slug_of
 from service.engine.measured.roofline import Prediction
-from service.store.ids import is_name
-from service.store.queries import converted, one, several
+from service.store.queries import converted, is_name, one, several
 from service.store.results.board import NAMED, Metric, NameKind, slice_of
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, result

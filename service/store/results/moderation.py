@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
 
 from service.store import versions
-from service.store.ids import is_name
-from service.store.queries import changed, shown
+from service.store.queries import changed, is_name, shown
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
 from service.wire.results.moderation import Action, AuditEntry, OpenReport, QuarantinedResult, ReportKind

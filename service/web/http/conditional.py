@@ -1,11 +1,19 @@
-"""Conditional answers: an ETag over the bytes, 304 for a client that has them, 412 for one that expects others."""
+"""Conditional answers: an ETag over the bytes, 304 for a client that has them, 412 for one that expects others.
+
+Files are sent whole or in one range: RFC 9110, sections 13 (conditions) and 14 (ranges).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
 
+import anyio
 from litestar import Response
+from litestar.response import Stream
 
 from service.web.http.types import HttpRequest
 
@@ -48,3 +56,51 @@ def without_body(request: HttpRequest, etag: str) -> Literal[304, 412] | None:
 
 def _tags(header: str) -> list[str]:
     return [part.strip() for part in header.split(",")]
+
+
+_RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.ASCII)
+_PIECE = 64 << 10
+
+
+def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, cache_control: str) -> Response[Any]:
+    """Return a file: 200, 206 for a range of it, 304, 412 or 416. `digest`: of its content, in hex.
+
+    Several ranges, or a range with an `If-Range` that differs, are answered with the whole file, as a server may.
+    """
+    etag, n_bytes = f'"{digest[:32]}"', path.stat().st_size
+    headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
+    if status := without_body(request, etag):
+        return Response(b"", status_code=status, headers=headers, media_type=media_type)
+    headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
+    asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    if asked is None or request.headers.get("if-range", etag) != etag:
+        return _sent(path, 0, n_bytes, 200, headers, media_type)
+    start, stop = _bounds(asked, n_bytes)
+    if start >= stop:
+        headers["Content-Range"] = f"bytes */{n_bytes}"
+        return Response(b"", status_code=416, headers=headers, media_type=media_type)
+    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{n_bytes}"
+    return _sent(path, start, stop, 206, headers, media_type)
+
+
+def _bounds(asked: re.Match[str], n_bytes: int) -> tuple[int, int]:
+    """Return the first byte of the range and the end after its last; an empty range lies outside the file."""
+    first, last, suffix = asked.groups()
+    if suffix is not None:
+        return max(n_bytes - int(suffix), 0), n_bytes
+    stop = int(last) + 1 if last else n_bytes
+    return int(first), min(stop, n_bytes)
+
+
+def _sent(path: Path, start: int, stop: int, status: int, headers: dict[str, str], media_type: str) -> Response[Any]:
+    headers = {**headers, "Content-Length": str(stop - start)}
+    return Stream(_pieces(path, start, stop), status_code=status, headers=headers, media_type=media_type)
+
+
+async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
+    async with await anyio.open_file(path, "rb") as file:
+        await file.seek(start)
+        left = stop - start
+        while left > 0 and (piece := await file.read(min(_PIECE, left))):
+            left -= len(piece)
+            yield piece

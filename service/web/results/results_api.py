@@ -17,12 +17,11 @@ from service.web.documentation.examples import CORRECTION, SUBMISSION
 from service.web.documentation.operations import TextToo, answer, answers
 from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
-from service.web.http.conditional import conditional
+from service.web.http.conditional import conditional, file_answer
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS, problem_responses
 from service.web.http.query import asking, query_of
-from service.web.http.ranged import file_answer
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices
 from service.wire.results.accuracy import Accuracy

@@ -1,4 +1,7 @@
-"""`/results/{id}` and `/compare`: measured figures next to predicted ones and to other results."""
+"""`/results/{id}` and `/compare`: measured figures next to predicted ones and to other results.
+
+`/submit` is the form for a benchmark, previewed before it is stored; `/accuracy` has the errors of all predictions.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ from service.engine.check.report import Compared
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware_text.form import to_shorthand
 from service.errors import ResultNotFound
-from service.flows.results import corrections, leaderboard, moderation, read_results
+from service.flows.results import corrections, leaderboard, moderation, read_results, submissions
+from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, read_form
+from service.web.pages.forms import FieldError, Form, converted, query_of, read_form
 from service.web.pages.render import HTML, page
 from service.web.results.curves import MOST_CURVES, Curve, draw
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.moderation import AbuseReport
 from service.wire.results.results import Result
-from service.wire.results.submissions import Correction
+from service.wire.results.submissions import Correction, Preview, Submission
 
 _MOST_LOG = 16_000  # characters of a log that a result's page shows, to keep it small
 _PHASES = (("tg", "Token generation (TG), t/s"), ("pp", "Prompt processing (PP), t/s"))
@@ -199,4 +203,82 @@ async def _again(
     return await to_thread.run_sync(shown, result_id, request, services, wrong, problem_of(error).status)
 
 
-router = Router("/", route_handlers=[show, compare, report, change])
+_SENT = ("text", "command", "hardware", "repo", "revision", "engine", "build", "remarks", "measured_on", "source")
+
+
+@get("/submit", sync_to_thread=True)
+def form(request: HttpRequest, services: AppServices) -> Response[bytes]:
+    """The form, prefilled from the query."""
+    return _form_page(request, services, Form(query_of(request)), None, 200)
+
+
+@post("/submit", status_code=200, request_max_body_size=MAX_CHECK_BYTES)
+async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
+    """Preview a submission, or with the button `keep`, store it and redirect to the result."""
+    typed = await read_form(request)
+    admit = services.admission(request)
+    try:
+        asked = converted(typed.filled(_SENT), Submission)
+        if typed.value("do") == "keep":
+            await services.count_submission(request, None)
+            return await _redirected(services, asked, admit)
+        preview = await services.run_reading(submissions.preview, None, asked, admit)
+    except AdvisorError as error:
+        wrong = typed.refused(error, {name: name for name in _SENT})
+        return _form_page(request, services, wrong, None, problem_of(error).status)
+    lacks = tuple(FieldError(one.field if one.field in _SENT else None, one.text) for one in preview.missing)
+    return _form_page(request, services, Form(typed.values, lacks), preview, 200)
+
+
+async def _redirected(services: Services, asked: Submission, admit: Callable[[], None]) -> Response[Any]:
+    kept = await services.run_reading(submissions.submit, None, asked, None, admit)
+    key = f"#key={kept.edit_key}" if kept.edit_key else ""  # a fragment appears in no log
+    return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/results/{kept.id}{key}"})
+
+
+def _form_page(
+    request: HttpRequest, services: Services, typed: Form, preview: Preview | None, status: int
+) -> Response[bytes]:
+    return page(request, services, "submit.html", status=status, form=typed, preview=preview)
+
+
+_FIGURES = {"tg": "Token generation (TG)", "pp": "Prompt processing (PP)", "memory": "Memory of a device"}
+_DIVISIONS = {
+    "all": "All",
+    "engine": "Engine",
+    "backend": "Back end",
+    "cards": "Cards",
+    "family": "Family of models",
+    "model": "Kind of model",
+    "placement": "Where the weights are",
+    "depth": "Depth",
+    "month": "Month",
+}
+_PARTS = {
+    "weights": "Weights",
+    "kv": "Cache",
+    "compute": "Compute buffer",
+    "output": "Output buffer",
+    "graph_splits": "Splits of the graph",
+}
+_STATES = {"unconfirmed": "Nobody known shows it", "open": "Open", "warned": "Answers say so"}
+
+
+@get("/accuracy", sync_to_thread=True)
+def accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
+    """Results compared with the predictions made before them."""
+    found = services.accuracy.read(services.context)
+    lines = {figure: [line for line in found.lines if line.figure == figure] for figure in _FIGURES}
+    return page(
+        request,
+        services,
+        "accuracy.html",
+        found=found,
+        figures=[(figure, title, lines[figure]) for figure, title in _FIGURES.items() if lines[figure]],
+        divisions=_DIVISIONS,
+        parts=_PARTS,
+        states=_STATES,
+    )
+
+
+router = Router("/", route_handlers=[show, compare, report, change, form, submit, accuracy])

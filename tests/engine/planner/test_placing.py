@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.config import Engine, Flags, Override
-from service.engine.engines.ik_llama_cpp.layers import split_layers as split_ik
+from service.engine.engines.ik_llama_cpp.placement import split_layers as split_ik
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.device_shares import split_layers as split_llama
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack

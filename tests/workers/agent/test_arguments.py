@@ -17,8 +17,7 @@ from service.engine.commands.reader import BenchTests
 from service.engine.commands.tables import OPTIONS, TESTS
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags
-from service.engine.run_flags import to_flags
-from service.engine.tensor_patterns import is_tensor_pattern
+from service.engine.run_flags import is_tensor_pattern, to_flags
 from service.wire.measuring.agent import RunDocument
 from tests.sampling import examples
 from tests.workers.agent.documents import DOCUMENT, MAINLINE, flags_of, spoiled

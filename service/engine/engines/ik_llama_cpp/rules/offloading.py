@@ -1,4 +1,7 @@
-"""Findings about what ik_llama.cpp keeps in RAM, pins, moves and copies to a card."""
+"""Findings about what ik_llama.cpp keeps in RAM, pins, moves and copies to a card.
+
+Those about models that load in some forms only were each tried on build 8337e4cd3.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import msgspec
 
 from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU
+from service.engine.engines.ik_llama_cpp.graphs.compressed import rows_reached
 from service.engine.engines.ik_llama_cpp.merged import attention_types
+from service.engine.planner.pricing.support import indexer_refused
 from service.engine.rules.batches import larger_micro_batches
 from service.engine.rules.case import Case, WrittenRule
-from service.engine.rules.rule import LINK, MMAP, OVERRIDES, READ, WORTH_SAYING, Found, rule
+from service.engine.rules.rule import CACHE, LINK, MMAP, OVERRIDES, READ, UNASKED, WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
 
 _UP_OR_GATE = re.compile(r"\.ffn_(?:up|gate)_exps\.")
@@ -218,3 +223,31 @@ def defer_experts_elsewhere(case: Case) -> Iterator[Found]:
     if "--defer-experts" in case.flags.other and (case.rig.os != "linux" or not case.model.moe_layers):
         why = f"on {case.rig.os}" if case.rig.os != "linux" else "with a model without experts"
         yield Found(f"--defer-experts does nothing {why}", "leave out --defer-experts")
+
+
+_COMPRESSED_TYPES = ("f16", "bf16", "q8_0")
+
+
+@rule(
+    "compressed-cache-refused", "error", CACHE, "ik_llama.cpp src/llama-dsv4.cpp:21, ggml.c:9166 (contiguous mask)",
+    fix="-ctk q8_0 or f16, flash attention on", refused="loading",
+)  # fmt: skip
+def compressed_cache_refused(case: Case) -> Iterator[Found]:
+    """DeepSeek V4 allows only three cache types, and without flash attention only contexts within its window."""
+    if case.model.architecture != "deepseek4":
+        return
+    kind, n_ctx = case.flags.cache_type_k, case.run.n_ctx
+    if kind not in _COMPRESSED_TYPES:
+        yield Found(f"-ctk {kind}: DeepSeek V4's cache is f16, bf16 or q8_0; the engine does not start", "-ctk q8_0")
+    if case.flags.flash_attn == "off" and n_ctx > rows_reached(case.model, case.run.n_ubatch):
+        yield Found("-fa off: the engine stops at its first graph where -c is beyond DeepSeek V4's window", "-fa on")
+
+
+@rule(
+    "indexer-not-loaded", "error", UNASKED, "ik_llama.cpp src/llama-load-tensors.cpp:4341 (wrong number of tensors)",
+    fix="a file from before llama.cpp's pull request 24908", refused="loading",
+)  # fmt: skip
+def indexer_not_loaded(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp does not load files of MiniMax-M3 that contain its indexer."""
+    if indexer_refused(case.engine, case.model):
+        yield Found("the file has MiniMax-M3's indexer, which ik_llama.cpp does not know; it does not load")
