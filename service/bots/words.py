@@ -13,6 +13,7 @@ from service.engine.errors import InvalidInput
 from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.reduction import reduced
+from service.engine.units import in_digits
 from service.flows.advice.command_model import repo_in_command
 from service.wire.bots import Ask, SharedMessage
 
@@ -36,7 +37,6 @@ _REPO_THEN_HARDWARE = re.compile(
     r"(https?://\S+|[^\s/:]+/\S+)\s+((?!(?:[A-Za-z0-9]{1,6}[-_])?(?:[IT]?Q\d|BF16|F16|MXFP4)\S*$).+)"
 )
 _ADVICE = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
-_CONTEXT = re.compile(r"(\d{1,8})([kK]?)")
 
 
 def ask_of_line(text: str) -> Ask:
@@ -185,10 +185,10 @@ def measured_speeds(text: str) -> list[MeasuredSpeed]:
 
 def tokens(text: str) -> int:
     """Return the number in `32k` or `32768`. Raises InvalidInput."""
-    match = _CONTEXT.fullmatch(text.strip().replace(",", "").replace("_", ""))
-    if match is None or not int(match[1]):
+    number = in_digits(text)
+    if not number.isdecimal() or not int(number):
         raise InvalidInput(f"{text[:40]!r} is not a number of tokens: write 32k or 32768", field="context")
-    return int(match[1]) * (1024 if match[2] else 1)
+    return int(number)
 
 
 def engine_named(text: str) -> str:

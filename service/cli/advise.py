@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO, get_args
 import msgspec
 
 from service.cli.inputs import add_no_cache, converted, machine, reading_settings, text_argument, tokens
-from service.cli.output import FAILURE, form_arguments, print_json
+from service.cli.output import FAILURE, MORE, form_arguments, print_json
 from service.cli.progress import Progress
 from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print_json(advices[0])
     else:
         render = render_markdown if arguments.markdown else render_text
-        print_text(render(advices[0], arguments.detail))
+        print_text(render(advices[0], arguments.detail, MORE))
     return 0 if fits else FAILURE
 
 

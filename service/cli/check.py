@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from service.cli.inputs import add_no_cache, converted, file_text, machine, reading_settings, text_argument
-from service.cli.output import FAILURE, form_arguments, print_json
+from service.cli.output import FAILURE, MORE, form_arguments, print_json
 from service.engine.errors import InvalidFlags, InvalidInput
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for name, checked, case in answers:
             print(f"{name}:\n" if len(commands) > 1 else "", end="")
-            print(render(check_lines(checked, arguments.detail)), end="")
+            print(render(check_lines(checked, arguments.detail, MORE)), end="")
             if arguments.engine_dir:
                 print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
     print("\n".join(unread), end="\n" if unread else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from service.engine.decoding import in_words, wrong_value
 from service.engine.errors import InvalidInput
+from service.engine.units import in_digits
 
 if TYPE_CHECKING:
     from service.settings import Settings
@@ -89,10 +89,9 @@ def converted(value: object, kind: type[T], field: str) -> T:
 
 def tokens(text: str) -> int:
     """Return a number of tokens: `16384`, or `16k` for 16 times 1,024. Raises ArgumentTypeError."""
-    number = re.fullmatch(r"(\d{1,12})\s?(k?)", text.strip(), re.I)
-    if number is None:
+    if not (number := in_digits(text)).isdecimal():
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of tokens, such as 16384 or 16k")
-    return int(number[1]) * (1024 if number[2] else 1)
+    return int(number)
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:

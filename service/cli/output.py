@@ -6,6 +6,7 @@ import argparse
 import sys
 
 USAGE_ERROR, FAILURE = 2, 1
+MORE = "--detail full"  # how everything is asked for
 
 
 def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:

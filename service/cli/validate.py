@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cli.inputs import file_text, token
-from service.cli.output import FAILURE, confirmed, form_arguments, print_json
+from service.cli.output import FAILURE, MORE, confirmed, form_arguments, print_json
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.hardware_text.form import to_shorthand
@@ -220,7 +220,7 @@ def _print(arguments: argparse.Namespace, validation: Validation) -> None:
         print_json(validation)
     else:
         render = as_markdown if arguments.markdown else as_text
-        print(render(validation_lines(validation, arguments.detail)), end="")
+        print(render(validation_lines(validation, arguments.detail, MORE)), end="")
 
 
 def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MIB = 1 << 20
 GIB = 1 << 30
 _MANY = 1.5  # times as long: from here on they are counted, below a share says more
@@ -20,6 +22,12 @@ def gib(n_bytes: float) -> float:
 def pad(n: int, multiple: int) -> int:
     """Return the smallest multiple of `multiple` that is not below `n`."""
     return -(-n // multiple) * multiple
+
+
+def in_digits(text: str) -> str:
+    """Return a number of tokens in digits (`16384` for `16k`, `32,768` and `32_768` without the comma), or the text."""
+    number = re.fullmatch(r"(\d{1,12}|\d{1,3}(?:[,_]\d{3}){1,3})\s?(k?)", text.strip(), re.I)
+    return str(int(re.sub(r"\D", "", number[1])) * (1024 if number[2] else 1)) if number else text
 
 
 def longer(times: float) -> str:

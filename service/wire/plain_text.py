@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable
 
 WIDTH = 100
+MORE = "detail=full"  # how everything is asked for over HTTP
 _LONG_WORD = 25  # characters, beyond which a word is cut
 
 

@@ -73,6 +73,8 @@ def test_a_proposal_is_a_line_in_the_short_form_and_a_whole_command_with_its_mem
     short, full = (" ".join(render_text(proposed, detail).split()) for detail in ("short", "full"))
     assert "worth measuring: drafting with the file's next-token layers (MTP), 1.4 to 2.2 times" in short
     assert "--spec-type" not in short
+    assert "; see detail=full" in short
+    assert "; see --detail full" in " ".join(render_text(proposed, more="--detail full").split())  # at the command line
     assert proposal.basis in full
     assert "--spec-type draft-mtp --spec-draft-n-max 3" in full.replace("\\ ", "")
     assert f"{proposal.devices[0].total_mib:,.0f}" in full

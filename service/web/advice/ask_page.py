@@ -19,6 +19,7 @@ from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import to_shorthand
 from service.engine.measured.identity import short_name
+from service.engine.units import in_digits
 from service.errors import AdviceNotFound
 from service.flows.advice import advise, repos
 from service.flows.advice.fair_queue import Payer
@@ -35,6 +36,7 @@ _NUMBERS = {
     **{name: f"goal.{name}" for name in ("prompt", "output", "depth", "context", "parallel", "min_tg", "min_pp")},
     **{name: f"constraints.{name}" for name in ("min_bpw", "max_bpw", "max_ram_gib", "reserve_mib")},
 }
+_TOKENS = ("prompt", "output", "depth", "context")
 _TEXTS = {
     "revision": "revision",
     "preset": "goal.preset",
@@ -140,7 +142,7 @@ def advice_request(form: Form) -> AdviceRequest:
     for name, path in (_NUMBERS | _TEXTS).items():
         if text := form.value(name):
             parent, _, last = path.rpartition(".")
-            (asked[parent] if parent else asked)[last] = text
+            (asked[parent] if parent else asked)[last] = in_digits(text) if name in _TOKENS else text
     if engine := form.value("engine"):
         asked["constraints"]["engines"] = [{"name": engine}]
     if variants := form.value("variants"):
@@ -189,7 +191,7 @@ def _goal(asked: AdviceRequest, goal: Goal | None, form: Form) -> Any:
     if (preset := form.value("preset")) and goal is not None:  # another order, for the same use
         stated = {**stated, **asdict(goal), "preset": preset, "min_tg": None, "min_pp": None}
     if context := form.value("context"):
-        stated["context"] = context
+        stated["context"] = in_digits(context)
     return converted({"goal": stated, "repo": asked.repo, "hardware": "no GPU"}, AdviceRequest).goal
 
 

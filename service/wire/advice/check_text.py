@@ -9,14 +9,17 @@ from service.engine.finding import Finding
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
-from service.wire.plain_text import cut, wrapped
+from service.wire.plain_text import MORE, cut, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
 _MOST_ERRORS = 8
 
 
-def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
-    """Yield the lines of a check, verdict first; `detail` `full`: every finding with its source, every comparison."""
+def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> Iterator[str]:
+    """Yield the lines of a check, verdict first; `detail` `full`: every finding with its source, every comparison.
+
+    `more`: how everything is asked for.
+    """
     full = detail == "full"
     yield checked.verdict
     of = f"{checked.repo} " if checked.repo else ""
@@ -26,20 +29,20 @@ def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
     splits = checked.memory.graph_splits
     yield f"{splits} graph split{'s' * (splits != 1)}; memory: {checked.memory.devices[0].basis}"
     yield from speed_table(checked.speed)
-    yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED)
+    yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED, more)
     yield ""
     errors = sum(finding.severity == "error" for finding in checked.findings)
     shown = checked.findings if full else checked.findings[: min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)]
     for finding in shown:
         yield from _finding(finding, full)
     if len(shown) < len(checked.findings):
-        more = len(checked.findings) - len(shown)
-        yield f"and {more} more finding{'s' if more > 1 else ''} (--detail full)"
+        left = len(checked.findings) - len(shown)
+        yield f"and {left} more finding{'s' if left > 1 else ''} ({more})"
     if checked.fixed:
         yield "corrected command:"
         yield from fold(checked.fixed).split("\n")
     assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
-    yield from _rows(assumed, full, _SHORT_ASSUMED)
+    yield from _rows(assumed, full, _SHORT_ASSUMED, more)
 
 
 def _finding(finding: Finding, full: bool) -> Iterator[str]:
@@ -50,8 +53,8 @@ def _finding(finding: Finding, full: bool) -> Iterator[str]:
         yield from wrapped(f"  source: {finding.source}")
 
 
-def _rows(texts: list[str], full: bool, at_most: int) -> Iterator[str]:
+def _rows(texts: list[str], full: bool, at_most: int, more: str) -> Iterator[str]:
     for text in texts if full else texts[:at_most]:
         yield from wrapped(text)
     if not full and len(texts) > at_most:
-        yield f"and {len(texts) - at_most} more (--detail full)"
+        yield f"and {len(texts) - at_most} more ({more})"

@@ -39,7 +39,7 @@ from service.wire.advice.card import (
     step_words,
     typed,
 )
-from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
+from service.wire.plain_text import MORE, WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
 # Values of (wraps, brief, builds), of which the first that fits a screen is used.
@@ -47,13 +47,16 @@ _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), 
 _SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
 
 
-def render_text(advice: Advice, detail: str = "short") -> str:
-    """Return the advice as plain text: everything if `detail` is `full`, else as much as fits one screen."""
+def render_text(advice: Advice, detail: str = "short", more: str = MORE) -> str:
+    """Return the advice as plain text: everything if `detail` is `full`, else as much as fits one screen.
+
+    `more`: how everything is asked for.
+    """
     shell = shell_of(advice.hardware)
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True, target_shell=shell)))
     else:
-        forms = [_Form(False, wraps, brief, builds, shell) for wraps, brief, builds in _SHORT_FORMS]
+        forms = [_Form(False, wraps, brief, builds, shell, more) for wraps, brief, builds in _SHORT_FORMS]
         documents = (list(_document(advice, form)) for form in forms)
         lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
         if not lines:
@@ -73,6 +76,7 @@ class _Form(NamedTuple):
     brief: bool = False
     builds: bool = True
     target_shell: Shell = "posix"
+    more: str = MORE
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
@@ -81,11 +85,11 @@ class _Form(NamedTuple):
         return [line for text in texts for line in self.lines(text)]
 
 
-def render_markdown(advice: Advice, detail: str = "short") -> str:
+def render_markdown(advice: Advice, detail: str = "short", more: str = MORE) -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, and the rest in one block of text."""
     if advice.state != "ready":
         return quoted(state_text(advice)) + "\n"
-    form = _Form(full=detail == "full", wraps=True, target_shell=shell_of(advice.hardware))
+    form = _Form(full=detail == "full", wraps=True, target_shell=shell_of(advice.hardware), more=more)
     parts = [f"**{quoted(advice.headline or '')}**"]
     if advice.computed_again:
         parts.append(f"({advice.computed_again})")
@@ -151,7 +155,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     yield from _rejected(advice) if form.full else ()
     yield from _assumed(advice, form)
     if advice.url:
-        yield advice.url if form.full else f"{advice.url}?detail=full"
+        yield advice.url if form.full else f"{advice.url}?{MORE}"
 
 
 def _about(advice: Advice, full: bool) -> str:
@@ -191,7 +195,7 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield _title(config)
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in typed(step, form.target_shell)
-        yield from form.lines(step_words(number, step) + ("; see detail=full" if hidden else ""))
+        yield from form.lines(step_words(number, step) + (f"; see {form.more}" if hidden else ""))
         yield from () if hidden else step_lines(step, form.target_shell, WIDTH)
     yield ""
     yield from device_table(card.devices)
@@ -228,7 +232,7 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for proposal in () if form.brief else config.proposals:
-        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else '; see detail=full'}")
+        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else f'; see {form.more}'}")
         yield from _proposed(proposal, form) if form.full else ()
     for note in config.notes:
         yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")

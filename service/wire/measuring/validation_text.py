@@ -14,19 +14,22 @@ from service.engine.check.report import Compared
 from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.wire.measuring.runs import FINAL_RUN, Run, RunOutcome, Validation
-from service.wire.plain_text import wrapped
+from service.wire.plain_text import MORE, wrapped
 
 _SPEEDS = ("tg", "pp")
 _SHORT_COMPARED = 4
 
 
-def validation_lines(validation: Validation, detail: str = "short") -> Iterator[str]:
-    """Yield the lines of a validation, headline first; `detail` `full`: every comparison, and what every host lacks."""
+def validation_lines(validation: Validation, detail: str = "short", more: str = MORE) -> Iterator[str]:
+    """Yield the lines of a validation, headline first; `detail` `full`: every comparison, and what every host lacks.
+
+    `more`: how everything is asked for.
+    """
     full = detail == "full"
     yield headline(validation)
     for run in validation.runs:
         yield ""
-        yield from _run(run, full)
+        yield from _run(run, full, more)
     yield from _hosts(validation, full)
     for refused in validation.refused:
         yield from wrapped(f"not measured: {refused}")
@@ -98,7 +101,7 @@ def _deepest(outcome: RunOutcome) -> str:
     return f"TG {tps_text(point.tg_tps)} t/s at {point.n_kv:,} tokens{predicted}"
 
 
-def _run(run: Run, full: bool) -> Iterator[str]:
+def _run(run: Run, full: bool, more: str) -> Iterator[str]:
     what = {"config": "", "baseline": " (your command)", "step": f" ({run.step})"}[run.kind]
     where = f" on {run.host}{f', {run.match} match' if run.match else ''}" if run.host else ""
     earlier = ", measured earlier" if run.previous else ""
@@ -113,7 +116,7 @@ def _run(run: Run, full: bool) -> Iterator[str]:
         yield from speed_lines(speeds, compared)
     if run.outcome:
         yield from _circumstances(run.outcome)
-        yield from _memory(compared, full)
+        yield from _memory(compared, full, more)
 
 
 def _state(run: Run) -> str:
@@ -144,7 +147,7 @@ def _circumstances(outcome: RunOutcome) -> Iterator[str]:
     yield from wrapped("; ".join(parts))
 
 
-def _memory(compared: Sequence[Compared], full: bool) -> Iterator[str]:
+def _memory(compared: Sequence[Compared], full: bool, more: str) -> Iterator[str]:
     figures = [c for c in compared if c.what not in _SPEEDS]
     if not figures:
         return
@@ -154,7 +157,7 @@ def _memory(compared: Sequence[Compared], full: bool) -> Iterator[str]:
     for figure in shown:
         yield from wrapped(f"  {figure.text}")
     if not full and len(other) > len(shown):
-        yield f"  and {len(other) - len(shown)} more (--detail full)"
+        yield f"  and {len(other) - len(shown)} more ({more})"
 
 
 def _hosts(validation: Validation, full: bool) -> Iterator[str]:

@@ -34,6 +34,12 @@ def test_a_form_becomes_the_request_that_the_api_takes() -> None:
     assert asked.what_if == ["+1 RTX 3090", "no GPU"]
 
 
+@pytest.mark.parametrize("context", ["32k", "32 K", "32,768", "32768"])
+def test_numbers_of_tokens_are_taken_as_people_write_them(context: str) -> None:
+    asked = advice_request(Form({**FILLED, "context": context, "depth": "4k"}))
+    assert (asked.goal.context, asked.goal.depth) == (32768, 4096)  # type: ignore[union-attr]
+
+
 def test_what_was_pasted_goes_below_the_shorthand() -> None:
     form = Form({"repo": "a/b", "ram": "64GB", "paste": "GPU 0: NVIDIA GeForce RTX 3090 (UUID: x)"})
     assert advice_request(form).hardware == "64GB\nGPU 0: NVIDIA GeForce RTX 3090 (UUID: x)"
@@ -71,7 +77,7 @@ def test_without_scripts_the_key_is_shown_and_the_advice_has_no_fragment(client:
     [
         ({"repo": ""}, "repo", "name a Hugging Face repo"),
         ({"gpus": "", "cpu": "", "ram": ""}, "gpus", "name the GPUs"),
-        ({"context": "16,384"}, "context", "whole number"),
+        ({"context": "lots"}, "context", "whole number"),
         ({"min_tg": "fast"}, "min_tg", "must be a number"),
         ({"min_bpw": "99"}, "min_bpw", "must be at most 32"),
         ({"preset": "foo"}, "preset", "Did you mean: agent"),

@@ -36,6 +36,7 @@ def test_curl_gets_text_on_one_screen(client: httpx.Client) -> None:
     assert reply.headers["content-type"].startswith("text/plain")
     lines = reply.text.splitlines()
     assert lines[0].startswith("Does not start with today's build: -fa takes a value")
+    assert "--detail full" not in reply.text  # which only the command line has
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     full = client.post("/v1/check?detail=full", json=ASKED, headers={"Accept": "text/plain"}).text
