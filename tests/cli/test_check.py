@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from service.cli import main
+from service.cli.output import MORE
 from service.engine.advise import VariantModel
 from service.engine.catalogue import resolve
 from service.engine.hardware_text import parse_hardware
@@ -194,7 +195,7 @@ def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> Non
     assert hardware
     case = BatchCase(command=command[1], engine="ik_llama.cpp", model="x", hardware=hardware[1])
     variant = VariantModel("Q4_K_M", Files(None, None, ()), build("Qwen3-235B-A22B", "q4_K_M"))
-    printed = as_text(check_lines(checked(case, variant, resolve(parse_hardware(hardware[1])))))
+    printed = as_text(check_lines(checked(case, variant, resolve(parse_hardware(hardware[1]))), more=MORE))
     assert _without_figures(printed) == _without_figures(example)
 
 
