@@ -46,7 +46,7 @@ def _compressed(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTenso
     return (raw, CacheTensor(spec.type_k, (dim, rows)), CacheTensor(spec.type_indexer, (indexer, rows)), *waiting)
 
 
-def latent_rows(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+def latent_rows(mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return the latent rows, and with `-mla 1` without flash attention their values by column."""
     row = mla.kv_lora_rank + mla.rope
     if spec.flash_attn:
@@ -57,7 +57,7 @@ def latent_rows(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     return (CacheTensor(spec.type_v, (row, spec.n_kv)),)
 
 
-def recurrent_state(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+def recurrent_state(recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return the window of the convolution and the state as one tensor."""
-    state = (r.inner_size // max(r.time_step_rank, 1)) ** 2 * r.time_step_rank
-    return (CacheTensor("f32", (r.n_conv + state, spec.n_seq)),)
+    state = (recurrent.inner_size // max(recurrent.time_step_rank, 1)) ** 2 * recurrent.time_step_rank
+    return (CacheTensor("f32", (recurrent.n_conv + state, spec.n_seq)),)

@@ -17,11 +17,10 @@ from service.engine.engines.ik_llama_cpp.merged import merged
 from service.engine.engines.ik_llama_cpp.placement import place_layers, slot_sizes, split_layers
 from service.engine.engines.ik_llama_cpp.shares import can_share, graph_split_aborts
 from service.engine.engines.memory import EngineMemory
-from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, joined_type, row_size
 from service.engine.memory.spec import GraphSpec, cache_type, spec_for
-from service.engine.model import Mla, Model, Recurrent
+from service.engine.model import Model
 from service.engine.run.settings import micro_batch, option_value
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class IkMemory(EngineMemory):
 
     describe_graph = staticmethod(graphs.describe)
     keys_values = staticmethod(caches.keys_values)
+    latent_rows = staticmethod(caches.latent_rows)
+    recurrent_state = staticmethod(caches.recurrent_state)
     place_layers = staticmethod(place_layers)
     split_layers = staticmethod(split_layers)
     slot_sizes = staticmethod(slot_sizes)
@@ -90,16 +91,6 @@ class IkMemory(EngineMemory):
             type_indexer=cache_type(option_value(flags.other, _INDEXER_TYPE) or "f16", "other"),
             sparse=bool({"-dsa", "--dsa"} & set(flags.other)),
         )
-
-    def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return the latent cache of a layer."""
-        return caches.latent_rows(mla, spec)
-
-    def recurrent_state(
-        self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec
-    ) -> tuple[CacheTensor, ...]:  # fmt: skip
-        """Return the state of a recurrent layer."""
-        return caches.recurrent_state(recurrent, spec)
 
     def indexer_keys(self, model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the indexer's keys, which have a type of their own (`-ictk`)."""

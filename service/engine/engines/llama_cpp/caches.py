@@ -84,20 +84,19 @@ def indexer_keys(model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     return (keys, CacheTensor(spec.type_v, (model.layers[0].head_dim_v, spec.n_kv, spec.n_stream)))
 
 
-def recurrent_state(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    """Return the window of the convolution and the state, each with its snapshots (llama-memory-recurrent.cpp:101)."""
+def recurrent_state(recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    """Return the window of the convolution and the state, each with its snapshots (llama-memory-recurrent.cpp:101).
+
+    A layer with embedded n-grams also keeps some of its convolution (llama_hparams::ple_conv_state).
+    """
     n_rows = spec.n_seq * (1 + spec.n_snapshots)
-    return (CacheTensor("f32", (r.n_conv, n_rows)), CacheTensor("f32", (r.n_state, n_rows)))
-
-
-def n_gram_window(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    """Return what a layer with embedded n-grams keeps of its convolution (llama_hparams::ple_conv_state)."""
+    state = (CacheTensor("f32", (recurrent.n_conv, n_rows)), CacheTensor("f32", (recurrent.n_state, n_rows)))
     layers = model.value("ple.layers")
     if not isinstance(layers, list) or layer.index not in layers:
-        return ()
+        return state
     n_last = max(model.int_value("ple.conv_kernel") - 1, 0) * model.int_value("ple.ngram_size")
     width = n_last * model.int_value("hyper_connection.count") * model.n_embd
-    return (CacheTensor("f32", (width, spec.n_seq * (1 + spec.n_snapshots))),)
+    return (*state, CacheTensor("f32", (width, n_rows)))
 
 
 def widest_values(model: Model) -> int:

@@ -16,11 +16,9 @@ from service.engine.engines.llama_cpp.placement import place_layers, split_refus
 from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.kept import kept
-from service.engine.layers import Layer
-from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
-from service.engine.model import Model, Recurrent
+from service.engine.model import Model
 from service.engine.run.settings import micro_batch, option_value, speculation_types
 from service.engine.units import pad
 
@@ -62,6 +60,7 @@ class LlamaMemory(EngineMemory):
     describe_graph = staticmethod(graphs.describe)
     keys_values = staticmethod(caches.keys_values)
     latent_rows = staticmethod(caches.latent_rows)
+    recurrent_state = staticmethod(caches.recurrent_state)
     indexer_keys = staticmethod(caches.indexer_keys)
     place_layers = staticmethod(place_layers)
     split_layers = staticmethod(split_layers)
@@ -86,12 +85,6 @@ class LlamaMemory(EngineMemory):
             swa_full="--swa-full" in flags.other or not rules.window_caches,
             n_snapshots=_snapshots(flags),
         )
-
-    def recurrent_state(
-        self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec
-    ) -> tuple[CacheTensor, ...]:  # fmt: skip
-        """Return the state of a recurrent layer, and what is kept of its n-grams."""
-        return caches.recurrent_state(recurrent, spec) + caches.n_gram_window(model, layer, spec)
 
     def has_indexer(self, model: Model, layer: int) -> bool:
         """Return whether a layer chooses rows: by the header, else by the length of the context it was trained for.

@@ -7,6 +7,7 @@ build_bailingmoe3.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.latent import LatentAttention
@@ -14,19 +15,14 @@ from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 
 
-def qwen3_next(g: IkGraph) -> None:
-    """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
-    _layers(g, g.begin())
+def qwen3_next(g: IkGraph, *, images: bool = False) -> None:
+    """qwen3next: three delta-net layers, then one of gated full attention; experts in each.
 
-
-def qwen35(g: IkGraph) -> None:
-    """qwen35, qwen35moe: as Qwen3-Next, with places for images, dense or with experts."""
+    qwen35, qwen35moe: with places for `images`, dense or with experts.
+    """
     x = g.begin()
-    g.positions = g.input("i32", 4 * g.n_tokens)
-    _layers(g, x)
-
-
-def _layers(g: IkGraph, x: Node) -> None:
+    if images:
+        g.positions = g.input("i32", 4 * g.n_tokens)
     mask = g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in g.layers():
@@ -204,6 +200,6 @@ def _delta_layer(g: IkGraph, delta: _DeltaNet, x: Node, sequence: Node) -> Node:
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "bailingmoe3": bailing3,
     "qwen3next": qwen3_next,
-    "qwen35": qwen35,
-    "qwen35moe": qwen35,
+    "qwen35": partial(qwen3_next, images=True),
+    "qwen35moe": partial(qwen3_next, images=True),
 }

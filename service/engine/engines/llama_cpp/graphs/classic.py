@@ -47,11 +47,6 @@ def bloom(g: LlamaGraph) -> None:
     decoder(g, partial(_sequential, rope=False), x, n_axes=0)
 
 
-def without_rope(g: LlamaGraph) -> None:
-    """refact, and baichuan of 13B: as Llama, without rotation."""
-    decoder(g, partial(_sequential, rope=False), n_axes=0)
-
-
 def baichuan(g: LlamaGraph) -> None:
     """baichuan: only the model of 32 layers rotates Q and K."""
     decoder(g, partial(_sequential, rope=g.model.n_layer == 32))
@@ -179,7 +174,7 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "nemotron": partial(with_mean, squared=True),
     "mpt": mpt,
     "bloom": bloom,
-    "refact": without_rope,
+    "refact": partial(decoder, layer_of=partial(_sequential, rope=False), n_axes=0),  # as Llama, without rotation
     "baichuan": baichuan,
     "olmo": olmo,
     "dbrx": dbrx,

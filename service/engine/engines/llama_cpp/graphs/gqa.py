@@ -39,21 +39,14 @@ def decoder(
     g.finish(x, scale=scale, soft_cap=soft_cap)
 
 
-def standard(g: LlamaGraph) -> None:
-    """Norm, attention, residual, norm, feed-forward, residual; rope factors where the file has them."""
-    decoder(g, standard_layer)
-
-
-def without_factors(g: LlamaGraph, n_axes: int = 1) -> None:
-    """As standard, whatever rope factors the file has."""
-    decoder(g, partial(standard_layer, with_factors=False), n_axes=n_axes)
-
-
 def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, norm_weights: bool = True, gating: Gating | None = None,
     rope: bool = True, with_factors: bool = True, q_scale: Node | None = None, sinks: bool = False, gated: bool = False,
 ) -> Node:  # fmt: skip
-    """Return the residual stream after a layer as Llama's are; the other options are those of `attended`."""
+    """Return the residual stream after a layer as Llama's: norm, attention, residual, norm, feed-forward, residual.
+
+    The other options are those of `attended`.
+    """
     y = attended(
         g, layer, g.normed(layer, "attn_norm", x), cache, rope=rope, with_factors=with_factors, q_scale=q_scale,
         sinks=sinks, gated=gated,
@@ -140,11 +133,6 @@ def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:
 def glm4_moe(g: LlamaGraph) -> None:
     """glm4moe: as standard; positions on four axes where the header divides the rotation."""
     decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), n_axes=g.position_axes)
-
-
-def not_normed(g: LlamaGraph) -> None:
-    """deepseek: as standard, with the experts' weights as the router gave them."""
-    decoder(g, partial(standard_layer, norm_weights=False))
 
 
 def hunyuan(g: LlamaGraph, n_axes: int = 1) -> None:
@@ -267,6 +255,8 @@ def grok(g: LlamaGraph) -> None:
     )  # fmt: skip
 
 
+standard = partial(decoder, layer_of=standard_layer)
+_without_factors = partial(decoder, layer_of=partial(standard_layer, with_factors=False))  # whatever the file has
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "dots1": norm_by_header,
     "mistral3": mistral3,
@@ -281,18 +271,18 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "glm4moe": glm4_moe,
     "bailingmoe": norm_by_header,
     "bailingmoe2": norm_by_header,
-    "deepseek": not_normed,
+    "deepseek": partial(decoder, layer_of=partial(standard_layer, norm_weights=False)),
     "olmoe": partial(minimax_m2, norm_weights=False),
-    "chatglm": without_factors,
+    "chatglm": _without_factors,
     "exaone": standard,
-    "internlm2": without_factors,
+    "internlm2": _without_factors,
     "maincoder": hunyuan,
     "nanbeige": standard,
-    "pangu-embedded": without_factors,
-    "qwen": without_factors,
-    "xverse": without_factors,
-    "qwen2vl": partial(without_factors, n_axes=4),
-    "paddleocr": partial(without_factors, n_axes=4),
+    "pangu-embedded": _without_factors,
+    "qwen": _without_factors,
+    "xverse": _without_factors,
+    "qwen2vl": partial(_without_factors, n_axes=4),
+    "paddleocr": partial(_without_factors, n_axes=4),
     "hy_v3": partial(norm_by_header, hidden="normed"),
     "minimax-m2": minimax_m2,
     "hunyuan-moe": hunyuan,

@@ -6,6 +6,7 @@ Sources: llama.cpp src/models/{qwen3next,qwen35,qwen35moe,delta-net-base}.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.engines.llama_cpp.graphs.gqa import after_attention
@@ -20,17 +21,11 @@ from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
 
 
-def qwen3_next(g: LlamaGraph) -> None:
-    """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
-    _layers(g)
+def qwen3_next(g: LlamaGraph, n_axes: int = 1) -> None:
+    """qwen3next: three delta-net layers, then one of gated full attention; experts in each.
 
-
-def qwen35(g: LlamaGraph) -> None:
-    """qwen35, qwen35moe: as Qwen3-Next, with places for images, dense or with experts."""
-    _layers(g, n_axes=4)
-
-
-def _layers(g: LlamaGraph, n_axes: int = 1) -> None:
+    qwen35, qwen35moe: with places for images, dense or with experts.
+    """
     g.hidden = "normed"
     x = g.begin()
     (cache,) = g.cache_inputs(0)
@@ -152,6 +147,6 @@ class _DeltaNet:
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "qwen3next": qwen3_next,
-    "qwen35": qwen35,
-    "qwen35moe": qwen35,
+    "qwen35": partial(qwen3_next, n_axes=4),
+    "qwen35moe": partial(qwen3_next, n_axes=4),
 }

@@ -161,11 +161,6 @@ def mellum(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     return g.add(g.routed_experts(layer, y, "softmax", True, everywhere and g.expert_weights_scale), h)
 
 
-def spark(g: LlamaGraph) -> None:
-    """spark2_5: what each head attended to goes through a gate of its own."""
-    decoder(g, partial(standard_layer, with_factors=False, gated=True))
-
-
 def muse_glimmer(g: LlamaGraph) -> None:
     """muse-glimmer: embeddings are normed, gated attention, norms after it and after the feed-forward."""
 
@@ -204,7 +199,7 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "smallthinker": partial(decoder, layer_of=smallthinker),
     "mellum": partial(decoder, layer_of=mellum),
     "maple": partial(decoder, layer_of=mellum),
-    "spark2_5": spark,
+    "spark2_5": partial(decoder, layer_of=partial(standard_layer, with_factors=False, gated=True)),
     "muse-glimmer": muse_glimmer,
     "plamo3": partial(decoder, layer_of=plamo3),
 }
