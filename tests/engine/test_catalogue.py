@@ -287,6 +287,13 @@ def test_an_unstated_link_is_the_lesser_of_card_and_platform() -> None:
     assert desktop.cards[1].pcie_gbs == pytest.approx(1.97 * 8)
 
 
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_many_cards_of_a_desktop_have_four_lanes_each(count: int) -> None:
+    """Five cards at x8/x4/x4/x4/x4, seven at no less than x4: Panchovix's 7800X3D, llama.cpp pull 13435."""
+    desktop = rig(Gpu(name="RTX 4090", count=count), cpu=Cpu(model="Ryzen 7 7800X3D"), ram=Ram(total_gb=192))
+    assert [card.pcie_gbs for card in desktop.cards] == pytest.approx([1.97 * 4] * count)
+
+
 def test_a_mac_lets_its_gpu_have_three_quarters_of_memory_and_two_thirds_of_a_small_one() -> None:
     large = rig(Gpu(name="Apple M1 Max"), cpu=None, ram=Ram(total_gb=64))
     assert large.cards[0].usual_limit == 49152 * MIB

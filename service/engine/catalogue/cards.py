@@ -23,6 +23,9 @@ _LANES = (1, 2, 4, 8, 16)
 # of which no more is said is one of these, taken for the slower.
 _BY_WORD = {"oculink": 4, "thunderbolt": 3, "thunderbolt 5": 4, "m.2": 4, "egpu": 3}
 _WIDTH_BY_WORD = 4
+# A desktop CPU splits its lanes no further (Intel: 1x16, 2x8 or 1x8+2x4), and M.2 slots and chipset slots have four:
+# five cards on a 7800X3D are at x8/x4/x4/x4/x4, seven at no less than x4 (Panchovix, llama.cpp pull 13435).
+_NARROWEST = 4
 _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 _MOST_DDR_GBS = 300  # of a GPU that shares RAM with its CPU; what is faster (MI300A) has HBM
@@ -185,7 +188,7 @@ def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: 
             return [_LANE_GBS[generation] * width] * gpu.count
         return _stated_links(gpu, gpu.pcie, generation, width, path)
     if host.lanes and n_cards > 1:
-        width = min(width, max(lanes for lanes in _LANES if lanes == 1 or lanes * n_cards <= host.lanes))
+        width = min(width, max(lanes for lanes in _LANES if lanes == _NARROWEST or lanes * n_cards <= host.lanes))
     cards = f"{n_cards} card{'s' if n_cards > 1 else ''}"
     why = f"not given: what the card and the platform support with {cards}"
     assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing with weights in RAM"))
