@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -208,7 +209,29 @@ def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[
     if not chosen:
         sizes = ", ".join(f"{v.name} {v.model.bpw:.2f}" for v in sorted(variants, key=lambda v: v.model.bpw)[:20])
         raise InvalidInput(f"no variant is within that range of bits per weight: {sizes}", field="constraints.min_bpw")
-    return chosen
+    return chosen if constraints.variants else _unlike(variants, chosen)
+
+
+def _unlike(variants: Sequence[VariantModel], chosen: Sequence[int]) -> list[int]:
+    """Leave out variants whose tensors are those of another that is named for more bits.
+
+    Where rows have a length that a type cannot divide, all names of two and three bits stand for the same types
+    (Nemotron-3-Nano: UD-Q3_K_M and UD-IQ4_NL of 18.19 GiB each, jeanfbrito.github.io).
+    """
+    types = {i: (has_imatrix(variants[i].model), _types(variants[i].model)) for i in chosen}
+    most: dict[object, int] = {}
+    for i in chosen:
+        most[types[i]] = max(most.get(types[i], 0), _named_bits(variants[i].name))
+    return [i for i in chosen if _named_bits(variants[i].name) in (0, most[types[i]])]
+
+
+def _types(model: Model) -> frozenset[tuple[str, str]]:
+    return frozenset((tensor.name, tensor.type) for tensor in model.tensors)
+
+
+def _named_bits(name: str) -> int:
+    """Return the bits that a variant's name states, 0 for none."""
+    return int(found[1]) if (found := re.search(r"Q(\d)", name, re.I)) else 0
 
 
 def _present(

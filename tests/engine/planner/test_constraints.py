@@ -82,6 +82,16 @@ def test_bits_that_no_variant_has_are_refused_with_those_there_are() -> None:
     assert "2.77" in caught.value.detail
 
 
+def test_of_variants_with_the_same_types_the_one_named_for_more_bits_is_advised_unless_another_is_asked_for() -> None:
+    """Unsloth's UD-Q3_K_M and UD-IQ4_NL of Nemotron-3-Nano have the same size: jeanfbrito.github.io."""
+    two_bits, three_bits = "exps=iq2_xxs,*=q6_K", "exps=q3_K,*=q6_K"  # 1,856 a row: both become iq4_nl
+    body = ask("Nemotron-3-Nano-30B-A3B", two_bits, three_bits, hardware=rigs.ONE_3090_DESKTOP)
+    assert {c.variant for c in body.configs} == {three_bits}
+    named = Constraints(variants=[two_bits])
+    body = ask("Nemotron-3-Nano-30B-A3B", two_bits, three_bits, hardware=rigs.ONE_3090_DESKTOP, constraints=named)
+    assert {c.variant for c in body.configs} == {two_bits}
+
+
 def test_latent_attention_in_ik_gets_no_type_for_values_that_it_would_ignore() -> None:
     constraints = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["q8_0"])
     body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, constraints=constraints)
