@@ -292,7 +292,7 @@ RESPELLED = tuple(
 )
 _KIND = r"(?:(?:of|my|old|new|used|refurbished|modded|cheap|second-?hand)\s){0,3}"
 COUNT = re.compile(
-    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+{_KIND}"
+    rf"\(?(\d{{1,6}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+{_KIND}"
     rf"|(\d{{1,2}})(?:[ -]sockets?)?[^\S\n]+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?{_KIND}",
     _I,
 )
@@ -300,7 +300,7 @@ COUNT = re.compile(
 ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|(?<!\d[\s-])core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
 COUNT_BEHIND = re.compile(
-    r"\(?[x*]\s?(\d{1,2})\)?(?![\w/-]|\.\d)|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I
+    r"\(?[x*]\s?(\d{1,4})\)?(?![\w/-]|\.\d)|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I
 )
 # How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
 CARDS = re.compile(
@@ -310,7 +310,7 @@ CARDS = re.compile(
     _I,
 )
 REFERENCE = re.compile(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", _I)
-SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
+SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of|dozens?|hundreds?|thousands?)\b", _I)
 ALTERNATIVE = re.compile(
     r"(?:or(?!\s(?:anything|something|so|whatever|similar)\b)|vs\.?|versus|either|but an?"
     r"|not (?:with|an?|the)|instead of|rather than|oder)\b",
@@ -326,7 +326,9 @@ PLAN = re.compile(
 )
 
 # Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.
-HARMLESS = re.compile(r"(?i:one|single)|20[012]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)B)\d{1,4}(?:\.\d)?B")
+HARMLESS = re.compile(
+    r"(?i:one|single)|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)B)\d{1,4}(?:\.\d)?B"
+)
 LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
 
 LINE_WORDS = frozenset((
@@ -406,9 +408,9 @@ NOTE = re.compile(
     r"|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
-    r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}\s?x\s?\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
+    r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
-    r"|x\s?(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
+    r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
     r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"

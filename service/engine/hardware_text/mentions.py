@@ -220,6 +220,8 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
         m = lex.COUNT_BEFORE.match(text, at)
     if m is None or (m[3] and lex.TIERED.match(text, at) and _named(text, at)):  # `5 7600X`
         return None
+    if m[1] and len(m[1]) > 2 and (cpu := _named(text, at)) and cpu[0].kind == "cpu":  # `5900x 3090`
+        return None
     size = lex.SIZE_BEFORE.match(text, m.end())
     start = _past_bracket(text, size.end()) if size else m.end()
     sold_by = lex.SOLD_BY.match(text, start)

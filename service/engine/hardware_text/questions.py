@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Sequence
 
+from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import lexicon as lex
@@ -167,6 +168,8 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     if re.fullmatch(r"\d{1,2}", m.text):
         raise unreadable(m.text, f"the number of what? {KINDS}")
     digits = re.fullmatch(r"\d{3,4}", m.text)
+    if digits and behind and behind.kind == "gpu" and behind.at <= m.end + 1:
+        raise unreadable(f"{m.text} {behind.text}", f"a machine has {MAX_GPUS} GPUs at most; {KINDS}")
     if digits or is_like_a_name(m.text) or re.fullmatch(r"\d+\w?b", m.text, re.I):
         near = (*nearest(m.text, n=2), *nearest(m.text, cpu=True, n=2)) if not digits else ()
         meant = f" ({', '.join(near)}?)" if near else ""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
@@ -417,6 +418,8 @@ class _Reading:
             pass
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
+        elif self.owner == "gpu" and n > MAX_GPUS:
+            raise unreadable(f"{self.gpus[-1].name} {m.text}", f"a machine has {MAX_GPUS} GPUs at most")
         elif not (self.owner == "gpu" and self.gpus[-1].count == n):
             raise unreadable(m.text, f"of what? {KINDS}")
 

@@ -397,3 +397,25 @@ def test_of_a_board_with_several_gpus_their_number_is_asked_for(text: str, right
     with pytest.raises(InvalidHardware, match=right):
         parse_hardware(text)
     assert parse_hardware(right).gpus[0].count == int(right[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1000x RTX 3090", "2000 RTX 3090", "1000x 3090, 5950X", "128x 3090, 5950X, 64GB", "RTX 3090 x1000", "100 3090"],
+)
+def test_more_cards_than_a_machine_has_are_refused_and_taken_for_nothing_else(text: str) -> None:
+    with pytest.raises(InvalidHardware, match=r"1 to 64 GPUs|64 GPUs at most"):  # 1000X was a Ryzen, 2000 a year
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize("text", ["a thousand RTX 3090", "dozens of 3090", "RTX 3090 x 64"])
+def test_a_number_of_cards_that_is_unclear_is_asked_for(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize("text", ["5950x 3090 64gb", "5950X, RTX 3090, 64GB, 3840 x 2160"])
+def test_a_processor_before_a_card_is_neither_a_count_nor_a_screen(text: str) -> None:
+    hardware = parse_hardware(text)
+    assert [(gpu.name.upper().removeprefix("RTX "), gpu.count) for gpu in hardware.gpus] == [("3090", 1)]
+    assert resolve(hardware).cpu_model == "AMD Ryzen 9 5950X"
