@@ -16,7 +16,6 @@ import msgspec
 
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
-from service.engine.goal import Constraints
 from service.engine.planner.pricing.candidate import Candidate, Cards
 from service.engine.planner.pricing.fit import Fitted, Problem, check
 from service.engine.planner.search.one_variant import VariantSearch
@@ -70,17 +69,13 @@ def _others(case: SearchCase, cards: Cards, problem: Problem, search: VariantSea
     yield from (contender.fitted for contender in search.contenders)
     reserve = case.constraints.reserve_mib
     if cards and _in_ram(first) and (reserve is None or isinstance(reserve, int)):
-        more = _with_reserve(case.constraints, _MORE_RESERVE * (reserve or _DEFAULT_RESERVE))
+        more = msgspec.structs.replace(case.constraints, reserve_mib=_MORE_RESERVE * (reserve or _DEFAULT_RESERVE))
         same = [c for c in _placed(case._replace(constraints=more), cards).contenders if _alike(c.candidate, first)]
         yield from (contender.fitted for contender in same)
     for flags in (*_threads(case, first), *_shifted(first.flags)):
         fitted = check(problem, flags)
         if isinstance(fitted, Fitted):
             yield fitted
-
-
-def _with_reserve(constraints: Constraints, mib: int) -> Constraints:
-    return msgspec.structs.replace(constraints, reserve_mib=mib)
 
 
 def _alike(candidate: Candidate, first: Fitted) -> bool:

@@ -301,7 +301,7 @@ class _Pass:
         if self.is_done:
             return None
         if self.halt is not None:
-            return _halted(self.halt)
+            return Failure(kind=self.halt.kind, transient=True, text=self.halt.why[:500])
         if self.no_card is not None:
             return self.no_card
         if ended.stopped_why is not None and not self.is_hung:
@@ -309,10 +309,6 @@ class _Pass:
         timed_out = ended.timed_out or self.is_hung
         engine, n_rows = self.of.document.engine, len(self.rows)
         return classify(ended.exit_status, ended.signal, timed_out, self.reader.log, engine, n_rows=n_rows)
-
-
-def _halted(halt: Halt) -> Failure:
-    return Failure(kind=halt.kind, transient=True, text=halt.why[:500])
 
 
 def _shown(text: str, files: Sequence[Path]) -> str:

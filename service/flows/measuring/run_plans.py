@@ -24,7 +24,6 @@ from service.flows.context import Context
 from service.flows.measuring import tuning
 from service.flows.measuring.host_matching import Asker, NeededCard, Suited, Wanted, suited
 from service.flows.results.cells import cell_of, files_of
-from service.hub.listing import RepoListing
 from service.hub.references import parse_reference
 from service.store.advice.advices import StoredAdvice
 from service.store.measuring.hosts import StoredHost
@@ -63,7 +62,14 @@ def plan_runs(
     planned, refused = list[PlannedRun](), list(picked.refused)
     for one in picked.measurements:
         try:
-            outline = _outline(row, listing, one, asked.minutes)
+            outline = made_from(
+                RunOutline,
+                one,
+                repo=row.repo,
+                revision=row.revision or "",
+                files=files_of(listing, one.variant),
+                seconds=asked.minutes * 60,
+            )
         except InvalidFlags as error:
             refused.append(f"{one.name}: {error.detail}")
             continue
@@ -80,17 +86,6 @@ def _wanted(outline: RunOutline, one: Measurement) -> Wanted:
         cards=tuple(NeededCard(card.gpu or "", card.total_high_mib) for card in cards),
         ram_mib=next((device.total_high_mib for device in one.devices if device.device == CPU), 0.0),
         backend=cards[0].device.rstrip("0123456789").lower() if cards else None,
-    )
-
-
-def _outline(row: StoredAdvice, listing: RepoListing, one: Measurement, minutes: int) -> RunOutline:
-    return made_from(
-        RunOutline,
-        one,
-        repo=row.repo,
-        revision=row.revision or "",
-        files=files_of(listing, one.variant),
-        seconds=minutes * 60,
     )
 
 

@@ -140,7 +140,7 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     After a failure the run goes to other hosts, if any is left. A permanent failure on the asker's own host or on a
     proven one is final. Raises RunNotFound, LeaseLost, InvalidInput.
     """
-    run, key = _run(context, run_id), _key_of(said)
+    run, key = _run(context, run_id), hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
     if run.report_key == key and run.host_id == host.id and run.fence == said.fence:
         return Accepted(result=run.result_id, again=run.state == "queued")
     if run.state == "cancelled" and run.host_id == host.id:
@@ -306,10 +306,6 @@ def _run(context: Context, run_id: str) -> StoredRun:
     if run is None:
         raise RunNotFound("there is no run with this id", field="id")
     return run
-
-
-def _key_of(said: Report) -> str:
-    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
 def require_active(host: SignedHost) -> None:

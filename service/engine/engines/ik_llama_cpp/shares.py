@@ -88,11 +88,6 @@ def graph_split_aborts(run: ResolvedRun) -> str | None:
     return f"-sm graph leaves {found[0]} to CUDA{found[1]} alone, and the engine stops: nothing to add up"
 
 
-def card_shares(flags: Flags, free: Sequence[int]) -> list[float]:
-    """Return the running sums, up to 1, of what each card shall have of every layer."""
-    return split_shares(flags.tensor_split, usable(flags, free))
-
-
 def exchange_buffer(arrivals: Sequence[int | None], limit: int) -> int:
     """Return the bytes that a card takes at its first batch to receive what others send it, by split of this card.
 
@@ -155,7 +150,7 @@ def _slice_bytes(kind: str, dims: tuple[int, ...], axis: int, n: int) -> tuple[i
 @kept
 def shares_of(run: ResolvedRun) -> Shares:
     """Return the shares of a run's model by today's build."""
-    return Shares(run.model, run.placement, card_shares(run.flags, run.free))
+    return Shares(run.model, run.placement, split_shares(run.flags.tensor_split, usable(run.flags, run.free)))
 
 
 class Shares:

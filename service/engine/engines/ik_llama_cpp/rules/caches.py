@@ -89,7 +89,9 @@ def cache_type_aborts_on_cpu(case: Case) -> Iterator[Found]:
     """Flash attention on the CPU has no q5_0 or q5_1: ik_llama.cpp aborts at the first prompt."""
     kinds = [case.flags.cache_type_k] + ([] if case.latent_cache else [case.flags.cache_type_v])
     wrong = [kind for kind in kinds if kind in _ABORT_ON_CPU]
-    in_ram = [i for i, device in enumerate(case.placement.caches) if device == case.cpu and _attends(case, i)]
+    in_ram = [
+        i for i, device in enumerate(case.placement.caches) if device == case.cpu and case.model.layers[i].attends
+    ]
     if wrong and in_ram and case.flags.flash_attn != "off":
         message = f"a cache of {wrong[0]} is in RAM for {len(in_ram)} layers: attention on the CPU aborts with it"
         yield Found(message, "-ctk q8_0 -ctv q8_0")
@@ -152,7 +154,3 @@ def window_cache_refused(case: Case) -> Iterator[Found]:
         yield Found(f"--swa-compress with -np {case.flags.n_parallel}: it works with one slot only", "-np 1")
     if case.flags.split_mode in ("graph", "attn") and len(case.devices) > 1:
         yield Found(f"--swa-compress does not work with -sm {case.flags.split_mode}: the engine stops", "-sm layer")
-
-
-def _attends(case: Case, index: int) -> bool:
-    return case.model.layers[index].attends
