@@ -138,6 +138,8 @@ def test_a_mac_has_one_pool_of_memory_and_llama_cpp_only() -> None:
     assert first(body).strategy == "all on GPU"
     assert "-ot" not in first(body).commands.server
     assert any("NVIDIA" in r.reason for r in body.refused)
+    assert "of the 512 GiB that GPU and CPU share." in body.headline
+    assert not any("from RAM" in reason.text for reason in first(body).reasons), "all memory is RAM there"
 
 
 def test_a_jetson_runs_8b_on_its_gpu_with_an_engine_that_is_built_on_it() -> None:
@@ -257,6 +259,9 @@ def test_cards_that_share_a_layer_come_first_where_they_gain_much_and_as_a_formu
     for config in together:
         assert config.speed[-1].basis == "formula"
         assert any("measure it" in note for note in config.notes)
+    limits = [reason.text for config in together for reason in config.reasons if reason.rule == "limit-prompts"]
+    assert any(text.startswith("prompts: what the GPUs send each other takes ") for text in limits), limits
+    assert not any("copying weights" in text for text in limits)
 
 
 def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_all_cards_on_every_layer() -> None:

@@ -117,6 +117,8 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
         return Reason("cpu-only", "no GPU is used: weights are memory-mapped, the cache is in RAM")
     where = _names(devices)
     if strategy == "all on GPU":
+        if contender.problem.limits.one_pool:
+            return Reason("all-on-gpu", f"{where} computes everything, in the memory that it shares with the CPU")
         return Reason("all-on-gpu", f"everything fits on {where}: generating a token reads no weights from RAM")
     if strategy == "layers in RAM":
         text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers are on {where}, the rest and their cache in RAM"
@@ -251,17 +253,19 @@ def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
     for phase, name in phases:
         parts = contender.speed.parts_tg if phase == "tg" else contender.speed.parts_pp
         limit = limit_of(contender.fitted.run, parts, phase, depth)
-        yield Reason(f"limit-{name}", f"{titles[phase]}: {_limit_sentence(limit)}")
+        yield Reason(f"limit-{name}", f"{titles[phase]}: {_limit_sentence(limit, contender)}")
 
 
-def _limit_sentence(limit: Limit) -> str:
-    said = [f"{_WHAT[limit.resource]} takes {limit.share * 100:.0f} % of the time"]
+def _limit_sentence(limit: Limit, contender: Contender) -> str:
+    between = limit.resource == "link" and contender.candidate.strategy == "all on GPU"
+    what = "what the GPUs send each other" if between else _WHAT[limit.resource]
+    said = [f"{what} takes {limit.share * 100:.0f} % of the time"]
     for resource, faster in _FASTER.items():
         gain = limit.gains[resource]
         if resource != limit.resource and gain >= _WORTH_FASTER:
             said.append(f"{faster} would gain {gain * 100 - 100:.0f} % at most")
     if limit.ram >= _WORTH_FASTER:
-        said.append(f"RAM a third faster (DDR5-6400 instead of 4800) would gain {limit.ram * 100 - 100:.0f} %")
+        said.append(f"RAM a third faster would gain {limit.ram * 100 - 100:.0f} %")
     return "; ".join(said)
 
 
