@@ -16,6 +16,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
+from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
@@ -82,6 +83,8 @@ def read_json(text: str) -> Hardware | None:
     try:
         hardware = msgspec.json.decode(data, type=Hardware)
     except msgspec.ValidationError as error:
+        if not keys_of(text) <= set(Hardware.__struct_fields__):
+            return None  # another program's
         reason, path, choices = wrong_value(error, Hardware)
         field = f"hardware.{path}" if path else "hardware"
         raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field, choices=choices) from error

@@ -18,6 +18,7 @@ from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
 from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
+from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.instances import with_instances
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
@@ -61,7 +62,7 @@ _MOST_PROSE = 20_000
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
     """Return what the remaining lines say. Raises InvalidHardware for what is unreadable or ambiguous."""
-    kept, asides = without_asides(lines)
+    kept, asides = without_asides(in_words("\n".join(lines)).split("\n"))
     text = plain("\n".join(kept))
     if not text.strip():
         return Claim(Found(notes="; ".join(asides)), frozenset(range(len(lines)))) if asides else None
@@ -418,10 +419,8 @@ class _Reading:
             pass
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
-        elif self.owner == "gpu" and n > MAX_GPUS:
-            raise unreadable(f"{self.gpus[-1].name} {m.text}", f"a machine has {MAX_GPUS} GPUs at most")
         elif not (self.owner == "gpu" and self.gpus[-1].count == n):
-            raise unreadable(m.text, f"of what? {KINDS}")
+            raise unreadable(m.text, f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}")
 
     def _read_some(self, m: Mention) -> None:
         ask_about_some(m, self.text)
@@ -432,20 +431,16 @@ class _Reading:
         if before and m.gap != "," and lex.OTHER_DEVICE.search(before.text):
             self.notes.append(m.text)
             return
+        targets = list(range(len(self.gpus)))
         if m.gap != "," and self.owner == "gpu":
             widths = widths_of(m.text)
-            targets = [len(self.gpus) - 1] if len(widths) < 2 or len(widths) == self.gpus[-1].count else self._all()
+            targets = targets[-1:] if len(widths) < 2 or len(widths) == self.gpus[-1].count else targets
         elif not self.gpus or (m.gap == "," and self._gpu_follows(m)):
             if re.search(r"pci|x\d", m.text, re.I):
                 raise unreadable(m.text, HOW_TO_LINK)
             self.waiting = self.waiting or m
             return
-        else:
-            targets = self._all()
         self.gpus = linked(self.gpus, m.text, targets)
-
-    def _all(self) -> list[int]:
-        return list(range(len(self.gpus)))
 
     def _gpu_follows(self, m: Mention) -> bool:
         after = next((o for o in self.mentions if o.at >= m.end), None)

@@ -48,10 +48,7 @@ _SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
 
 
 def render_text(advice: Advice, detail: str = "short", more: str = MORE) -> str:
-    """Return the advice as plain text: everything if `detail` is `full`, else as much as fits one screen.
-
-    `more`: how everything is asked for.
-    """
+    """Return the advice as text: all of it if `detail` is `full`, else a screenful; `more`: how all is asked for."""
     shell = shell_of(advice.hardware)
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True, target_shell=shell)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from service.engine.catalogue import resolve
@@ -419,3 +421,28 @@ def test_a_processor_before_a_card_is_neither_a_count_nor_a_screen(text: str) ->
     hardware = parse_hardware(text)
     assert [(gpu.name.upper().removeprefix("RTX "), gpu.count) for gpu in hardware.gpus] == [("3090", 1)]
     assert resolve(hardware).cpu_model == "AMD Ryzen 9 5950X"
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "ram"),
+    [
+        ('{"gpu": ["RTX 3090", "RTX 3090"], "cpu": "5950X", "ram": "64GB"}', [("RTX 3090", 2)], 64),
+        ('{"gpu": [{"model": "RTX 4090", "count": 2}], "ram": {"total_gb": 512}}', [("RTX 4090", 2)], 512),
+        ('{"gpu": [{"count": 2, "name": "RTX 4090", "memory": "24GB"}], "memory": 64}', [("RTX 4090", 2)], 64),
+        ('{"gpus": [{"name": "RTX 2060", "vram_mb": 6144}], "ram_mb": 65536, "os": "Linux"}', [("RTX 2060", 1)], 64),
+        ('{"gpu": "NVIDIA GeForce RTX 3060",\n "vram_total": "11910 MB",\n "vram_free": "~10156 MB"}',
+         [("NVIDIA GeForce RTX 3060", 1)], None),
+        ('{"cpu_model": "AMD Ryzen 9 7900X", "gpu": {"available": true, "gpus": [{"name": "NVIDIA RTX 4080"}]},'
+         ' "memory": {"total_bytes": 68719476736}}', [("NVIDIA RTX 4080", 1)], 64),
+    ],
+)  # fmt: skip
+def test_json_of_another_program_is_read_as_words(text: str, gpus: list[tuple[str, int]], ram: float | None) -> None:
+    hardware = parse_hardware(text)
+    assert list(Counter(gpu.name for gpu in hardware.gpus for _ in range(gpu.count)).items()) == gpus
+    assert (hardware.ram and hardware.ram.total_gb) == ram
+
+
+@pytest.mark.parametrize("key", ["gpu", "gpus"])
+def test_a_number_in_json_that_may_count_cards_is_asked_about(key: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(f'{{"{key}": [{{"name": "RTX 3090", "cnt": 2}}]}}')
