@@ -259,9 +259,15 @@ def test_cards_that_share_a_layer_come_first_where_they_gain_much_and_as_a_formu
     for config in together:
         assert config.speed[-1].basis == "formula"
         assert any("measure it" in note for note in config.notes)
-    limits = [reason.text for config in together for reason in config.reasons if reason.rule == "limit-prompts"]
-    assert any(text.startswith("prompts: what the GPUs send each other takes ") for text in limits), limits
-    assert not any("copying weights" in text for text in limits)
+
+
+def test_a_slow_link_between_cards_that_share_a_layer_copies_no_weights() -> None:
+    """The rig of 5p00kyy/club-5060ti issue 5."""
+    cards = parse_hardware("3x RTX 5060 Ti 16GB, i7-8700, 61GB DDR4-2666")
+    config = first(ask("Qwen3.5-27B", "q6_K", hardware=cards, engine="ik_llama.cpp"))
+    assert config.flags.split_mode == "graph"
+    (limit,) = (reason.text for reason in config.reasons if reason.rule == "limit-prompts")
+    assert limit.startswith("prompts: what the GPUs send each other takes ")
 
 
 def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_all_cards_on_every_layer() -> None:
