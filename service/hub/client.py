@@ -165,7 +165,8 @@ class Hub:
         except AdvisorError:  # the search is a courtesy; the answer stands without it
             return error
         near = f"; the Hub's search for `{words}` finds {', '.join(found)}" if found else ""
-        return type(error)(f"{error.detail}{near}", field="repo", choices=found)
+        said, more, rest = error.detail.partition("; ")
+        return type(error)(f"{said}{near}{more}{rest}", field="repo", choices=found)
 
     def _search(self, filters: list[tuple[str, str]]) -> tuple[str, ...]:
         """Return up to five repos that pass the filters, most downloaded first."""

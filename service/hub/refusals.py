@@ -80,7 +80,7 @@ def gated(repo: str) -> RepoGated:
 def unknown(repo: str) -> RepoNotFound:
     """Return the error for a repo that does not exist, or whose existence we may not reveal."""
     return RepoNotFound(
-        f"the Hub has no {repo}, or it is private: if you have access, ask on your own machine, {own_machine(repo)}",
+        f"the Hub has no {repo}, or it is private; if you have access, ask on your own machine: {own_machine(repo)}",
         field="repo",
     )
 
