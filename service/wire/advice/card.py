@@ -84,7 +84,7 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
         return "", "the build you named"
     apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&
     lines = commands.build.line.replace(apart, "\n" + apart.removeprefix(" && "))
-    return f"{lines}\n{_FOUND[shell]}", "no package for these cards: build it"
+    return f"{lines}\n{_FOUND[shell]}", "no package fits: build it"
 
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
