@@ -1,4 +1,7 @@
-"""Alembic's entry: runs the migrations on the connection that `migrate()` hands over."""
+"""Alembic's entry: runs the migrations on the connection that `migrate()` hands over.
+
+They name no key, reference or index that `metadata.naming_convention` (service.store.tables) names.
+"""
 
 from __future__ import annotations
 

@@ -15,36 +15,9 @@ _TIME = sa.DateTime(timezone=True)
 
 def upgrade() -> None:
     """Create the tables."""
-    _create_advice()
-    op.create_table(
-        "branch",
-        sa.Column("repo", sa.String(200), nullable=False),
-        sa.Column("name", sa.String(200), nullable=False),
-        sa.Column("revision", sa.String(64), nullable=False),
-        sa.Column("seen_at", _TIME, nullable=False),
-        sa.PrimaryKeyConstraint("repo", "name", name="branch_pk"),
-    )
-    op.create_table(
-        "repo_listing",
-        sa.Column("repo", sa.String(200), nullable=False),
-        sa.Column("revision", sa.String(64), nullable=False),
-        sa.Column("listing", sa.LargeBinary, nullable=False),
-        sa.Column("seen_at", _TIME, nullable=False),
-        sa.PrimaryKeyConstraint("repo", "revision", name="repo_listing_pk"),
-    )
-    op.create_table(
-        "header",
-        sa.Column("sha256", sa.String(64), nullable=False),
-        sa.Column("header", sa.LargeBinary, nullable=False),
-        sa.Column("seen_at", _TIME, nullable=False),
-        sa.PrimaryKeyConstraint("sha256", name="header_pk"),
-    )
-
-
-def _create_advice() -> None:
     op.create_table(
         "advice",
-        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("id", sa.String(22), primary_key=True),
         sa.Column("request_key", sa.String(64), nullable=False),
         sa.Column("key", sa.String(64)),
         sa.Column("state", sa.String(8), nullable=False),
@@ -58,7 +31,6 @@ def _create_advice() -> None:
         sa.Column("delete_key_hash", sa.String(64), nullable=False),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("updated_at", _TIME, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="advice_pk"),
         sa.CheckConstraint("state IN ('queued', 'running', 'ready', 'failed')", name="advice_state"),
     )
     in_flight = sa.text("state IN ('queued', 'running')")
@@ -71,4 +43,24 @@ def _create_advice() -> None:
         unique=True,
         sqlite_where=in_flight,
         postgresql_where=in_flight,
+    )
+    op.create_table(
+        "branch",
+        sa.Column("repo", sa.String(200), primary_key=True),
+        sa.Column("name", sa.String(200), primary_key=True),
+        sa.Column("revision", sa.String(64), nullable=False),
+        sa.Column("seen_at", _TIME, nullable=False),
+    )
+    op.create_table(
+        "repo_listing",
+        sa.Column("repo", sa.String(200), primary_key=True),
+        sa.Column("revision", sa.String(64), primary_key=True),
+        sa.Column("listing", sa.LargeBinary, nullable=False),
+        sa.Column("seen_at", _TIME, nullable=False),
+    )
+    op.create_table(
+        "header",
+        sa.Column("sha256", sa.String(64), primary_key=True),
+        sa.Column("header", sa.LargeBinary, nullable=False),
+        sa.Column("seen_at", _TIME, nullable=False),
     )

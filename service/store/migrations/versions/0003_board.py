@@ -29,36 +29,21 @@ def upgrade() -> None:
     """Create the tables."""
     op.create_table(
         "result_speed",
-        sa.Column("result_id", sa.String(22), nullable=False),
-        sa.Column("depth", sa.Integer, nullable=False),
-        sa.Column("group_key", sa.BigInteger, nullable=False),
+        sa.Column("result_id", sa.String(22), sa.ForeignKey("result.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("depth", sa.Integer, primary_key=True),
+        sa.Column("group_key", sa.BigInteger, nullable=False, index=True),
         sa.Column("platform", sa.String(11), nullable=False),
         sa.Column("floor", sa.Integer, nullable=False),
         sa.Column("tg", sa.Float),
         sa.Column("pp", sa.Float),
         sa.Column("measured_at", _TIME, nullable=False),
-        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="result_speed_result_id_fk", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("result_id", "depth", name="result_speed_pk"),
     )
-    op.create_index("result_speed_group_key", "result_speed", ["group_key"])
-    _create_board()
-    op.create_table(
-        "board_name",
-        sa.Column("kind", sa.String(8), nullable=False),
-        sa.Column("slug", sa.String(200), nullable=False),
-        sa.Column("label", sa.String(200), nullable=False),
-        sa.Column("searched", sa.String(420), nullable=False),
-        sa.PrimaryKeyConstraint("kind", "slug", name="board_name_pk"),
-    )
-
-
-def _create_board() -> None:
     op.create_table(
         "board",
-        sa.Column("group_key", sa.BigInteger, nullable=False),
-        sa.Column("slice", sa.Integer, nullable=False),
-        sa.Column("place", sa.Integer, nullable=False),
-        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("group_key", sa.BigInteger, primary_key=True),
+        sa.Column("slice", sa.Integer, primary_key=True),
+        sa.Column("place", sa.Integer, primary_key=True),
+        sa.Column("result_id", sa.String(22), sa.ForeignKey("result.id", ondelete="CASCADE"), nullable=False),
         sa.Column("lead_key", sa.BigInteger, nullable=False),
         sa.Column("value", sa.Float, nullable=False),
         sa.Column("tg", sa.Float),
@@ -77,8 +62,13 @@ def _create_board() -> None:
         sa.Column("low", sa.Float, nullable=False),
         sa.Column("middle", sa.Float, nullable=False),
         sa.Column("high", sa.Float, nullable=False),
-        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="board_result_id_fk", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("group_key", "slice", "place", name="board_pk"),
     )
     for name, columns in _INDEXES.items():
         op.create_index(name, "board", columns)
+    op.create_table(
+        "board_name",
+        sa.Column("kind", sa.String(8), primary_key=True),
+        sa.Column("slug", sa.String(200), primary_key=True),
+        sa.Column("label", sa.String(200), nullable=False),
+        sa.Column("searched", sa.String(420), nullable=False),
+    )

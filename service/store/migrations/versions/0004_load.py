@@ -13,8 +13,7 @@ def upgrade() -> None:
     """Create the table with its one row."""
     table = op.create_table(
         "results_version",
-        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("changes", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="results_version_pk"),
     )
     op.bulk_insert(table, [{"id": 1, "changes": 0}])

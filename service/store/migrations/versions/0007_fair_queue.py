@@ -30,7 +30,6 @@ def upgrade() -> None:
     op.create_index("advice_read_on", "advice", ["read_on"])
     op.create_table(
         "share",
-        sa.Column("payer", sa.String(160), nullable=False),
+        sa.Column("payer", sa.String(160), primary_key=True),
         sa.Column("used", sa.Float, nullable=False),
-        sa.PrimaryKeyConstraint("payer", name="share_pk"),
     )

@@ -16,20 +16,16 @@ def upgrade() -> None:
     """Add the table. Results that are here already are compared by the scheduled job."""
     op.create_table(
         "comparison",
-        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("result_id", sa.String(22), sa.ForeignKey("result.id", ondelete="CASCADE"), primary_key=True),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("engine", sa.String(16)),
-        sa.Column("architecture", sa.String(64)),
+        sa.Column("architecture", sa.String(64), index=True),
         sa.Column("era", sa.String(11)),
         sa.Column("backend", sa.String(16)),
         sa.Column("agrees", _JSON),
-        sa.Column("part", sa.String(12)),
+        sa.Column("part", sa.String(12), index=True),
         sa.Column("place", sa.String(4)),
         sa.Column("way", sa.String(5)),
         sa.Column("measured", sa.Float),
         sa.Column("expected", sa.Float),
-        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="comparison_result_id_fk", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("result_id", name="comparison_pk"),
     )
-    op.create_index("comparison_part", "comparison", ["part"])
-    op.create_index("comparison_architecture", "comparison", ["architecture"])
