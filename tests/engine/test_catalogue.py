@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.engine.catalogue import engine_devices, resolve, rigs_of
+from service.engine.catalogue.families import family_of
 from service.engine.catalogue.host import ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE
 from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.catalogue.rows import known_cpus, known_gpus
@@ -487,3 +488,18 @@ def test_a_virtual_gpu_has_its_part_of_the_card(name: str, gib: float, bandwidth
 def test_a_virtual_gpu_larger_than_its_card_is_none() -> None:
     assert gpu_rows("NVIDIA T4-24Q") == ()
     assert gpu_rows("Core i9-10C") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "cores"),  # performance cores, where there are others; Intel's and AMD's specifications
+    [("i5-1235U", 2), ("i7-1280P", 6), ("i5-12450H", 4), ("i7-13650HX", 6), ("i7-7500U", 2), ("i7-10875H", 8),
+     ("Core Ultra 7 265", 8), ("Core Ultra 5 225", 6), ("Core Ultra 9 285H", 6), ("Core 7 240H", 6),
+     ("Xeon E5-2620 v4", 8), ("Xeon E5-1650 v2", 6), ("Xeon E-2288G", 8), ("Xeon E-2224", 4), ("Xeon W-1290P", 10),
+     ("Xeon Platinum 8175M", 24), ("EPYC 7K62", 48), ("EPYC 9B14", 96), ("EPYC 7203", 8),
+     ("Ryzen 5 2500U", 4), ("Ryzen 7 3750H", 4), ("Ryzen 9 7940HX", 16), ("Ryzen 7 255", 8), ("Ryzen 3 3250U", 2)],
+)  # fmt: skip
+def test_a_cpu_without_a_row_has_the_cores_that_its_maker_states(name: str, cores: int) -> None:
+    assert cpu_row(name) is None
+    found = family_of(name)
+    assert found is not None
+    assert found.cores == cores

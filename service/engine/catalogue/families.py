@@ -1,8 +1,8 @@
 """What a CPU that the catalogue lacks is likely to be, by its maker's numbering: generation, cores, memory.
 
 The schemes are those of Intel's and AMD's pages on processor numbers. A CPU gets the cores of the usual model of its
-tier, and the memory and PCIe of its platform (Intel ARK, AMD's product specifications). What is taken this way is
-listed among the assumptions and widens the intervals.
+tier unless `cpu_cores.json` says otherwise, and the memory and PCIe of its platform (Intel ARK, AMD's product
+specifications). What is taken this way is listed among the assumptions and widens the intervals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from service.engine.catalogue.rows import CpuRow
+import msgspec
+
+from service.engine.catalogue.names import cpu_key
+from service.engine.catalogue.rows import CpuRow, exact_cores
 
 _Match = re.Match[str]
 
@@ -114,7 +117,8 @@ def family_of(name: str) -> CpuRow | None:
         text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED.get(bare[2] or '', '7')} {text}"
     for pattern, row in _FAMILIES:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
-            return found
+            cores = exact_cores().get(cpu_key(name))
+            return found if cores is None else msgspec.structs.replace(found, cores=cores)
     return None
 
 
@@ -177,7 +181,7 @@ def _core_ultra(name: str, m: _Match) -> CpuRow:
     cores = {"5": 4, "7": 6, "9": 6}[m[1]]
     if m[3].startswith(("u", "v")):
         cores = 4 if m[3].startswith("v") else 2
-    elif m[2] == "2" and m[3].startswith(("k", "hx", "f")):
+    elif m[2] == "2" and m[3] in ("", "f", "k", "kf", "t", "hx"):
         cores = {"5": 6, "7": 8, "9": 8}[m[1]]
     return _row(name, family, "avx2", cores, 2, 5600, 5.0, 1)
 
@@ -191,6 +195,13 @@ def _xeon_e(name: str, m: _Match) -> CpuRow:
     family, mts, cores = _XEON_E[m[2]]
     channels = 2 if m[1] == "3" else 4
     return _row(name, family, "avx2", 4 if m[1] == "3" else cores, channels, mts, 3.0, 1 if m[1] == "3" else 2)
+
+
+def _xeon_desktop(name: str, m: _Match) -> CpuRow:
+    """Return the row of a Xeon on a desktop's platform: `e 2288g`, `w 1290p`, of its Core's generation."""
+    generation = {"e1": 8, "e2": 9, "e3": 11, "e4": 13, "w2": 10, "w3": 11}[m[1] + m[2]]
+    family, isa, mts, pcie, tiers = _CORE[generation]
+    return _row(name, family, isa, tiers[2], 2, 4800 if generation > 12 else mts, pcie, 1)
 
 
 def _xeon_w_new(name: str, m: _Match) -> CpuRow:
@@ -253,6 +264,16 @@ def _ryzen(name: str, m: _Match) -> CpuRow | None:
     return _row(name, family, isa, cores, 2, mts, pcie, 1)
 
 
+def _ryzen_200(name: str, m: _Match) -> CpuRow:
+    """Return the row of a laptop's Ryzen of 2025 with three digits, such as `ryzen 7 255`."""
+    return _row(name, "zen4", "vnni", {"3": 4, "5": 6, "7": 8, "9": 8}[m[1]], 2, 5600, 4.0, 1)
+
+
+def _core_of_laptop(name: str, m: _Match) -> CpuRow:
+    """Return the row of a laptop's Core without an i, such as `core 7 240h` or `core 5 120u`."""
+    return _row(name, "raptor lake", "avx2", 2 if m[2] == "u" else 4 if m[1] == "5" else 6, 2, 5600, 4.0, 1)
+
+
 def _ryzen_ai(name: str, m: _Match) -> CpuRow:
     return _row(name, "zen5", "vnni", {"5": 6, "7": 8, "9": 12}[m[1] or m[2]], 2, 5600, 4.0, 1)
 
@@ -271,15 +292,19 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bn(95|97|100|150|200|250|300|305|355)\b"), _small),
     (re.compile(r"\be([357]) ?\d{4}[a-z]{0,2}(?: ?v([1-4]))?\b"), _xeon_e),
     (re.compile(r"^(?:intel )?(?:xeon )?()[12]6\d{2}[a-z]? ?v([1-4])$"), _xeon_e),
+    (re.compile(r"\b(?:xeon )?(e) 2([1-4])\d{2}[a-z]{0,2}\b"), _xeon_desktop),
+    (re.compile(r"\b(?:xeon )?(w) 1([23])\d{2}[a-z]{0,2}\b"), _xeon_desktop),
     (re.compile(r"\bw([3579]) ([23])\d{3}[a-z]{0,2}\b"), _xeon_w_new),
     (re.compile(r"\bw ([23])([1-3])\d{2}[a-z]{0,2}\b"), _xeon_w_old),
     (re.compile(r"\b(?:xeon|gold|silver|platinum|bronze)\b.*?\b([34568])([1-5])\d{2}[a-z+]{0,2}(?!\w)"), _scalable),
-    (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9cfhbjkv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
+    (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9bcdfhjkrtv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
     (re.compile(r"\bxeon\b.*?\b((?:sky|cascade ?|ice ?)lake|(?:sapphire|emerald) ?rapids)\b"), _server),
     (re.compile(r"\bepyc\b.*?\b(naples|rome|milan|genoa|bergamo|siena|turin)\b"), _server),
     (re.compile(r"\b(?:threadripper|tr)(?: pro)? ?([1-9])9(\d{2})(wx|x)?(?!\w)"), _threadripper),
     (re.compile(r"^([1-9])9(\d{2})(wx)$"), _threadripper),
     (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b|\bryzen ([579]) ai\b"), _ryzen_ai),
+    (re.compile(r"\bryzen ([3579]) (?:pro )?2[1-7][05]\b"), _ryzen_200),
+    (re.compile(r"\bcore ([579]) [12]\d0([hu])\b"), _core_of_laptop),
     (re.compile(r"\bryzen ?[3579]? ?(?:pro )?([1-9])([1-9])(\d{2})(x3d|xt|x|ge|gt|g|hx3d|hx|hs|h|u|f|)(?!\w)"), _ryzen),
     (re.compile(r"^([1-9])([1-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
     (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),

@@ -27,6 +27,7 @@ _MODULE_GB = 16
 # NVIDIA's data sheets of DGX Spark and the Jetson modules; Valve's of the Steam Deck.
 _ONLY_SIZE_GB = {
     "NVIDIA GB10": 128, "Jetson AGX Thor": 128, "Jetson AGX Orin 64GB": 64, "Jetson Orin NX 16GB": 16,
+    "Jetson Orin NX 8GB": 8, "Jetson Orin Nano 4GB": 4, "Jetson Xavier NX": 8,
     "Jetson AGX Orin 32GB": 32, "Jetson Orin Nano 8GB": 8, "Jetson Orin Nano Super 8GB": 8, "AMD Custom GPU 0405": 16,
 }  # fmt: skip
 # The processor of a GPU that is part of one (product pages of AMD and NVIDIA: the first and largest with it).
@@ -36,6 +37,8 @@ _CPU_OF = {
     "Jetson AGX Orin 64GB": "NVIDIA Tegra 12x Cortex-A78AE at 2.2 GHz",
     "Jetson AGX Orin 32GB": "NVIDIA Tegra 8x Cortex-A78AE at 2.2 GHz",
     "Jetson Orin NX 16GB": "NVIDIA Tegra 8x Cortex-A78AE at 2.0 GHz",
+    "Jetson Orin NX 8GB": "NVIDIA Tegra 6x Cortex-A78AE at 2.0 GHz",
+    "Jetson Orin Nano 4GB": "NVIDIA Tegra 6x Cortex-A78AE at 1.5 GHz",
     "Jetson Orin Nano 8GB": "NVIDIA Tegra 6x Cortex-A78AE at 1.5 GHz",
     "Jetson Orin Nano Super 8GB": "NVIDIA Tegra 6x Cortex-A78AE at 1.7 GHz",
 }

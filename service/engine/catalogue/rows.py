@@ -72,5 +72,12 @@ def known_cpus() -> tuple[CpuRow, ...]:
     return tuple(row for name in _CPU_FILES for row in msgspec.json.decode(_read(name), type=list[CpuRow]))
 
 
+@cache
+def exact_cores() -> dict[str, int]:
+    """Return the cores, performance cores if they differ, of CPUs whose number does not tell them, by `cpu_key`."""
+    table = msgspec.json.decode(_read("cpu_cores.json"), type=dict[str, dict[str, str]])
+    return {name: int(n) for part in table.values() for n, names in part.items() for name in names.split()}
+
+
 def _read(name: str) -> bytes:
     return resources.files("service.engine.data").joinpath(name).read_bytes()
