@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from service.store.measuring import runs
-from service.store.results import comparisons, contributors, leaderboard, listed_results
+from service.store.results import comparisons, leaderboard, listed_results
 from service.store.viewers import Viewer
 from service.wire.results.board import PROVEN, BoardQuery
 from service.wire.results.results import ResultQuery
@@ -52,7 +52,7 @@ QUESTIONS: dict[str, Callable[[Engine], object]] = {
     "hosts that wait": lambda e: runs.waiting_for(e, ["x" * 22, "y" * 22], A_DAY),
     "hosts that ask": lambda e: runs.concerned(e, ["x" * 22, "y" * 22], A_DAY),
     "what logs say": lambda e: comparisons.of_architecture(e, "qwen3", A_DAY),
-    "by tier": lambda e: contributors.by_tier(e, "x" * 22),
+    "by tier": lambda e: leaderboard.by_tier(e, "x" * 22),
 }
 _LARGE = ("board", "other", "result", "result_speed", "run", "run_host", "host")
 

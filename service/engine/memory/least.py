@@ -14,7 +14,7 @@ from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Slot
-from service.engine.memory.offload import stays_in_ram
+from service.engine.memory.stored import stays_in_ram
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 

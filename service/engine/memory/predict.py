@@ -17,11 +17,11 @@ from service.engine.memory.graph import Slot, geometry
 from service.engine.memory.graphs import graphs_of
 from service.engine.memory.graphs.owners import NotRepeating
 from service.engine.memory.graphs.segments import slots_of
-from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import expert_cache
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions
 from service.engine.memory.spec import GraphSpec, one_token_each
+from service.engine.memory.stored import stays_in_ram
 from service.engine.run.resolved import ResolvedRun
 
 Found = TypeVar("Found")

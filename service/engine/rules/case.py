@@ -25,12 +25,7 @@ from service.engine.memory.predict import as_started, predict_memory
 from service.engine.memory.report import report
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
-from service.engine.rules.companion_headers import (
-    NO_COMPANIONS,
-    CompanionHeaders,
-    companions_of,
-    projector_companion,
-)
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of, projector_companion
 from service.engine.run.binding import binding_of
 from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of

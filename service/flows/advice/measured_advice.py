@@ -20,12 +20,7 @@ from service.engine.measured.nearby import Nearness, Observation
 from service.engine.measured.residuals import Residual, all_on_cards
 from service.engine.measured.summary import measured_speed
 from service.engine.planner.ranking.current_command import parsed_command
-from service.engine.planner.ranking.measured import (
-    MeasuredConfig,
-    rerank,
-    with_nearby_results,
-    with_others_results,
-)
+from service.engine.planner.ranking.measured import MeasuredConfig, rerank, with_nearby_results, with_others_results
 from service.engine.run.devices import rig_of_devices
 from service.engine.versions import versions
 from service.flows.advice.repos import stored_listing

@@ -14,11 +14,7 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from service.engine.errors import AdvisorError
-from service.errors import (
-    CounterTooSmall,
-    HostNotActive,
-    NotAuthenticated,
-)
+from service.errors import CounterTooSmall, HostNotActive, NotAuthenticated
 from service.flows.accounts import hashed
 from service.flows.context import Context
 from service.store.measuring import hosts

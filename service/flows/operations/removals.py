@@ -17,7 +17,7 @@ from service.flows.context import Records
 from service.flows.results import trust
 from service.flows.results.read_results import require_visible
 from service.logs import Log
-from service.store.operations import jobs, removals
+from service.store.operations import jobs
 from service.store.queries import is_id
 from service.store.results import moderation, results
 from service.store.results.moderation import Act
@@ -38,14 +38,14 @@ def ask_removal(context: Records, caller: Caller | None, result_id: str, said: R
     require_visible(context, caller, row)
     text, account_id = plain(reduced(said.text))[:1000], caller.account_id if caller else None
     contact = plain(said.contact)[:200] if said.contact else None
-    kept = removals.add(context.engine, row.id, account_id, text, contact, context.clock())
+    kept = moderation.add_removal(context.engine, row.id, account_id, text, contact, context.clock())
     log.warning("removal.asked", result_id=row.id)
     return RemovalAsked(kept)
 
 
 def open_requests(context: Records) -> list[OpenRemovalRequest]:
     """Return the undecided requests, oldest first."""
-    return removals.open_requests(context.engine)
+    return moderation.open_removals(context.engine)
 
 
 def remove(context: Records, act: Act) -> Act:
@@ -56,7 +56,7 @@ def remove(context: Records, act: Act) -> Act:
             raise InvalidInput("no result has this id, or it was deleted before", field="subject")
         results.change(connection, row.id, state="deleted", state_reason=REMOVED, **_ERASED)
         results.forget_changes(connection, row.id)
-        removals.close(connection, act.by, act.at, removed=True, result_id=row.id)
+        moderation.close_removals(connection, act.by, act.at, removed=True, result_id=row.id)
         moderation.note(connection, act)
         trust.settle_in(connection, row.cell, act.at)
     jobs.hasten(context.engine, "dumps", act.at)
@@ -66,8 +66,8 @@ def remove(context: Records, act: Act) -> Act:
 def refuse(context: Records, act: Act) -> Act:
     """Refuse a request: close it and remove nothing. Raises InvalidInput if none open has this id."""
     with writing(context.engine) as connection:
-        known = is_id(act.subject)
-        if not known or not removals.close(connection, act.by, act.at, removed=False, request_id=act.subject):
+        name = act.subject
+        if not is_id(name) or not moderation.close_removals(connection, act.by, act.at, removed=False, request_id=name):
             raise InvalidInput("no open request for removal has this id", field="subject")
         moderation.note(connection, act)
     return act

@@ -15,14 +15,7 @@ import msgspec
 
 from service.engine.advice import AdviceBody, AdvisedConfig, Mine
 from service.engine.catalogue import resolve
-from service.engine.check.learning import (
-    Difference,
-    Lesson,
-    Reported,
-    Subject,
-    lesson_of,
-    reported_findings,
-)
+from service.engine.check.learning import Difference, Lesson, Reported, Subject, lesson_of, reported_findings
 from service.engine.commands.parse import parse
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.finding import Finding

@@ -28,8 +28,7 @@ from service.flows.results.trust import OLD_ENOUGH
 from service.scratch import write_whole
 from service.settings import Settings
 from service.store.engines import PRIVATE_FILE
-from service.store.operations import removals
-from service.store.results import listed_results
+from service.store.results import listed_results, moderation
 from service.structs import made_from
 from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpFormat, DumpList
 from service.wire.results.results_table import COLUMNS, csv_head, csv_lines, table_rows
@@ -67,7 +66,7 @@ def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
     key = _key(folder.with_name(_KEY))
     made = [_signed(one, key) for one in _written(engine, folder, now)]
     names = {one.name for one in made}
-    removed_at = removals.last_removal(engine)
+    removed_at = moderation.last_removal(engine)
     earlier = [one for one in list_dumps(folder).dumps if one.name not in names]
     if removed_at is not None:
         earlier = [one for one in earlier if datetime.fromisoformat(one.made_at) > removed_at]

@@ -18,7 +18,6 @@ from service.flows.context import Context, Records
 from service.flows.paging import cursor_of, day_of, position_in
 from service.flows.results.read_results import list_results, safe
 from service.store import versions
-from service.store.results import contributors
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
 from service.store.results.leaderboard import LeadingResult, Summed
@@ -122,13 +121,13 @@ def similar_results(context: Context, result_id: str) -> list[BoardRow]:
 
 def contributor(context: Context, pseudonym: str) -> Contributor:
     """Return a contributor's page. Raises NotOnBoard for an unknown or banned one."""
-    found = contributors.read(context.engine, pseudonym)
+    found = store.contributor(context.engine, pseudonym)
     if found is None:
         raise NotOnBoard("nobody of this name gave anything", field="pseudonym")
     return Contributor(
         pseudonym=pseudonym,
         since=found.created_at.date().isoformat(),
-        n_results=contributors.by_tier(context.engine, found.id),
+        n_results=store.by_tier(context.engine, found.id),
         hosts=[host for host in hosts_figures(context) if host.contributor == pseudonym],
         newest=list_results(context, ResultQuery(contributor=pseudonym, limit=_NEWEST)).results,
     )
@@ -138,7 +137,7 @@ def hosts_figures(context: Context) -> list[HostFigures]:
     """Return each public host's figures, those with the most results first."""
     return [
         msgspec.structs.replace(one, rig=safe(one.rig) if one.rig else None, gpu_hours=round(one.gpu_hours, 2))
-        for one in contributors.hosts(context.engine)
+        for one in store.public_hosts(context.engine)
     ]
 
 

@@ -21,13 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
-from service.engine.measured.classes import (
-    DEPTHS,
-    platform_of,
-    ram_class,
-    speeds_by_depth,
-    vram_class,
-)
+from service.engine.measured.classes import DEPTHS, platform_of, ram_class, speeds_by_depth, vram_class
 from service.engine.measured.identity import machine_name
 from service.engine.measured.rows import MeasuredRow
 from service.store import versions

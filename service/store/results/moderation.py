@@ -1,4 +1,4 @@
-"""Rows of `audit` and `abuse_report`, and the standing of accounts. Every act is recorded with its change."""
+"""Rows of `audit`, `abuse_report`, `removal_request`; accounts' standing. Acts are recorded with their change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, false, func, insert, or_, select, update
 
 from service.store import versions
-from service.store.queries import changed, is_name, shown
+from service.store.operations.tables import removal_request as removal
+from service.store.queries import changed, is_name, shown, value
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
-from service.wire.results.moderation import Action, AuditEntry, OpenReport, QuarantinedResult, ReportKind
+from service.wire.results.moderation import (
+    Action,
+    AuditEntry,
+    OpenRemovalRequest,
+    OpenReport,
+    QuarantinedResult,
+    ReportKind,
+)
 from service.wire.results.results import ResultState
 
-ABOUT = (table.c.state.label("result_state"), table.c.model_name.label("model"), table.c.gpus)
+_ABOUT = (table.c.state.label("result_state"), table.c.model_name.label("model"), table.c.gpus)
 """The columns that describe a result in an operator's lists."""
 _MOST = 200
 
@@ -77,7 +85,7 @@ def open_reports(engine: Engine) -> list[OpenReport]:
     """Return the oldest 200 open reports."""
     owner = account.alias("owner")
     names = (account.c.pseudonym.label("by"), owner.c.pseudonym.label("of"))
-    wanted = select(abuse_report, abuse_report.c.result_id.label("result"), *names, *ABOUT)
+    wanted = select(abuse_report, abuse_report.c.result_id.label("result"), *names, *_ABOUT)
     joined = abuse_report.join(table, table.c.id == abuse_report.c.result_id)
     joined = joined.join(account, account.c.id == abuse_report.c.account_id, isouter=True)
     joined = joined.join(owner, owner.c.id == table.c.account_id, isouter=True)
@@ -88,7 +96,7 @@ def open_reports(engine: Engine) -> list[OpenReport]:
 def quarantined(engine: Engine) -> list[QuarantinedResult]:
     """Return the newest 200 results in quarantine, with the pseudonym of their account."""
     named = table.c.state_reason.label("reason"), account.c.pseudonym.label("of")
-    wanted = select(table.c.id, table.c.created_at, *named, *ABOUT).where(table.c.state == "quarantined")
+    wanted = select(table.c.id, table.c.created_at, *named, *_ABOUT).where(table.c.state == "quarantined")
     wanted = wanted.outerjoin(account, account.c.id == table.c.account_id)
     return shown(engine, wanted.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST), QuarantinedResult)
 
@@ -98,3 +106,34 @@ def close_report(connection: Connection, report_id: str, by: str, now: datetime)
     which = (abuse_report.c.id == report_id, abuse_report.c.closed_at.is_(None))
     change = update(abuse_report).where(*which).values(closed_at=now, closed_by=by)
     return connection.execute(change).rowcount == 1
+
+
+def add_removal(
+    engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime
+) -> str:
+    """Store a request; return its id."""
+    row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "text": text}
+    changed(engine, insert(removal).values(**row, contact=contact, created_at=now))
+    return str(row["id"])
+
+
+def open_removals(engine: Engine) -> list[OpenRemovalRequest]:
+    """Return the oldest 200 undecided requests."""
+    wanted = select(removal, removal.c.result_id.label("result"), table.c.origin, *_ABOUT)
+    wanted = wanted.join(table, table.c.id == removal.c.result_id).where(removal.c.closed_at.is_(None))
+    return shown(engine, wanted.order_by(removal.c.created_at, removal.c.id).limit(_MOST), OpenRemovalRequest)
+
+
+def close_removals(
+    connection: Connection, by: str, now: datetime, *, removed: bool, result_id: str = "", request_id: str = ""
+) -> int:
+    """Close a result's open requests, or one by its id, and delete contacts; return how many."""
+    which = removal.c.id == request_id if request_id else removal.c.result_id == result_id
+    change = update(removal).where(which, removal.c.closed_at.is_(None))
+    closed = change.values(closed_at=now, closed_by=by, removed=removed, contact=None)
+    return connection.execute(closed).rowcount
+
+
+def last_removal(engine: Engine) -> datetime | None:
+    """Return when an operator last removed a result: earlier dumps may still contain it."""
+    return value(engine, select(func.max(audit.c.at)).where(audit.c.action == "remove"))

@@ -18,17 +18,7 @@ from service.queue.progress import validation_channel
 from service.web.documentation.examples import VALIDATION_REQUEST
 from service.web.documentation.operations import E_TAG, Streaming, answer, answers, streamed
 from service.web.http.body import IdempotencyKey, checked, json_body
-from service.web.http.callers import (
-    ANYBODY,
-    PRIVATE,
-    PROBLEMS,
-    SEES_MORE,
-    anyone,
-    caller_of,
-    for_viewer,
-    knows,
-    scoped,
-)
+from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SEES_MORE, anyone, caller_of, for_viewer, knows, scoped
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream, looks, sse, stream
 from service.web.http.limits import Lease
 from service.web.http.problems import BODY_PROBLEMS, problem_responses

@@ -26,10 +26,9 @@ from service.engine.memory.cache import cache_tensors
 from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot
-from service.engine.memory.offload import lacks_kernels
 from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory
 from service.engine.memory.replay import Replay
-from service.engine.memory.stored import reserved_bytes
+from service.engine.memory.stored import lacks_kernels, reserved_bytes
 from service.engine.model import Model
 from service.engine.run.placement import ROPE_FACTORS
 from service.engine.run.resolved import ResolvedRun
