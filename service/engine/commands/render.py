@@ -151,7 +151,7 @@ def _special(spec: EngineSpec, tool: Tool, field: str, flags: Flags) -> list[str
             return ["-fa", flags.flash_attn]
         case "fit":
             explicit = any(extra.split(" ")[0] in ("-fit", "--fit") for extra in flags.other)
-            return [] if explicit else commands.fit(tool)
+            return [] if explicit else commands.fit(tool, flags)
         case "mmap":
             return commands.load_mode(flags)
         case "op_offload":
@@ -162,6 +162,8 @@ def _special(spec: EngineSpec, tool: Tool, field: str, flags: Flags) -> list[str
             return [] if not flags.cpu_moe else ["-ncmoe", "999"] if is_llama_bench else ["-cmoe"]
         case "jinja":
             return ["--jinja"] if flags.jinja and tool == "server" else []
+        case "n_gpu_layers" | "tensor_split" if flags.layers_in_ram:
+            return []  # `--fit` finds both
         case "tensor_split":
             shares = ("/" if is_llama_bench else ",").join(
                 str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split

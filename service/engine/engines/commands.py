@@ -70,8 +70,8 @@ class EngineCommands(ABC):
     def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
         """Return the values of `-ctk` and `-ctv` that a tool takes."""
 
-    def fit(self, tool: Tool) -> list[str]:
-        """Return the words that keep a complete placement from being changed, where the engine would."""
+    def fit(self, tool: Tool, flags: Flags) -> list[str]:
+        """Return the words that keep a complete placement from being changed, or by which the engine finds it."""
         return []
 
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.judgment import words_of
 from service.engine.advise import VariantModel, advise
 from service.engine.catalogue import resolve
+from service.engine.check.run import check
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.explaining.commands import Files
@@ -12,6 +13,7 @@ from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.planner.search.simple import simplified
+from tests.engine.planner.asking import ask, first
 from tests.models import build
 
 
@@ -35,3 +37,15 @@ def test_a_shorter_command_puts_nothing_in_ram_of_what_is_all_on_gpu() -> None:
     split = [c for c in found if c.candidate.strategy == "all on GPU" and c.fitted.flags.overrides]
     assert split
     assert {strategy_of(simplified(c).fitted.placement) for c in split} == {"all on GPU"}
+
+
+def test_where_the_head_is_the_embedding_ik_leaves_whole_layers_in_ram_by_its_own_fit() -> None:
+    # `-ngl` keeps a tied head in RAM as soon as one layer lies there, and no rule moves it alone
+    small = parse_hardware("RTX 5090 4.81GB free, Ryzen 9 7950X, 128GB DDR5-5600")
+    config = first(ask("Phi-4-mini", "q8_0", hardware=small, engine="ik_llama.cpp"))
+    server = config.commands.server
+    assert "--fit" in server
+    assert "-ngl" not in server
+    assert "of 33 layers are on CUDA0" in config.reasons[0].text
+    checked = check(server, config.engine, build("Phi-4-mini", "q8_0"), resolve(small))
+    assert [row.total_mib for row in checked.memory.devices] == [row.total_mib for row in config.devices]

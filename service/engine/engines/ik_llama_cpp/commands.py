@@ -57,6 +57,10 @@ class IkCommands(EngineCommands):
         """Return all types (common.cpp)."""
         return CACHE_TYPES
 
+    def fit(self, tool: Tool, flags: Flags) -> list[str]:
+        """Return `--fit` where it is the only way to say which layers stay in RAM with their caches."""
+        return ["--fit"] if flags.layers_in_ram else []
+
     def load_mode(self, flags: Flags) -> list[str]:
         """Return `--no-mmap` and `--mlock`."""
         return (["--no-mmap"] if flags.mmap is False else []) + (["--mlock"] if flags.mlock else [])

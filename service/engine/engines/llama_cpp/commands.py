@@ -93,7 +93,7 @@ class LlamaCommands(EngineCommands):
         lacks = _NOT_HERE | ({"f32"} if tool == "bench" else set())
         return tuple(t for t in CACHE_TYPES if t not in lacks)
 
-    def fit(self, tool: Tool) -> list[str]:
+    def fit(self, tool: Tool, flags: Flags) -> list[str]:
         """The server fits by default, and may shrink the context (arg.cpp): a complete placement says no."""
         return ["-fit", "off"] if tool == "server" else []
 

@@ -29,7 +29,7 @@ OPTION_OF = {
     "op_offload": "copies for batches", "n_batch": "-b", "n_ubatch": "-ub", "threads": "-t", "threads_batch": "-tb",
     "mmap": "mmap", "mlock": "mlock", "numa": "--numa", "n_logits": "logits", "n_gpu_layers": "-ngl",
     "split_mode": "-sm", "main_gpu": "-mg", "tensor_split": "-ts", "cpu_moe": "-cmoe", "n_cpu_moe": "-ncmoe",
-    "no_kv_offload": "cache in RAM",
+    "no_kv_offload": "cache in RAM", "layers_in_ram": "layers that --fit leaves in RAM",
 }  # fmt: skip
 # Flags that are changed together on the way from one command to another, in this order: what the request needs, the
 # cache, the batches, the host, then the placement that these leave room for.
@@ -40,6 +40,7 @@ _GROUPS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 _PLACING = (
     "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "overrides", "cpu_moe", "n_cpu_moe", "no_kv_offload",
+    "layers_in_ram",
 )  # fmt: skip
 _TOLD = 0.01  # of a token's or a prompt's time: a part that changes less is not named
 
@@ -207,13 +208,17 @@ def _placing_label(before: _State, after: _State) -> str:
     if before.devices != after.devices:
         parts.append(f"{_names(before.devices)} -> {_names(after.devices)}")
     n_layer = after.model.n_layer + 1
-    capped = (replace(s.flags, n_gpu_layers=min(s.flags.n_gpu_layers, n_layer)) for s in (before, after))
-    first, last = capped
+    first, last = (_as_written(s.flags, n_layer) for s in (before, after))
     flags = _label(first, last, _PLACING)
     parts += [flags] if flags else []
     if before.flags.overrides != after.flags.overrides:
         parts.append(f"-ot: {_rules(before.flags)} -> {_rules(after.flags)}")
     return ", ".join(parts) or "placement"
+
+
+def _as_written(flags: Flags, n_layer: int) -> Flags:
+    shares = () if flags.layers_in_ram else flags.tensor_split  # `--fit` finds them
+    return replace(flags, n_gpu_layers=min(flags.n_gpu_layers, n_layer), tensor_split=shares)
 
 
 def _rules(flags: Flags) -> str:

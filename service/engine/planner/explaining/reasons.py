@@ -51,7 +51,10 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
     found += _every_layer(flags)
     found += _micro_batch(contender, model)
     found += _cache(flags)
-    if flags.tensor_split:
+    if flags.layers_in_ram:
+        text = "--fit finds this placement at startup, from the memory that is free then"
+        found.append(Reason("engine-fit", text))
+    elif flags.tensor_split:
         found.append(
             Reason("explicit-split", "-ts is set: without it the split depends on the memory that is free at startup")
         )
@@ -121,7 +124,9 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
             return Reason("all-on-gpu", f"{where} computes everything, in the memory that it shares with the CPU")
         return Reason("all-on-gpu", f"everything fits on {where}: generating a token reads no weights from RAM")
     if strategy == "layers in RAM":
-        text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers are on {where}, the rest and their cache in RAM"
+        slots = model.n_layer + 1
+        on_cards = slots - flags.layers_in_ram if flags.layers_in_ram else flags.n_gpu_layers
+        text = f"{on_cards} of {slots} layers are on {where}, the rest and their cache in RAM"
         return Reason("layers-in-ram", text)
     return _ffn_in_ram(contender, model, where)
 

@@ -27,7 +27,7 @@ def baselines(
     They are the engine's own placement on all cards, everything on all cards with the engine's own split (only if
     `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM; each also without copies of experts
     for batches, where that is faster. `starting` gives micro-batch and cache; its placement is dropped. Where the
-    engine would put whole layers of a dense model in RAM, `-ngl` does so: for the first of `starting` with the smallest
+    engine would put whole layers of a dense model in RAM, so does `-ngl`: for the first of `starting` with the smallest
     micro-batch.
     """
     every = problem_of(())
@@ -42,15 +42,14 @@ def baselines(
         tried += [(cards, flags)] if may_be_on_gpu else []
         for chosen, placed in dict.fromkeys(tried):
             problem = problem_of(chosen)
-            found = _with_split(problem, placed) if placed else None
-            if found is None and placed and flags == smallest and _leaves_layers_in_ram(every.model, placed):
-                found = most_layers_on_cards(problem, flags)
-            if found is None:
-                continue
-            yield chosen, found
-            alone = without_copies(problem, found.flags, found, check)
-            if alone is not None:
-                yield chosen, alone
+            fitted = [_with_split(problem, placed) if placed else None]
+            if placed and flags == smallest and _leaves_layers_in_ram(every.model, placed):
+                fitted += [most_layers_on_cards(problem, flags)] if placed.layers_in_ram or not fitted[0] else []
+            for found in filter(None, fitted):
+                yield chosen, found
+                alone = without_copies(problem, found.flags, found, check)
+                if alone is not None:
+                    yield chosen, alone
 
 
 def _leaves_layers_in_ram(model: Model, flags: Flags) -> bool:
@@ -76,13 +75,12 @@ def _ffn_in_ram(model: Model, flags: Flags) -> Flags:
 def _with_split(problem: Problem, flags: Flags) -> Fitted | None:
     """The flags with the `-ts` of the split that the engine makes by itself; None where they do not fit, or where no
     command states that placement."""
-    if flags.layers_in_ram:
-        return None
     try:
         found = fitting(problem, flags)
     except InvalidFlags:
         return None
-    if found is None or len(problem.devices) < 2 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE:
+    as_written = flags.layers_in_ram > 0 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE
+    if found is None or len(problem.devices) < 2 or as_written:
         return found
     placement, n_cards = found.placement, len(problem.devices)
     if n_cards in placement.layers:
