@@ -272,8 +272,8 @@ class Weighed(msgspec.Struct, frozen=True):
     `usual`: times the goal's seconds that requests with usual prompts take. `ram_used`: the share of the RAM that a
     model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
     `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
-    leaves; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`). `is_mixture`: it has
-    experts.
+    leaves with usual buffers; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`).
+    `is_mixture`: it has experts.
     """
 
     usual: float = 1.0

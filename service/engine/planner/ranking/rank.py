@@ -31,6 +31,7 @@ _NO_ALTERNATIVE = 1.5  # times as slow: another strategy is then no alternative
 _OUTCLASSED = 0.9  # of the time: what the same on other cards takes at most, to replace a config
 _AS_CHEAP = 0.02  # of cost: how much more a config with a quantised cache may cost and still be shown
 SPARE = 0.2  # of the memory of all cards: from so much idle memory on, using it for quality may cost more
+_BUFFERS = 0.1  # of that memory: what compute buffers take, whose size depends on the micro-batch
 SPARE_WORTH = 0.06  # of cost, some 6 % of the time: how much more, for each SPARE that would be idle
 MUCH_FASTER = 1.15  # times as fast as the first: what the pick `fast` has to be
 LESS_LOSS = 0.2  # per cent of perplexity: by how much less the pick `quality` has to lose
@@ -83,7 +84,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         patterns = sum(len(_WORD.findall(rule.pattern)) + 2 for rule in flags.overrides)
         switches = (flags.n_cpu_moe, flags.cpu_moe, flags.split_mode != "layer", flags.numa)
         cards = len(self.problem.rig.cards) > len(self.candidate.cards)
-        return patterns + len(flags.tensor_split) + 2 * sum(map(bool, switches)) + 2 * cards
+        shares = 1 if flags.layers_in_ram else len(flags.tensor_split)  # `--fit` finds them
+        return patterns + shares + 2 * sum(map(bool, switches)) + 2 * cards
 
     @property
     def raises_limit(self) -> bool:
@@ -126,24 +128,21 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         """Return its `utility.cost`, as a pick or (None) for the goal: the least is the best."""
         return cost(self._figures, goal, pick)
 
-    def choice(self, goal: Goal, shown: Contender | None = None, memory: float = 1.0) -> Choice:
-        """Return what decides whether it comes first.
-
-        `shown`: the contender with another micro-batch that is shown for it, whose memory counts. `memory`: a factor on
-        the memory of all cards.
-        """
+    def choice(self, goal: Goal, memory: float = 1.0) -> Choice:
+        """Return what decides whether it comes first. `memory`: a factor on the memory of all cards."""
         loss = deciding_loss(self.loss, goal, shared=self.problem.limits.shared)
-        return Choice(self.cost(goal), loss, (shown or self).cards_left(memory), reaches(self.speed, goal))
+        return Choice(self.cost(goal), loss, self.cards_left(memory), reaches(self.speed, goal))
 
     def cards_left(self, memory: float = 1.0) -> float:
         """Return the share of all cards' memory (times `memory`) that it leaves free; 0 with weights in RAM.
 
-        At most a fifth where GPU and CPU share the memory: what a model leaves there does not lie idle.
+        Buffers count as `_BUFFERS`, because the micro-batch is chosen by what is free. At most a fifth where GPU and
+        CPU share the memory: what a model leaves there does not lie idle.
         """
         if self.candidate.strategy != "all on GPU":
             return 0.0
-        used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
-        left = 1 - used / max(sum(card.free for card in self.problem.rig.cards) * memory, 1)
+        used = sum(one.weights + one.kv for one in self.fitted.memory.devices[:-1])
+        left = 1 - _BUFFERS - used / max(sum(card.free for card in self.problem.rig.cards) * memory, 1)
         return min(left, SPARE) if self.problem.limits.shared else max(0.0, left)
 
     @cached_property
@@ -220,7 +219,7 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     by_time = _distinct([group[0] for group in groups], goal)
     if not by_time:
         return Ranked([], {})
-    first = by_time[first_by([c.choice(goal, largest[id(c)]) for c in by_time], goal)]
+    first = by_time[first_by([c.choice(goal) for c in by_time], goal)]
     picked = picks(by_time, goal, first)
     named = _unique(picked.values())
     others = [c for c in by_time if all(c is not k for k in named)]

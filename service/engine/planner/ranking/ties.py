@@ -51,21 +51,20 @@ def kind_of(contender: Contender) -> Kind:
 
 def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     """Return the ties of the first config with all other contenders."""
-    best: dict[Kind, Contender] = {}
+    best: dict[Kind, Contender] = {kind_of(first): first}
     for c in sorted(contenders, key=lambda c: c.cost(goal)):
         best.setdefault(kind_of(c), c)
-    own = best.setdefault(kind_of(first), first)
     found = list(best.values())
-    choices, at = [c.choice(goal) for c in found], found.index(own)
+    choices = [c.choice(goal) for c in found]
     otherwise = {first_by([c.choice(goal, memory=by) for c in found], goal) for by in (1 - _LESS, 1 + _LESS)}
-    otherwise.add(first_by(_moved(choices, at, _NOISE), goal))
+    otherwise.add(first_by(_moved(choices, 0, _NOISE), goal))
 
     def may_be_first(i: int) -> bool:
-        is_near = abs(choices[i].cost - choices[at].cost) < _NOISE
+        is_near = abs(choices[i].cost - choices[0].cost) < _NOISE
         return is_near or i in otherwise or first_by(_moved(choices, i, -_NOISE), goal) == i
 
-    as_good = [c for i, c in enumerate(found) if i != at and may_be_first(i)]
-    less = _with_less_memory(own, contenders, goal)
+    as_good = [c for i, c in enumerate(found) if i and may_be_first(i)]
+    less = _with_less_memory(first, contenders, goal)
     named = less is not None and kind_of(less) in {kind_of(c) for c in as_good}
     return Ties(tuple(as_good), None if named else less)
 

@@ -116,7 +116,7 @@ def keep_whole_layers(search: VariantSearch) -> None:
     now = best.fitted.flags
     plain = replace(unplaced(now), op_offload=True)
     pairs = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][: 1 if crowded else 2]
-    sizes = [n for n in (now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
+    sizes = [n for n in (now.n_ubatch // 2, now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
     for pair, n_ubatch in product(pairs, sizes):
         n_batch = max(now.n_batch, n_ubatch)
         flags = replace(plain, cache_type_k=pair.k, cache_type_v=pair.v, n_ubatch=n_ubatch, n_batch=n_batch)
