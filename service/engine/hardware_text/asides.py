@@ -28,11 +28,12 @@ _LABELS = (
     r"|locale|timezone|uptime"
     r"|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build flags"
     r"|(?:gpu |nvidia )?driver|os (?:architecture|type)|graphics platform|windowing system|hardware model"
-    r"|python|network|hostname|packages|shell|torch|bfloat16|hardware lane"
+    r"|python(?: platform)?|network|hostname|packages|shell|torch|bfloat16|hardware lane"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
     r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
-    r"|gpu models and configuration|basic information|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
+    r"|gpu models and configuration(?!\s?: gpu \d)|basic information"
+    r"|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
 _LABELLED = re.compile(
     rf"^[\s>|│*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s[^:]{{0,60}}:?$", re.I

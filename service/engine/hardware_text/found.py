@@ -45,6 +45,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: str = ""
     gpus: tuple[Gpu, ...] = ()
+    come_with_cpu: bool = False  # the GPUs, which count only if a tool lists no card
     no_gpu: bool = False
     seen: tuple[SeenGpu, ...] = ()
     cpu: Cpu | None = None
@@ -83,6 +84,8 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     neither a GPU nor `no GPU` was found.
     """
     found = list(findings)
+    if any(not _is_shared(card.name) for f in found for card in f.seen):
+        found = [msgspec.structs.replace(f, gpus=()) if f.come_with_cpu else f for f in found]
     gpus = _gpus(found)
     if gpus and any(f.no_gpu and not f.tool for f in found):
         raise InvalidHardware(
@@ -104,6 +107,11 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         notes="; ".join(notes) or None,
         backend=next((f.backend for f in found if f.backend), None),
     )
+
+
+def _is_shared(name: str) -> bool:
+    rows = gpu_rows(name)
+    return bool(rows) and rows[0].unified
 
 
 def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:

@@ -174,7 +174,7 @@ BANDWIDTH = re.compile(
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
-    r"|(\d{1,3})\s?v-?cpus?\b|cores?(?:\sper\ssocket)?\s?[:=]\s?(\d{1,3})\b",
+    r"|(\d{1,3})\s?v-?cpus?\b|cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,3})\b",
     _I,
 )
 
@@ -285,6 +285,10 @@ RESPELLED = tuple(
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
         (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),
+        (r"\b(\d{1,2})c CPU,? (\d\d)c GPU\b", r"\1 CPU cores, \2 GPU cores, "),
+        (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
+        (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
+        (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
         (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
         (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
         (r"\bddr\s(?=[2-5]\b)", "DDR"),
@@ -357,7 +361,9 @@ CPU_LINE = re.compile(
 # Numbers of cards that processors have as well, which the catalogue lacks under the number alone.
 ALSO_CPUS = {"5700": "AMD Ryzen 7 5700", "6600": "Intel Core i5-6600", "6700": "Intel Core i7-6700"}
 OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as `R9 5900X` is a Ryzen
-CPU_NUMBER = re.compile(r"(?:amd\s+|intel\s+)?\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f)", _I)
+CPU_NUMBER = re.compile(
+    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
+)
 QUOTED = re.compile(
     r'(?:(\d{1,3})\s?x\s+)?(gpu|cpu)\s+"([^"\n]{1,200})"\s*((?:\[[^\[\]]{0,1000}\])?)'
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
@@ -405,8 +411,8 @@ NOTE = re.compile(
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
-    r"|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
-    r"|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
+    r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
+    r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
@@ -416,7 +422,7 @@ NOTE = re.compile(
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
-    r"|\(?\d{1,2}\s?p(?:-?cores?)?\s?\+\s?\d{1,2}\s?e(?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
+    r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
     r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"
     r"|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"

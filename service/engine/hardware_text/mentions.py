@@ -274,7 +274,7 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
 
 def _mobile(name: str) -> str:
     """Return the name of a laptop's GPU in full: `3060m`, and an RTX 3050 Ti, which only laptops have."""
-    m = re.fullmatch(r"(.*\d{4}(?: ti)?)(m?)", name, re.I)
+    m = re.fullmatch(r"(.*\d{4}(?: ?ti)?)(m?)", name, re.I)
     is_laptops = m and gpu_rows(f"{m[1]} laptop") and (m[2] or not gpu_rows(name))
     return f"{m[1]} laptop" if m and is_laptops else name
 

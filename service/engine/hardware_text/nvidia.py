@@ -21,7 +21,8 @@ _FRAME = re.compile(r"^\s*[#>]?\s*[|+]")
 _LISTED = re.compile(r"^\s*GPU (\d{1,3}): (.{1,120}?) \(UUID: (GPU-[0-9a-fA-F-]{8,64})\)\s*$")
 # The same list as bug reports copy it: `- **GPU 0:** NVIDIA GeForce RTX 5090 | 32607 MiB | driver 595.71.05`.
 _REPORTED = re.compile(
-    r"^[\s>*-]*GPU (\d{1,3}):(?:\*\*)?\s+([A-Za-z][^,;]{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
+    r"^[\s>*-]*(?:GPU models and configuration\s?: )?GPU (\d{1,3}):"
+    r"(?:\*\*)?\s+([A-Za-z][^,;]{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
 )
 _AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")

@@ -82,6 +82,12 @@ def is_apart(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
     return is_new or not _OTHER_PARTS.isdisjoint(kinds)
 
 
+def is_row(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
+    """Return whether a mention is on the line of one card, where others have lines of their own, as in a table."""
+    lines = [text.count("\n", 0, o.at) for o in mentions if o.kind in ("gpu", "either")]
+    return lines.count(text.count("\n", 0, m.at)) == 1 < len(set(lines))
+
+
 def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Return the GPUs, giving those without numbers in the engine's list the numbers that are left.
 

@@ -13,6 +13,7 @@ from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
 
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
+OF_WHAT = f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}"
 MACHINE = "describe only the one machine that will run the model"
 
 _MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
@@ -80,11 +81,15 @@ def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:
         raise unreadable(f"{gpu.name} laptop", f"{said}: write the laptop's memory behind it, as `{gpu.name} [8 GiB]`")
 
 
-def ask_about_plural(m: Mention) -> None:
+def ask_about_plural(m: Mention, counts: Sequence[int] = ()) -> None:
     """Raise InvalidHardware for a plural without a count, and for one that may be another card's name.
+
+    `counts`: those of cards stated apart, of which a plural gets the last: `4 GPUs, A10Gs`.
 
     `2 L40s` and `4x V100s` may be the card with or without an S; `4070s` may be several or a SUPER.
     """
+    if m.plural and m.count is None and counts:
+        m.count = counts[-1]
     if m.plural and m.count is None:
         one = f"`{m.name} SUPER`" if gpu_rows(f"{m.name} SUPER") else ""
         raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")

@@ -42,6 +42,8 @@ def read_rocminfo(lines: Sequence[str]) -> Claim | None:
         for line in lines[head + 1 : end]:
             if m := _OF_AGENT.match(line):
                 values.setdefault(m[1], m[2].strip())
+        if values.get("Name", "").startswith("gfx"):
+            values.setdefault("Device Type", "GPU")  # cut off below its name
         agents.append(values)
     named = [agent for agent in agents if agent.get("Marketing Name") and agent.get("Device Type")]
     cards = [agent for agent in named if agent["Device Type"] == "GPU"]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
@@ -28,6 +27,7 @@ from service.engine.hardware_text.parts import (
     counted,
     in_engines_list,
     is_apart,
+    is_row,
     is_shared,
     laptops_cpu,
     numbered,
@@ -39,8 +39,8 @@ from service.engine.hardware_text.parts import (
     without_twins,
 )
 from service.engine.hardware_text.questions import (
-    KINDS,
     MACHINE,
+    OF_WHAT,
     ask_about_bare_link,
     ask_about_boards,
     ask_about_laptop,
@@ -113,8 +113,7 @@ class _Reading:
                 raise unreadable(self.waiting.text, HOW_TO_LINK)
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards)
-        is_exact = any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions)
-        cpu = one_cpu(self.cpus, is_exact=is_exact)
+        cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken for threads")
         own = own_gpus(cpu, is_said=self.own_gpu)
@@ -138,6 +137,7 @@ class _Reading:
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
         return Found(
             gpus=without_twins(gpus, self.quoted),
+            come_with_cpu=all(gpu.name in self.of_cpu for gpu in self.gpus),
             no_gpu=self.no_gpu,
             cpu=cpu,
             ram=self.memory.ram(),
@@ -179,7 +179,7 @@ class _Reading:
             return
         if m.count == 0:
             raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
-        ask_about_plural(m)
+        ask_about_plural(m, [n for n, _ in self.all_cards])
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
@@ -265,6 +265,8 @@ class _Reading:
     def _read_apple(self, m: Mention) -> None:
         kind = (m.hit[2] or "").lower()
         chip = f"Apple M{m.hit[1]}{' ' + kind.title() if kind else ''}"
+        if kind and self.gpus and self.gpus[-1].name == f"Apple M{m.hit[1]}":  # `Apple M3 chip: M3 Max`
+            del self.gpus[-1], self.cpus[-1]
         known = any(gpu.name.startswith(chip) for gpu in self.gpus)
         if (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
             raise unreadable(m.text, f"several machines: {MACHINE}")
@@ -420,7 +422,7 @@ class _Reading:
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
         elif not (self.owner == "gpu" and self.gpus[-1].count == n):
-            raise unreadable(m.text, f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}")
+            raise unreadable(m.text, OF_WHAT)
 
     def _read_some(self, m: Mention) -> None:
         ask_about_some(m, self.text)
@@ -432,7 +434,7 @@ class _Reading:
             self.notes.append(m.text)
             return
         targets = list(range(len(self.gpus)))
-        if m.gap != "," and self.owner == "gpu":
+        if (m.gap != "," and self.owner == "gpu") or is_row(m, self.mentions, self.text):
             widths = widths_of(m.text)
             targets = targets[-1:] if len(widths) < 2 or len(widths) == self.gpus[-1].count else targets
         elif not self.gpus or (m.gap == "," and self._gpu_follows(m)):
