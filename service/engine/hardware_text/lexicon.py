@@ -87,6 +87,9 @@ ROLE_RAM = re.compile(
     r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
     r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
     r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
+RAM_OF_EACH = re.compile(
+    r"\s?(?:of\s)?(?:ram|memory)\s(?:each|apiece|per (?:card|gpu))\b", _I
+)  # `4x 3090 (24GB RAM each)`
 ROLE_BEFORE = re.compile(
     r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
 )
@@ -262,6 +265,12 @@ CORES_IN_WORDS = re.compile(
     r"(?=[\s-](?:(?:physical|cpu)\s)?(?:cores?|v-?cpus?)\b)",
     _I,
 )
+_SOME = "|".join(n for n in NUMBERS if n not in _KINDS_OF_CORES)
+STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
+    rf"\b({_SOME}|\d{{1,2}})\s(?:(\d{{1,3}})\s?gb\s(?:\w+\s)?(?:stick|dimm|module)s\b"
+    r"|(?:stick|dimm|module)s\sof\s(\d{1,3})\s?gb\b)",
+    _I,
+)
 # Spellings that are replaced before anything is read, in this order.
 RESPELLED = tuple(
     (re.compile(pattern, _I), right)
@@ -271,7 +280,7 @@ RESPELLED = tuple(
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
         (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
         (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
-        (r"\b(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
+        (r"(?<![a-zœúu])(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
         (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French
         (r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1"),
         (rf"\b{STRIX_HALO}", "Ryzen AI Max+ 395"),
@@ -288,6 +297,8 @@ RESPELLED = tuple(
         (r"\b(\d{1,2})c CPU,? (\d\d)c GPU\b", r"\1 CPU cores, \2 GPU cores, "),
         (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
         (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
+        (r"\b(\d{4}(?:\s?ti|\s?super|d)?)-(\d{1,2})gb?\b", r"\1 \2GB"),  # `3080-10G`
+        (r"\bmi50/(?:mi)?60\b", "MI50"),  # as ROCm names both
         (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
         (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
         (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
@@ -369,7 +380,7 @@ QUOTED = re.compile(
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
     _I,
 )
-BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
+BRACKETS = re.compile(r"\[(?!\d\.\d[\w. ]*\])([^\[\]]{0,1000})\]")  # but no version: `[0.22rc1 0.21]`
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
@@ -408,10 +419,10 @@ NOTE = re.compile(
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
     r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?|g1[4-8])\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
-    r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
+    r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
-    r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
+    r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"

@@ -11,8 +11,8 @@ from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
 _LOGGED = r"\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"  # the prefix of a line in a server's log
 _DEVICE = re.compile(
-    rf"^\s*(?:{_LOGGED})?(?:- )?(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{{0,2}})\s?:\s+(.{{1,120}}?)\s+"
-    r"\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
+    rf"^\s*(?:{_LOGGED})?(?:- )?(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{{0,2}})\s{{0,8}}:"
+    r"\s+(.{1,120}?)\s+\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
 )
 # At start, llama-server also lists the processor, with the machine's RAM.
 _HOST = re.compile(rf"^\s*(?:{_LOGGED})?- CPU\s+:\s+(.{{3,120}}?)\s+\((\d{{1,8}}) MiB, (\d{{1,8}}) MiB free\)\s*$")

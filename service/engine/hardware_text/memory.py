@@ -164,7 +164,8 @@ class Memory:
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
         used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
-        if lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
+        of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
+        if of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
             size.role = "vram"
         elif m.hit[3] or lex.ROLE_RAM.match(behind) or named:
             size.role = "ram"

@@ -189,7 +189,7 @@ def read_inxi(lines: Sequence[str]) -> Claim | None:
     whole = " ".join(text for section in texts.values() for text in section)
     cpu = _INXI_CPU.search(" ".join(texts.get("CPU", ())))
     ram = _INXI_RAM.search(f"RAM: {whole}" if whole.startswith("total:") else whole)
-    if "Device-1: " not in graphics or not (cpu or ram):
+    if not (cpu or (ram and "Device-1: " in graphics)):
         return None
     cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text)))
     found = Found(

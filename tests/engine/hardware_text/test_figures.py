@@ -446,3 +446,21 @@ def test_json_of_another_program_is_read_as_words(text: str, gpus: list[tuple[st
 def test_a_number_in_json_that_may_count_cards_is_asked_about(key: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(f'{{"{key}": [{{"name": "RTX 3090", "cnt": 2}}]}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "ram"),
+    [
+        ("3x AMD Instinct MI50/MI60, 128GB", [("MI50", 3)], 128),  # llama.cpp/issues/16424
+        ("epyc 7642 256G-RAM 3080-10G x2", [("3080", 2)], 256),  # ktransformers/issues/764
+        ("4x 3090s (24 GB RAM each), 256 GB RAM", [("3090", 4)], 256),  # textgen/issues/5151
+        ("RTX 2070, two 16GB memory sticks", [("RTX 2070", 1)], 32),  # SDCN/issues/26
+        ("4 GPUS, A10Gs, each with 24GiB GDDR6 RAM", [("A10G", 4)], None),  # vllm/issues/9373
+        ("CPU: AMD RYZEN AI MAX+ 395 w/ Radeon 8060S\nRAM: 123Gi\n- **GPU 0:** NVIDIA GeForce RTX 3090 | 24576 MiB",
+         [("NVIDIA GeForce RTX 3090", 1)], 123),  # club-3090/issues/120
+    ],
+)  # fmt: skip
+def test_counts_and_sizes_in_other_words(text: str, gpus: list[tuple[str, int]], ram: float | None) -> None:
+    hardware = parse_hardware(text)
+    assert [(gpu.name, gpu.count) for gpu in hardware.gpus] == gpus
+    assert (hardware.ram and hardware.ram.total_gb) == ram
