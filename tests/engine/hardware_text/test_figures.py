@@ -451,7 +451,7 @@ def test_a_number_in_json_that_may_count_cards_is_asked_about(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "gpus", "ram"),
     [
-        ("3x AMD Instinct MI50/MI60, 128GB", [("MI50", 3)], 128),  # llama.cpp/issues/16424
+        ("3x AMD Instinct MI50/MI60, 128GB", [("AMD Instinct MI50", 3)], 128),  # llama.cpp/issues/16424
         ("epyc 7642 256G-RAM 3080-10G x2", [("3080", 2)], 256),  # ktransformers/issues/764
         ("4x 3090s (24 GB RAM each), 256 GB RAM", [("3090", 4)], 256),  # textgen/issues/5151
         ("RTX 2070, two 16GB memory sticks", [("RTX 2070", 1)], 32),  # SDCN/issues/26
