@@ -32,7 +32,7 @@ _LABELS = (
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|max clock speed(?: \(mhz\))?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
     r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
-    r"|gpu models and configuration(?!\s?: gpu \d)|basic information"
+    r"|gpu models and configuration(?=\s?:\s*$)|vram free|torch vram \w+|basic information"
     r"|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
 _LABELLED = re.compile(

@@ -169,6 +169,7 @@ ALLOTTED = re.compile(
 MAC_SHORT = re.compile(
     r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)\s(\d{1,3})(?:\s?gb)?\s?/\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b", _I
 )
+BYTES = re.compile(r"\b(v?ram|memory)(\s(?:total|size))?\s?[:=]\s?(\d{9,13})\b", _I)  # `VRAM Total: 12884443136`
 MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
 GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
@@ -380,7 +381,7 @@ QUOTED = re.compile(
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
     _I,
 )
-BRACKETS = re.compile(r"\[(?!\d\.\d[\w. ]*\])([^\[\]]{0,1000})\]")  # but no version: `[0.22rc1 0.21]`
+BRACKETS = re.compile(r"\[(?!\d{1,6}\.\d[\w. ]*\])([^\[\]]{0,1000})\]")  # but no version: `[0.22rc1 0.21]`
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"

@@ -119,6 +119,7 @@ def _plain(text: str) -> str:
     text = lex.MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
     text = re.sub(r"\b4095\s?MB\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
+    text = lex.BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
 

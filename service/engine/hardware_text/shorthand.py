@@ -268,7 +268,8 @@ class _Reading:
         if kind and self.gpus and self.gpus[-1].name == f"Apple M{m.hit[1]}":  # `Apple M3 chip: M3 Max`
             del self.gpus[-1], self.cpus[-1]
         known = any(gpu.name.startswith(chip) for gpu in self.gpus)
-        if (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
+        again, self.numbers = known and self.numbers, []  # `Device 1: Mac Studio M3 Ultra`, and a second one
+        if again or (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
             raise unreadable(m.text, f"several machines: {MACHINE}")
         if known:
             return
@@ -445,8 +446,7 @@ class _Reading:
         self.gpus = linked(self.gpus, m.text, targets)
 
     def _gpu_follows(self, m: Mention) -> bool:
-        after = next((o for o in self.mentions if o.at >= m.end), None)
-        return after is not None and after.kind == "gpu" and after.gap in ("", "with")
+        return any(o.kind == "gpu" and o.gap in ("", "with") for o in [o for o in self.mentions if o.at >= m.end][:1])
 
     def _read_switch(self, m: Mention) -> None:
         if not self.gpus:

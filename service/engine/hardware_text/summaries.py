@@ -59,7 +59,7 @@ _INXI_HEAD = re.compile(
 _INXI_PAIRS = re.compile(r"^(?:\s+\S.{0,300}?|Device-\d{1,2}): .{0,600}$")
 _INXI_DEVICE = re.compile(r"Device-\d{1,2}: (.{3,160}?)(?= (?:vendor|driver|type|arch|bus-ID|v): |$)")
 _INXI_CPU = re.compile(
-    r"(?:(\d)x )?(\d{1,3})-core (?:\([^()]{1,20}\) )?(?:model: )?"
+    r"(?:(\d)x )?(?:(\d{1,3})-|(?:single|dual|triple|quad|hexa|octa) )core (?:\([^()]{1,20}\) )?(?:model: )?"
     r"((?:AMD|Intel|[A-Z]).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
 )
 _INXI_RAM = re.compile(r"(?:RAM|Mem): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
@@ -195,7 +195,11 @@ def read_inxi(lines: Sequence[str]) -> Claim | None:
     found = Found(
         tool="inxi",
         seen=tuple(SeenGpu(name=name) for name in cards),
-        cpu=Cpu(model=cpu[3], sockets=int(cpu[1]) if cpu[1] else None, physical_cores=int(cpu[1] or 1) * int(cpu[2]))
+        cpu=Cpu(
+            model=cpu[3],
+            sockets=int(cpu[1]) if cpu[1] else None,
+            physical_cores=int(cpu[1] or 1) * int(cpu[2]) if cpu[2] else None,
+        )
         if cpu
         else None,
         ram=Ram(total_gb=float(ram[1] or ram[2])) if ram else None,

@@ -256,3 +256,20 @@ def test_lshw_s_tree_gives_the_whole_machine() -> None:
 def test_a_chip_that_lshw_does_not_tell_apart_is_asked_about() -> None:
     with pytest.raises(InvalidHardware, match="several cards have this chip"):
         parse_hardware("/0/100/1/0  /dev/fb0  display  Tahiti XT [Radeon HD 7970/8970 OEM / R9 280X]")
+
+
+def test_comfyuis_report_and_its_log() -> None:
+    # github.com/Comfy-Org/ComfyUI/issues/5278, yankilong, and 5511, EasyComfyui, 2024-11-06
+    report = "## Devices\n- **Name:** cuda:0 NVIDIA GeForce RTX 2060 : cudaMallocAsync\n  - **VRAM Total:** 12884443136"
+    assert [gpu.vram_gib for gpu in parse_hardware(f"{report}\n  - **Torch VRAM Free:** 1925").gpus] == [12.0]
+    log = "Total VRAM 24576 MB, total RAM 49088 MB\n[2024-11-06 23:40:42.576] Device: cuda:0 NVIDIA GeForce RTX 3090"
+    machine = parse_hardware(log)
+    assert [gpu.name for gpu in machine.gpus] == ["NVIDIA GeForce RTX 3090"]
+    assert machine.ram is not None
+    assert machine.ram.total_gb == 47.94
+
+
+def test_two_machines_of_one_kind_are_asked_about() -> None:
+    # github.com/exo-explore/exo/issues/1641, tikilas, 2026-03-02
+    with pytest.raises(InvalidHardware, match="several machines"):
+        parse_hardware("Hardware:\nDevice 1: Mac Studio M3 ULTRA, 512GB RAM\nDevice 2: Mac Studio M3 ULTRA, 512GB RAM")
