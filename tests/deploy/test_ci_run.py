@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,14 +16,20 @@ NEEDED = (
 
 
 def ran(folder: Path, make: str) -> tuple[int, list[str]]:
-    """Run `.ci/run` with a `make` of our own; return its exit status and what it printed."""
+    """Run `.ci/run` in a folder with a `make` of our own, where no test passes when it is run once more; return its
+    exit status and what it printed."""
+    python = folder / ".venv" / "bin" / "python"
+    for path in (folder / ".ci", python.parent):
+        path.mkdir(parents=True)
+    python.symlink_to("/bin/false")
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
     for name in NEEDED:
         (folder / name).symlink_to("/bin/true")
     (folder / "make").write_text(f"#!/bin/sh\n{make}\n")
     (folder / "make").chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
     done = subprocess.run(
-        [ROOT / ".ci/run"], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        [folder / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout.splitlines()
 
