@@ -25,6 +25,7 @@ from service.engine.hardware_text.questions import ask_about_shared_memory, ask_
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import read_comfyui, read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
+from service.engine.hardware_text.ssu import read_ssu
 from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
 from service.engine.hardware_text.task_manager import read_task_manager
@@ -47,6 +48,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_loading,
     read_system_profiler,
     read_sysctl,
+    read_ssu,  # before CIM, whose names it shares
     read_cim,
     read_free,  # before lscpu, whose lines look alike
     read_lscpu,
@@ -67,9 +69,10 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
 )
 _MAX_LINE = 1000
 # `Oct 29 13:35:49 morty ollama[43973]: `, as journalctl puts it before each line of a service's log, in any language.
-# So do programs: `[2024-11-06 23:40:42.576] `, `2024-10-19 01:10:47,703 - root - INFO - `.
+# So do programs: `[2024-11-06 23:40:42.576] `, `[1711291193] `, `2024-10-19 01:10:47,703 - root - INFO - `.
 _JOURNAL = re.compile(
     r"^(?:\w{3,4}\.? \d{1,2} \d\d:\d\d:\d\d \S{1,60} [\w.@-]{1,60}\[\d{1,7}\]: "
+    r"|\[1[5-9]\d{8}\] "
     r"|\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d{1,6}\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \w{1,40} - [A-Z]{4,8} - )"
 )

@@ -432,7 +432,7 @@ NOTE = re.compile(
     r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
-    r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b"
+    r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
     r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"

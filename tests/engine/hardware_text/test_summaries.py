@@ -273,3 +273,51 @@ def test_two_machines_of_one_kind_are_asked_about() -> None:
     # github.com/exo-explore/exo/issues/1641, tikilas, 2026-03-02
     with pytest.raises(InvalidHardware, match="several machines"):
         parse_hardware("Hardware:\nDevice 1: Mac Studio M3 ULTRA, 512GB RAM\nDevice 2: Mac Studio M3 ULTRA, 512GB RAM")
+
+
+SSU = """\
+# Scanned Hardware
+Computer:
+          BaseBoard Manufacturer:"ASUSTeK COMPUTER INC."
+          Processor:"11th Gen Intel(R) Core(TM) i7-11700K @ 3.60GHz , GenuineIntel"
+          Sound Card:"NVIDIA Virtual Audio Device (Wave Extensible) (WDM)"
+          - "Displays"
+               - "MAG 276CF E20"
+                    Display Name:"MAG 276CF E20"
+          - "Display"
+               Intel ® Graphics Driver Version:"27.20.100.9466"
+               - "Intel(R) Arc(TM) A770 Graphics"
+                    Adapter RAM:"1.00 GB"
+                    - "Caption":"Intel(R) Arc(TM) A770 Graphics"
+               - "Intel(R) UHD Graphics Family"
+                    Adapter RAM:"1.00 GB"
+                    Video Processor:"Intel(R) UHD Graphics Family"
+          - "Memory"
+               Physical Memory (Available):"12,25 GB"
+               Physical Memory (Installed):"64 GB"
+               - "BANK 0"
+                    Capacity:"32 GB"
+                    Channel:"Controller0-ChannelA-DIMM0"
+                    Configured Clock Speed:"3200 MHz"
+                    Data Width:"64 bits"
+                    Memory Type:"DDR4"
+               - "BANK 1"
+                    Capacity:"32 GB"
+                    Channel:"Controller1-ChannelA-DIMM0"
+                    Configured Clock Speed:"3200 MHz"
+                    Data Width:"64 bits"
+                    Memory Type:"DDR4"
+"""
+
+
+@pytest.mark.parametrize("text", [SSU, "\n".join(line.strip() for line in SSU.split("\n"))])
+def test_the_report_of_intels_support_utility(text: str) -> None:
+    # after IGCIT/Intel-GPU-Community-Issue-Tracker-IGCIT/issues/203, 498 and 1370
+    machine = parse_hardware(text)
+    assert [(gpu.name, gpu.count, gpu.vram_gib) for gpu in machine.gpus] == [
+        ("Intel(R) Arc(TM) A770 Graphics", 1, None)
+    ]
+    assert (resolve(machine).cpu_model, machine.ram) == (
+        "Intel Core i7-11700K",
+        Ram(total_gb=64, type="DDR4", channels=2, mts=3200),
+    )
