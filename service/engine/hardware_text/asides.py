@@ -35,9 +35,11 @@ _LABELS = (
     r"|gpu models and configuration(?=\s?:\s*$)|vram free|torch vram \w+|basic information"
     r"|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
-_LABELLED = re.compile(
-    rf"^[\s>|│*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s[^:]{{0,60}}:?$", re.I
-)
+_LABELLED = re.compile(rf"^[\s>|│*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,300}}$", re.I)
+_HEADING = re.compile(r"^#{1,4}\s[^:]{0,60}:?$")
+# A heading is a title, unless it alone names a card: `# Benchmark Nvidia RTX 4090`.
+_CARD = re.compile(r"\b(?:[rg]tx|rx|radeon|geforce|quadro|tesla|instinct|arc)\b.{0,20}\d{2}", re.I)
+_CARDS = re.compile(r"\bgpus?\b|\bgraphics\b|\b(?:\d{1,2}\s?x\s?)?[1-9]0[5-9]0\b", re.I)
 _SYSTEM = re.compile(
     r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",
     re.I,
@@ -62,10 +64,12 @@ def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     kept, asides = [], []
     is_list = sum(re.match(r"\s*[-−]", line) is not None for line in lines) > 1
     is_line = sum(bool(line.strip()) for line in lines) == 1
+    of_cards = [line for line in lines if _CARD.search(line) or _CARDS.search(line)]
     for line in lines:
         if _NOISE_LINE.match(line):
             continue
-        if _LABELLED.match(line) or _SYSTEM.match(line):
+        is_title = _HEADING.match(line) is not None and not (of_cards == [line] and _CARD.search(line))
+        if is_title or _LABELLED.match(line) or _SYSTEM.match(line):
             rest = _NEXT_LABEL.search(line) or (_NEXT_PART.search(line) if is_line else None)
             asides.append(line[: rest.start() if rest else None].strip(" \t-*•#>|"))
             kept += [line[rest.end() :]] if rest else []

@@ -13,7 +13,7 @@ SIGNS = {
     "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop", "기가": "GB ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
-    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ",
+    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ", "張": " ", "塊": " ", "條": " ", "顆": " ",
     "颗": " ",
     "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
     "加": " + ", "英伟达": " NVIDIA ",
@@ -30,8 +30,11 @@ KIND_OF_MODULES = re.compile(
     _I,
 )
 # Numbers before a measure word, which says that something is counted: `两张`, `四块`.
-COUNTED = re.compile(r"([一两二三四五六七八十])(?=[张块条颗路卡])")
-NUMERALS = {"一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
+COUNTED = re.compile(r"([一两兩二三四五六七八十])(?=[张張块塊条條颗顆路卡])")
+COUNTED_BEHIND = re.compile(
+    r"(?<=[A-Za-z\d])\s?([一两兩二三四五六七八十]|(?<!\d)\d)\s?[张張颗顆块塊](?=\s*(?:[,，。；\n]|$))"
+)
+NUMERALS = {"一": 1, "两": 2, "兩": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
 # Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
 _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
@@ -217,7 +220,7 @@ NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\
 # Of a system, on its line and no size: `Ubuntu 24.04`, but `Ubuntu 64 GB`.
 _VERSION = rf" ?(?:\d{{1,2}}(?:\.\d+)*|2[0-6](?:04|10))\b(?! ?{_UNIT}\b)"
 SYSTEM = re.compile(
-    rf"(?:(?:ms\s)?windows|win)(?:{_VERSION}| server[ \d]*)?\b(?: (?:home|pro|enterprise)\b)?|linux\b"
+    rf"(?:(?:ms\s)?windows|win)(?:{_VERSION}|-1[01]\b| server[ \d]*)?\b(?: (?:home|pro|enterprise)\b)?|linux\b"
     rf"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos)\b"
     rf"(?: ?(?:linux|server))?(?:{_VERSION})?(?: lts)?"
     rf"|mac\s?os\b(?:{_VERSION})?|macosx?\b|wsl ?2?\b",
@@ -299,6 +302,11 @@ RESPELLED = tuple(
         (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
         (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
         (r"\b(\d{4}(?:\s?ti|\s?super|d)?)-(\d{1,2})gb?\b", r"\1 \2GB"),  # `3080-10G`
+        (
+            r"\b(ram:?|kingston|corsair|g\.?skill|crucial|hyperx|vengeance|trident\sz|patriot|adata|ballistix)\s"
+            r"([1248])\s?x\s?(4|8|16|24|32|48|64)\b(?=\s*(?:[,;)\n]|$))",
+            r"\1 \2x\3GB RAM",
+        ),  # `Kingston 2x8`
         (r"\bmi50/(?:mi)?60\b", "MI50"),  # as ROCm names both
         (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
         (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
@@ -376,6 +384,7 @@ OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as 
 CPU_NUMBER = re.compile(
     r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
 )
+APU = re.compile(r"(?<!\d)(?:2[24]00|3[24]00|4[3-7][05]0|5[35-7][05]0|8[5-7]00)g$", _I)  # a Ryzen's, and no size
 QUOTED = re.compile(
     r'(?:(\d{1,3})\s?x\s+)?(gpu|cpu)\s+"([^"\n]{1,200})"\s*((?:\[[^\[\]]{0,1000}\])?)'
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
@@ -426,6 +435,7 @@ NOTE = re.compile(
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
+    r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟|minutes?\b|mins?\b)"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
@@ -440,7 +450,7 @@ NOTE = re.compile(
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
     r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
-    r"|cuda ?[:=]? ?\d+(?:\.\d+)*\b(?! ?g)|rocm ?\d+(?:\.\d+)*\b(?! ?g)"
+    r"|cuda ?[:=]? ?(?:\d+(?:\.\d+)*\b(?! ?g)|\(v?\d+(?:\.\d+)*\)?)|rocm ?\d+(?:\.\d+)*\b(?! ?g)"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
     _I,

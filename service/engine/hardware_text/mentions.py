@@ -101,6 +101,7 @@ def _plain(text: str) -> str:
     text = lex.STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
+    text = lex.COUNTED_BEHIND.sub(lambda m: f" x{lex.NUMERALS.get(m[1], m[1])}", text)
     text = lex.COUNTED.sub(lambda m: f" {lex.NUMERALS[m[1]]} ", text)
     for sign, meaning in lex.SIGNS.items():
         text = text.replace(sign, meaning)
@@ -246,7 +247,7 @@ def _named(text: str, at: int) -> tuple[Mention, int] | None:
     first = lex.WORD.match(text, at)
     if first is None or not (any(c.isdigit() for c in first[0]) or re.split(r"\W", first[0].lower())[0] in _starts()):
         return None
-    if (m := lex.SIZE.match(text, at)) and not (cpu_row(m[0]) and m.end() == first.end()):
+    if (m := lex.SIZE.match(text, at)) and not (_ends_in_g(m[0]) and m.end() == first.end()):
         return None
     gpu_end, plural = _longest(text, at, _is_gpu)
     cpu_end, _ = _longest(text, at, _is_cpu)
@@ -300,7 +301,7 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
         if (
             name.count("(") != name.count(")")
             or lex.BRAND_AT_END.search(name)
-            or (lex.SIZE_AT_END.search(name) and not lex.SIZE_IN_NAME.search(name) and not cpu_row(name))
+            or (lex.SIZE_AT_END.search(name) and not lex.SIZE_IN_NAME.search(name) and not _ends_in_g(name))
         ):
             continue
         if known(name):
@@ -311,6 +312,11 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
         if one != name and known(one):
             return end, True
     return 0, False
+
+
+def _ends_in_g(name: str) -> bool:
+    """Return whether this is a CPU that looks like a size, such as `5600G`."""
+    return cpu_row(name) is not None or lex.APU.search(name) is not None
 
 
 def _singular(name: str) -> str:

@@ -437,3 +437,25 @@ def test_a_plural_that_is_another_card_as_well_is_asked_about(text: str) -> None
 def test_a_name_that_ends_in_s_is_that_card_where_nothing_else_is_meant(text: str, name: str) -> None:
     (gpu,) = parse_hardware(text).gpus
     assert f"{gpu.count}x {gpu.name}" == name
+
+
+def test_a_heading_that_alone_names_a_card_is_no_title() -> None:
+    # github.com/geerlingguy/ai-benchmarks/issues/43, geerlingguy, 2025-12-09: it had no GPU
+    machine = parse_hardware("# Benchmark Nvidia RTX 4090\n## Testing on Intel Core Ultra 265K Custom PC 64GB")
+    assert [gpu.name for gpu in machine.gpus] == ["Nvidia RTX 4090"]
+    machine = parse_hardware("## RTX 4090 results\n2x 3090, 64GB")
+    assert [(gpu.name, gpu.count) for gpu in machine.gpus] == [("3090", 2)]
+
+
+@pytest.mark.parametrize("text", ["E5-2696v4 兩顆", "E5-2696v4 两颗", "兩顆 E5-2696v4", "2x E5-2696v4"])
+def test_what_is_counted_in_chinese_may_stand_first(text: str) -> None:
+    # github.com/YaoFANGUK/video-subtitle-extractor/issues/309, einatu, 2024-05-11
+    assert resolve(parse_hardware(f"1080ti\n{text}")).physical_cores == 44
+
+
+@pytest.mark.parametrize("ram", ["Kingston 2x8", "RAM: 2x8", "Corsair Vengeance LPX 16GB"])
+def test_sticks_of_a_maker_are_ram(ram: str) -> None:
+    # github.com/dartraiden/NVIDIA-patcher/issues/261, slove1545, 2025-05-23
+    machine = parse_hardware(f"P106-100, 2200G, {ram}")
+    assert machine.ram is not None
+    assert (machine.ram.total_gb, resolve(machine).cpu_generation) == (16, "zen")
