@@ -49,3 +49,13 @@ def test_where_the_head_is_the_embedding_ik_leaves_whole_layers_in_ram_by_its_ow
     assert "of 33 layers are on CUDA0" in config.reasons[0].text
     checked = check(server, config.engine, build("Phi-4-mini", "q8_0"), resolve(small))
     assert [row.total_mib for row in checked.memory.devices] == [row.total_mib for row in config.devices]
+
+
+def test_layers_without_experts_count_in_the_short_command_of_an_engine_that_counts_from_the_first() -> None:
+    """Of 52 layers 23 have experts, layer 1 first: thirteen of them in RAM are `-ncmoe 30`."""
+    rig = parse_hardware("RTX 3060 12GB, Ryzen 7 3800X, 32GB DDR4-3600")
+    config = first(ask("Nemotron-3-Nano-30B-A3B", "q4_k_m", hardware=rig, engine="llama.cpp"))
+    assert "-ncmoe 30" in config.commands.server
+    assert "-ot" not in config.commands.server
+    assert config.strategy == "FFN in RAM"
+    assert config.devices[0].free_mib > 512

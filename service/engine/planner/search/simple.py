@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import accumulate, product
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.candidate import strategy_of
-from service.engine.planner.pricing.fit import Fitted, Problem, fitting
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
 from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
@@ -86,10 +86,8 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
     cards = fitted.placement.layers
     options = {block.index: _option_away(block, fitted) for block in blocks}
     if len(problem.devices) == 1 and problem.model.moe_layers:
-        n_away = sum(map(bool, options.values()))
-        first = blocks[0].index if engine_spec(problem.engine).memory.counts_experts_from_first else 0
-        for more in _MORE:
-            yield replace(fitted.flags, overrides=(), n_cpu_moe=n_away + first + more)
+        for n in _layers_counted(problem, fitted, blocks):
+            yield replace(fitted.flags, overrides=(), n_cpu_moe=n)
     if len(problem.devices) > 1:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
         yield from [found] if found else []
@@ -98,6 +96,19 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
     for by_part, more, last in product(parted, _MORE, (False, True)):
         away = _ranges(own, options, by_part=by_part, more=more, last=last)
         yield replace(fitted.flags, overrides=tuple(rules_of(problem.model, away)))
+
+
+def _layers_counted(problem: Problem, fitted: Fitted, blocks: Sequence[Block]) -> Iterator[int]:
+    """Yield numbers for `-ncmoe`, the least first for which the card has room: by bytes, since layers may be of several
+    sizes, and divided in the longer command. Layers without experts count where it counts from the first layer."""
+    from_first = engine_spec(problem.engine).memory.counts_experts_from_first
+    tensors, ordered = fitted.placement.tensors, blocks if from_first else blocks[::-1]
+    away = sum(p.n_bytes for b in blocks for p in b.pieces if tensors.get(p.names[0]) == len(problem.devices))
+    short = away - slack(problem, fitted.memory)[0]
+    freed = list(accumulate(block.movable_bytes for block in ordered))
+    least = next((n for n, n_bytes in enumerate(freed) if n_bytes >= short), len(freed) - 1)
+    for block in ordered[least : least + len(_MORE)]:
+        yield block.index + 1 if from_first else ordered.index(block) + 1
 
 
 def _ranges(
