@@ -380,3 +380,10 @@ def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds
     mine = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=limits).mine
     assert mine is not None
     assert f"(TG {mine.speed[-1].tg_tps:.1f} and PP {mine.speed[-1].pp_tps:,.0f} t/s" in said
+
+
+def test_an_own_fit_of_llama_cpp_that_is_faster_is_said_to_leave_too_little_free() -> None:
+    hardware = parse_hardware("RTX 4070 12GB, i5-12600K, 32GB DDR5-6000")
+    config = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=hardware, engine="llama.cpp"))
+    said = next(r.text for r in config.reasons if r.rule == "fit-off")
+    assert "it leaves too little free for the reserve or for llama-bench" in said

@@ -15,6 +15,7 @@ from service.engine.hardware import Rig
 from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
+from service.engine.planner.pricing.fit import fitted, slack
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.speed.interval import Phase
@@ -100,9 +101,11 @@ def _engines_own(contender: Contender) -> str:
     if any(n > there for n, there in zip(used, [*(d.free for d in problem.devices), problem.limits.host], strict=True)):
         return ""
     theirs = predict_speed(run, problem.goal.depth)
+    tight, bench = min(slack(problem, fitted(run).memory)) < 0, engine_spec(problem.engine).programs["bench"]
+    why = f"; it leaves too little free for the reserve or for {bench}" if tight else ""
     return (
         f" (TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
-        f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here)"
+        f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here{why})"
     )
 
 
