@@ -19,8 +19,8 @@ def ran(folder: Path, make: str) -> tuple[int, list[str]]:
     """Run `.ci/run` in a folder with a `make` of our own, where no test passes when it is run once more; return its
     exit status and what it printed."""
     python = folder / ".venv" / "bin" / "python"
-    for path in (folder / ".ci", python.parent):
-        path.mkdir(parents=True)
+    for room in (folder / ".ci", python.parent):
+        room.mkdir(parents=True)
     python.symlink_to("/bin/false")
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
     for name in NEEDED:
