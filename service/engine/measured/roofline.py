@@ -16,7 +16,7 @@ import msgspec
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Gpu, Hardware, Rig
+from service.engine.hardware import Card, Gpu, Hardware, Rig
 from service.engine.measured.rows import MeasuredRow
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
@@ -39,7 +39,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OVERCLOCKED = 1.25  # memory and cores may run above the catalogue's figure
-_UNKNOWN = 4.0  # times the bandwidth of a card that is assumed from similar ones
+_UNKNOWN = 4.0  # times the bandwidth of a card that is assumed from similar ones, and what matrix units may add
+_UNTOLD = ("apple m5", "battlemage", "alchemist")  # of which the catalogue has the shaders' peak, not their units'
 _CACHES_TPS = 50_000.0  # a model that lies in the caches of its devices is bound by the engine's own steps
 _CPU_OPERATIONS = 256.0  # int8 operations of one core and cycle: two 512-bit units of 64 lanes, multiply and add
 _CPU_BANDWIDTH = 2.0  # the catalogue's is what the engine is seen to read; the modules' own is higher
@@ -80,9 +81,14 @@ def most_tg(model: Model, rig: Rig, slots: int = 1) -> float:
 def most_pp(model: Model, rig: Rig) -> float:
     """Return prompt tokens per second that `rig` cannot exceed with `model`."""
     used = sum(_share(model, t.name) * t.n_elements for t in model.tensors)
-    cards = sum(max(card.int8_tops, card.fp16_tflops) * (1 if card.bandwidth_known else _UNKNOWN) for card in rig.cards)
+    cards = sum(max(card.int8_tops, card.fp16_tflops) * _times(card) for card in rig.cards)
     cores = rig.physical_cores * rig.ghz * _GIGA * _CPU_OPERATIONS
     return (cards * _TERA * _OVERCLOCKED + cores * _OVERCLOCKED) / (2 * max(used, 1.0))
+
+
+def _times(card: Card) -> float:
+    """How many times the catalogue's operations a card may have: it knows no peak of some matrix units."""
+    return _UNKNOWN if card.generation in _UNTOLD or not card.bandwidth_known else 1.0
 
 
 def require_possible(rows: Sequence[MeasuredRow], most_tg: float, most_pp: float) -> None:

@@ -28,6 +28,7 @@ from service.engine.speed.work import Attention, Weights, Work
 
 _CYCLE_WEIGHTS = 8  # weights a cycle and core, the unit of the fitted coefficients
 _CYCLE_OPERATIONS = 16
+_LAPTOP_MAX = 400e9  # bytes a second of an M1 Max, to whose launches others are compared
 
 
 class Token:
@@ -194,8 +195,7 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
         layer += p["launch.mla"]
     seconds = work.gpu_layers * layer
     if work.recurrent_layers:
-        old = p["before.recurrent"] if "recurrent_kernels" in work.lacks else 1.0
-        seconds += work.recurrent_layers * p["launch.recurrent"] * old
+        seconds += work.recurrent_layers * _recurrent_launch(work, machine, p)
     if engine_spec(work.engine).memory.fuses_up_and_gate:
         seconds += work.unfused_layers * p["launch.unfused"]
     if "moe_graphs" in work.lacks and machine.cards and machine.cards[0].backend == "cuda":
@@ -203,6 +203,18 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
     if machine.cards:
         seconds *= machine.cards[0].launch
     return seconds * own_coefficient(work, p, "launch")
+
+
+def _recurrent_launch(work: Work, machine: Machine, p: Coefficients) -> float:
+    """Seconds more a recurrent layer. Its small kernels wait for Apple's chips to finish, the larger ones sooner."""
+    seconds = p["launch.recurrent"]
+    if "recurrent_kernels" in work.lacks:
+        seconds *= p["before.recurrent"]
+    elif "recurrent_launches" in work.lacks:
+        seconds *= p["before.recurrent_launches"]
+    if machine.cards and machine.cards[0].backend == "metal":
+        seconds *= (_LAPTOP_MAX / machine.cards[0].bandwidth) ** p["launch.recurrent_exponent.metal"]
+    return seconds
 
 
 def _synchronisation(work: Work, machine: Machine, p: Coefficients) -> float:

@@ -44,7 +44,7 @@ def trust(
     measured = _measured(work, rig, devices, parts, known, phase)
     kind = class_of(work, rig, devices, parts, phase)
     own = known.get(kind) or known.get(_pooled(kind)) or known["not_measured"]
-    factors = [own, *least_factors(work, rig, parts, phase, n_kv, known)]
+    factors = [own, *least_factors(work, rig, devices, parts, phase, n_kv, known)]
     if not measured:
         factors.append(known["not_measured"])
     logs = [math.log(max(factors)), *unknown(rig, devices, parts, known)]
@@ -110,14 +110,17 @@ def _place(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
 
 
 def least_factors(
-    work: Work, rig: Rig, parts: Seconds, phase: Phase, n_kv: int, known: Mapping[str, float]
-) -> list[float]:
-    """Return lower limits of the factor for kinds of runs of which few were published."""
+    work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase, n_kv: int,
+    known: Mapping[str, float],
+) -> list[float]:  # fmt: skip
+    """Return lower limits of the factor for kinds of runs of which few were published, or that a driver decides."""
     factors = []
     if share_of(parts, _IN_RAM) > _MATTERS and rig.windows:
         factors.append(known[f"{phase}.windows_cpu"])
     if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
         factors.append(known["tg.deep_quantised_cache"])
+    if phase == "tg" and any(generation_of(rig.cards[d.gpu]) == "vulkan.battlemage" for d in devices):
+        factors.append(known["tg.battlemage_vulkan"])
     return factors
 
 

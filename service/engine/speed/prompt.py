@@ -212,7 +212,8 @@ def _expert_loop(work: Work, weights: Weights, p: Coefficients, n_tokens: int) -
     """Return the seconds of starting kernels for every expert that the batch hits, one after the other."""
     if weights.use != "expert":
         return 0.0
-    loop = p["expert_loop"] * (p["before.expert_loop"] if "expert_batches" in work.lacks else 1.0)
+    loop = p["expert_loop"] * own_coefficient(work, p, "expert_loop")
+    loop *= p["before.expert_loop"] if "expert_batches" in work.lacks else 1.0
     return weights.n_tensors * work.n_expert * hit_share(work, weights, n_tokens) * loop / _EXPERT_TENSORS
 
 

@@ -23,6 +23,12 @@ def test_every_published_speed_is_well_below_the_bound() -> None:
     assert nearest["PP"] < 0.65
 
 
+def test_matrix_units_of_which_no_peak_is_known_are_no_boast() -> None:
+    """An M5 Max took up 7,462 tokens a second of Gemma 4 E2B's prompts (defai-digital/ax-engine, June 2026)."""
+    rig = resolve(Hardware(gpus=[Gpu(name="M5 Max")]))
+    assert most_pp(build("Gemma-4-E2B", "q4_K"), rig) > 1.5 * 7_462
+
+
 def test_a_dense_model_cannot_run_faster_than_memory_is_read() -> None:
     model, rig = build("Llama-3.1-8B", "q8_0"), resolve(rigs.ONE_3090_DESKTOP)
     assert 936 / 8.0 < most_tg(model, rig) < 2 * 936 / 8.0

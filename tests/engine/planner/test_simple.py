@@ -19,7 +19,7 @@ from tests.models import build
 
 def test_a_first_config_with_rules_has_a_simple_one_beside_it() -> None:
     variant = VariantModel("IQ4_XS", Files("a/b", "0" * 40, ("a.gguf",)), build("GLM-4.5-Air", "iq4_xs"))
-    hardware = parse_hardware("RTX 3090, Ryzen 9 5900X, 64GB DDR4-3600, Windows 11")
+    hardware = parse_hardware("RTX 5090, Ryzen 9 9950X, 64GB DDR5-6000, Windows 11")
     first, *others = advise([variant], hardware, GoalRequest(), Constraints()).configs
     assert "-ot" in first.commands.server
     simple = next(c for c in others if c.pick and c.pick.name == "simple")

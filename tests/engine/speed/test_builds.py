@@ -7,12 +7,14 @@ import pytest
 from service.engine.config import Engine, Flags
 from service.engine.engines import all_engines
 from service.engine.engines.speed import Milestone
+from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
 from service.engine.speed.builds import changes_after
 from service.engine.speed.predict import Speed, predict_speed
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
+    RTX_4090,
     RTX_A6000,
     THREADRIPPER_A6000,
     all_in_ram,
@@ -133,3 +135,36 @@ def test_attention_on_rdna_uses_matrix_units_since_july_2026_for_heads_of_up_to_
 
     assert attention("Llama-3.1-8B", "2026-06-30") > 1.5 * attention("Llama-3.1-8B", "2026-07-01")
     assert attention("Gemma-3-12B", "2026-06-30") == pytest.approx(attention("Gemma-3-12B", None))
+
+
+HYBRID = build("Qwen3.5-35B-A3B", "down_exps=q5_K,exps=q4_K,output=q6_K,token_embd=q4_K,*=q8_0")
+
+
+def tokens(of: Rig, date: str) -> float:
+    run = resolve_run("llama.cpp", HYBRID, Flags(), of, devices(of), date, placement=all_on_gpu(HYBRID))
+    return predict_speed(run, 0).tg.expected
+
+
+def test_recurrent_layers_of_march_2026_took_longer_to_launch() -> None:
+    """Qwen3.5-35B-A3B on one RTX 4090: 124 t/s by build b8396 of 17 March, 158 by b8720 of 9 April."""
+    of = rig(RTX_4090)
+    assert tokens(of, "2026-03-17") == pytest.approx(124, rel=0.15)
+    assert tokens(of, "2026-04-09") == pytest.approx(158, rel=0.15)
+    assert tokens(of, "2026-03-09") < tokens(of, "2026-03-17")
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "bandwidth", "tflops", "date", "measured"),
+    [  # llama.cpp runs of Qwen3.5- and Qwen3.6-35B-A3B, 4-bit (tests/data/perf_2026_11.jsonl and perf_2026.jsonl)
+        ("M1 Max", "apple m1", 400, 10.4, "2026-07-27", 47.6),
+        ("M3 Max", "apple m3", 400, 14.2, "2026-05-03", 57.9),
+        ("M4 Max", "apple m4", 546, 18.4, "2026-05-16", 72.6),
+        ("M5", "apple m5", 153, 5.7, "2026-05-07", 31.1),
+        ("M5 Max", "apple m5", 614, 22.8, "2026-06-27", 93.0),
+    ],
+)
+def test_hybrid_models_are_faster_on_larger_chips_of_apple(
+    name: str, generation: str, bandwidth: float, tflops: float, date: str, measured: float
+) -> None:
+    of = rig(card(name, generation, 64, bandwidth, 2 * tflops, 0.0, backend="metal", unified=True))
+    assert tokens(of, date) == pytest.approx(measured, rel=0.3)

@@ -138,6 +138,14 @@ def test_a_deep_quantised_cache_is_less_certain() -> None:
     assert speed.tg.expected / speed.tg.low >= 1.5
 
 
+def test_tokens_of_battlemage_in_vulkan_hang_on_the_driver() -> None:
+    """An Arc Pro B70 made half as many with Mesa 26.0.3, 26.0.6 and 26.0.8 as with 26.2.2 (three owners)."""
+    of = rig(card("Arc Pro B70", "battlemage", 32, 608, 367, 31.5, backend="vulkan"))
+    speed = predict_speed(resolve_run("llama.cpp", QWEN, Flags(), of, devices(of), placement=all_on_gpu(QWEN)), 0)
+    assert speed.tg.expected / speed.tg.low >= 2
+    assert speed.pp.expected / speed.pp.low < 2
+
+
 def seconds(goal: Goal, flags: Flags) -> float:
     of = THREADRIPPER_A6000
     return goal_seconds(resolve_run("ik_llama.cpp", R1, flags, of, devices(of), placement=spread(R1)), goal).expected

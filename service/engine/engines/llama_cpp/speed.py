@@ -27,7 +27,8 @@ class LlamaSpeed(EngineSpeed):
         Milestone("native_fp4", "2025-12-24", "pull request 17906"),
         Milestone("vulkan_attention", "2026-02-01", "pull requests 18280 to 19290; inferred from published runs"),
         Milestone("wmma_attention", "2026-07-01", "pull request 24562: by then attention uses RDNA's matrix units"),
-        Milestone("recurrent_kernels", "2026-03-01", "inferred from published runs"),
+        Milestone("recurrent_kernels", "2026-03-12", "inferred: build b8255 of 9 March is without, b8322 is with them"),
+        Milestone("recurrent_launches", "2026-04-01", "inferred from runs of builds b8396 and b8720 on one RTX 4090"),
     )
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
