@@ -22,7 +22,7 @@ from service.engine.advice import AdvisedConfig
 THEN = Path(__file__).parent.parent / "tests" / "data" / "first_commands_4e8a9e3.jsonl"
 _PLACING = ("-ot", "-ts", "-ncmoe", "-sm", "-ngl", "-mg", "-dev", "--numa")
 _ALONE = ("-cmoe",)
-_GAIN = re.compile(r"is ([\d.]+) % faster")
+_GAIN = re.compile(r"only ([\d.]+) % faster")
 
 
 def placing_words(server: str) -> int:

@@ -2,20 +2,18 @@
 
 Fitted to `python -m bench.effort` (bench/results/effort.txt): most of an advice is placing candidates, of which a
 search places about the same number however many it considers; one placement takes longer the more cards share a model.
-Right to about a factor of two with up to four cards; with eight or more, or questions that add many, they take longer
-than that, which their budget ends.
+Right to about a factor of two for usual models; one whose layers read from further back takes longer, which its budget
+ends.
 """
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
-_OF_CARD, _MOST_FORECASTS, _FORECAST_SECONDS = 12, 350, 0.001  # candidates of one variant and engine, a card and kind
-_PLACEMENT_SECONDS, _OF_CARDS, _POWER = 0.07, 0.012, 1.7  # one placement without cards; more, times cards ** power
+_OF_CARD, _MOST_FORECASTS, _FORECAST_SECONDS = 12, 350, 0.0002  # candidates of one variant and engine, a card and kind
+_PLACEMENT_SECONDS, _OF_CARDS = 0.01, 0.012  # one placement without cards; more for each card
 _MOST_PLACEMENTS, _FIRST_PLACEMENTS, _OF_VARIANT = 16.0, 3.0, 2.4  # of one engine
-_OF_QUESTION, _ADDED = 6.0, 4  # placements of a question about other hardware, and cards that it may add
+_OF_QUESTION, _ADDED = 12.0, 4  # placements of a question about other hardware, and cards that it may add
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -37,4 +35,4 @@ def estimated_seconds(effort: Effort) -> float:
 
 
 def _placement(cards: int) -> float:
-    return _PLACEMENT_SECONDS + _OF_CARDS * math.pow(cards, _POWER)
+    return _PLACEMENT_SECONDS + _OF_CARDS * cards
