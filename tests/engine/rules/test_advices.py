@@ -59,6 +59,7 @@ UNLIKE_CARDS_IN_USE = Hardware(
     cpu=Cpu(model="Xeon Platinum 8480+", sockets=2),
     ram=Ram(total_gb=256),
 )
+ONE_3090 = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=EPYC_DDR4, ram=Ram(total_gb=256, type="DDR4", channels=8))
 ONE_ON_A_SLOW_LINK = Hardware(
     gpus=[Gpu(name="RTX 4060 Ti 16GB", pcie="3.0 x4")],
     cpu=Cpu(model="EPYC 9355"),
@@ -89,6 +90,7 @@ LONG = (  # seconds each
     Question("DeepSeek-V3-0324", "q5_k_m", ONE_ON_A_SLOW_LINK, reserve_mib=2_048),
     Question("Gemma-4-E2B", "bf16", TWO_CARDS_IN_USE, FASTEST),
     Question("Gemma-4-E4B", "exps=iq4_ks,*=q8_0", UNLIKE_CARDS_IN_USE, FASTEST),
+    Question("Grok-2", "q2_k", ONE_3090, GoalRequest(preset="quality")),  # never with flash attention, nor its kernels
 )
 
 

@@ -163,6 +163,8 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
     if not cards or flags.flash_attn == "off" or flags.no_kv_offload or flags.n_gpu_layers <= 0 or case.latent_cache:
         return
+    if case.model.architecture in case.spec.memory.without_flash_attention:
+        return
     kinds = (flags.cache_type_k, flags.cache_type_v)
     if kinds[0] == kinds[1] and kinds[0] in _WITH_KERNEL:
         return
