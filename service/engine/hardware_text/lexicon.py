@@ -286,7 +286,7 @@ RESPELLED = tuple(
         (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
         (r"(?<![a-zœúu])(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
         (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French
-        (r"\barc\s?-?(310|380|750|770)\b", r"Arc A\1"),
+        (r"\barc\s{0,2}-?(310|380|750|770)\b", r"Arc A\1"),
         (rf"\b{STRIX_HALO}", "Ryzen AI Max+ 395"),
         (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
         (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`

@@ -9,7 +9,8 @@ from service.engine.catalogue.names import gpu_key
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
-_LOGGED = r"\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"  # the prefix of a line in a server's log
+# The prefix of a line in a server's log; the first one may stand after the writer's own words.
+_LOGGED = r"(?:[\w ,:-]{1,40} )?\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"
 _DEVICE = re.compile(
     rf"^\s*(?:{_LOGGED})?(?:- )?(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{{0,2}})\s{{0,8}}:"
     r"\s+(.{1,120}?)\s+\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"

@@ -36,6 +36,8 @@ def _ordered(text: str, draw: random.Random) -> str:
 
 
 def _cased(text: str, draw: random.Random) -> str:
+    if re.search(r"\d\ds\b", text, re.I):  # `2070s` are several, `2070S` is another card
+        return text
     return draw.choice((text.lower(), text.upper()))
 
 
