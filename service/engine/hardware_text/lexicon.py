@@ -390,7 +390,8 @@ QUOTED = re.compile(
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
     _I,
 )
-BRACKETS = re.compile(r"\[(?!\d{1,6}\.\d[\w. ]*\])([^\[\]]{0,1000})\]")  # but no version: `[0.22rc1 0.21]`
+# But no version: `[0.22rc1 0.21]`. What ends in a unit is the memory of a card, as rigs are written here.
+BRACKETS = re.compile(r"\[(?!\d{1,6}\.\d[\w. ]*(?<!ib)\])([^\[\]]{0,1000})\]", _I)
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"

@@ -24,7 +24,6 @@ _REBUILT = {
     "NVIDIA GeForce RTX 4090 D": 48,
 }
 _CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
-_AS_SHOWN = 0.06  # by which a driver shows less: 15.11 of 16 GiB (an A770 in SYCL)
 _ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
 _MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
 # Usual GB of RAM, installed or as displayed; any other size must be called RAM.
@@ -439,4 +438,4 @@ def fits(gpu: Gpu, gb: float) -> bool:
     if not rows:
         return gb <= _MOST_UNKNOWN_GB
     sizes = sizes_of(gpu) | {row.driver_mib / 1024 for row in rows if row.driver_mib}
-    return any(abs(gb - size) <= _AS_SHOWN * size for size in sizes)
+    return any(abs(gb - size) <= _CLOSE * size for size in sizes)
