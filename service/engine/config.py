@@ -67,6 +67,11 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     jinja: bool = False
     other: tuple[str, ...] = ()
 
+    @property
+    def written_split(self) -> tuple[float, ...]:
+        """The shares that a command states as `-ts`: none where `--fit` finds them at startup."""
+        return () if self.layers_in_ram else self.tensor_split
+
 
 class Device(msgspec.Struct, frozen=True):
     """One GPU as an engine lists it. `gpu` is the index into the hardware's expanded GPUs; sizes in bytes."""

@@ -93,7 +93,7 @@ def _threads(case: SearchCase, first: Fitted) -> Iterator[Flags]:
 
 def _shifted(flags: Flags) -> Iterator[Flags]:
     """Flags with a layer moved from one card to the next or back, where `-ts` counts layers."""
-    shares = () if flags.layers_in_ram else flags.tensor_split  # `--fit` finds them
+    shares = flags.written_split
     for i in range(len(shares) - 1):
         for step in (1, -1):
             moved = [*shares]

@@ -162,11 +162,11 @@ def _special(spec: EngineSpec, tool: Tool, field: str, flags: Flags) -> list[str
             return [] if not flags.cpu_moe else ["-ncmoe", "999"] if is_llama_bench else ["-cmoe"]
         case "jinja":
             return ["--jinja"] if flags.jinja and tool == "server" else []
-        case "n_gpu_layers" | "tensor_split" if flags.layers_in_ram:
-            return []  # `--fit` finds both
+        case "n_gpu_layers" if flags.layers_in_ram:
+            return []  # `--fit` finds it, too
         case "tensor_split":
             shares = ("/" if is_llama_bench else ",").join(
-                str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split
+                str(int(s)) if s == int(s) else repr(s) for s in flags.written_split
             )
             return ["-ts", shares] if shares else []
         case "overrides":

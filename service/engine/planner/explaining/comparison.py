@@ -217,8 +217,7 @@ def _placing_label(before: _State, after: _State) -> str:
 
 
 def _as_written(flags: Flags, n_layer: int) -> Flags:
-    shares = () if flags.layers_in_ram else flags.tensor_split  # `--fit` finds them
-    return replace(flags, n_gpu_layers=min(flags.n_gpu_layers, n_layer), tensor_split=shares)
+    return replace(flags, n_gpu_layers=min(flags.n_gpu_layers, n_layer), tensor_split=flags.written_split)
 
 
 def _rules(flags: Flags) -> str:

@@ -84,8 +84,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         patterns = sum(len(_WORD.findall(rule.pattern)) + 2 for rule in flags.overrides)
         switches = (flags.n_cpu_moe, flags.cpu_moe, flags.split_mode != "layer", flags.numa)
         cards = len(self.problem.rig.cards) > len(self.candidate.cards)
-        shares = 1 if flags.layers_in_ram else len(flags.tensor_split)  # `--fit` finds them
-        return patterns + shares + 2 * sum(map(bool, switches)) + 2 * cards
+        by_fit = flags.layers_in_ram > 0  # the word `--fit`
+        return patterns + by_fit + len(flags.written_split) + 2 * sum(map(bool, switches)) + 2 * cards
 
     @property
     def raises_limit(self) -> bool:
