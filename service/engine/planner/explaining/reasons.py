@@ -15,9 +15,10 @@ from service.engine.hardware import Rig
 from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
-from service.engine.planner.pricing.fit import fitted, slack
+from service.engine.planner.pricing.fit import Problem, fitted, slack
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
+from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.interval import Phase
 from service.engine.speed.limit import Limit, Resource, limit_of
 from service.engine.speed.predict import is_called, predict_speed, versus
@@ -95,18 +96,23 @@ def _engines_own(contender: Contender) -> str:
     flags = problem.placed_by_engine(contender.fitted.flags)
     if flags is None:
         return ""
-    run = problem.run(flags)
-    memory = predict_memory(run)  # the server's: its benchmark needs more for the logits of a large batch
-    used = [memory.total(i).expected for i in range(len(problem.devices) + 1)]
-    if any(n > there for n, there in zip(used, [*(d.free for d in problem.devices), problem.limits.host], strict=True)):
-        return ""
+    run, why = problem.run(flags), ""
+    if min(slack(problem, fitted(run).memory)) < 0:
+        if not _loads(problem, run):
+            return ""
+        bench = engine_spec(problem.engine).programs["bench"]
+        why = f"; it leaves too little free for the reserve or for {bench}"
     theirs = predict_speed(run, problem.goal.depth)
-    tight, bench = min(slack(problem, fitted(run).memory)) < 0, engine_spec(problem.engine).programs["bench"]
-    why = f"; it leaves too little free for the reserve or for {bench}" if tight else ""
     return (
         f" (TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
         f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here{why})"
     )
+
+
+def _loads(problem: Problem, run: ResolvedRun) -> bool:
+    """Whether the server loads; its benchmark needs more, for the logits of a large batch."""
+    memory, there = predict_memory(run), [*(device.free for device in problem.devices), problem.limits.host]
+    return all(memory.total(i).expected <= room for i, room in enumerate(there))
 
 
 def _squeeze(squeeze: Squeeze) -> Reason:

@@ -43,8 +43,9 @@ def baselines(
         for chosen, placed in dict.fromkeys(tried):
             problem = problem_of(chosen)
             fitted = [_with_split(problem, placed) if placed else None]
-            if placed and flags == smallest and _leaves_layers_in_ram(every.model, placed):
-                fitted += [most_layers_on_cards(problem, flags)] if placed.layers_in_ram or not fitted[0] else []
+            unstated = placed is not None and (placed.layers_in_ram > 0 or fitted[0] is None)
+            if placed and unstated and flags == smallest and _leaves_layers_in_ram(every.model, placed):
+                fitted.append(most_layers_on_cards(problem, flags))
             for found in filter(None, fitted):
                 yield chosen, found
                 alone = without_copies(problem, found.flags, found, check)

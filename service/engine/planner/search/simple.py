@@ -107,8 +107,8 @@ def _layers_counted(problem: Problem, fitted: Fitted, blocks: Sequence[Block]) -
     short = away - slack(problem, fitted.memory)[0]
     freed = list(accumulate(block.movable_bytes for block in ordered))
     least = next((n for n, n_bytes in enumerate(freed) if n_bytes >= short), len(freed) - 1)
-    for block in ordered[least : least + len(_MORE)]:
-        yield block.index + 1 if from_first else ordered.index(block) + 1
+    for n in range(least, min(least + len(_MORE), len(ordered))):
+        yield ordered[n].index + 1 if from_first else n + 1
 
 
 def _ranges(
