@@ -88,6 +88,12 @@ def is_row(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
     return lines.count(text.count("\n", 0, m.at)) == 1 < len(set(lines))
 
 
+def gpu_follows(m: Mention, mentions: Sequence[Mention]) -> bool:
+    """Return whether a GPU is what is mentioned next."""
+    after = next((o for o in mentions if o.at >= m.end), None)
+    return after is not None and after.kind == "gpu" and after.gap in ("", "with")
+
+
 def numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Return the GPUs, giving those without numbers in the engine's list the numbers that are left.
 

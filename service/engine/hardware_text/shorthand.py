@@ -25,6 +25,7 @@ from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
     are_threads,
     counted,
+    gpu_follows,
     in_engines_list,
     is_apart,
     is_row,
@@ -438,15 +439,12 @@ class _Reading:
         if (m.gap != "," and self.owner == "gpu") or is_row(m, self.mentions, self.text):
             widths = widths_of(m.text)
             targets = targets[-1:] if len(widths) < 2 or len(widths) == self.gpus[-1].count else targets
-        elif not self.gpus or (m.gap == "," and self._gpu_follows(m)):
+        elif not self.gpus or (m.gap == "," and gpu_follows(m, self.mentions)):
             if re.search(r"pci|x\d", m.text, re.I):
                 raise unreadable(m.text, HOW_TO_LINK)
             self.waiting = self.waiting or m
             return
         self.gpus = linked(self.gpus, m.text, targets)
-
-    def _gpu_follows(self, m: Mention) -> bool:
-        return any(o.kind == "gpu" and o.gap in ("", "with") for o in [o for o in self.mentions if o.at >= m.end][:1])
 
     def _read_switch(self, m: Mention) -> None:
         if not self.gpus:
