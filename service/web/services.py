@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
+from litestar import Response
 from litestar.di import NamedDependency
 
 from service import logs
@@ -169,6 +170,11 @@ class Services:
     def location(self, path: str) -> str:
         """Return the URL of `path` at the configured address, or only the path if none is configured."""
         return (self.settings.public_url or "").rstrip("/") + path
+
+    def created(self, answer: S, path: str, *, is_new: bool) -> Response[S]:
+        """Return the response to a POST whose answer is now at `path`: 201, or 200 if it was there before."""
+        headers = {"Location": self.location(path)}
+        return Response(answer, status_code=201 if is_new else 200, headers=headers)
 
     def address(self, request: HttpRequest, path: str) -> str:
         """Return the URL of `path` as the client sees it, or only the path without a credible Host header."""

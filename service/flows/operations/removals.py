@@ -66,8 +66,8 @@ def remove(context: Records, act: Act) -> Act:
 def refuse(context: Records, act: Act) -> Act:
     """Refuse a request: close it and remove nothing. Raises InvalidInput if none open has this id."""
     with writing(context.engine) as connection:
-        name = act.subject
-        if not is_id(name) or not moderation.close_removals(connection, act.by, act.at, removed=False, request_id=name):
+        asked = act.subject if is_id(act.subject) else None
+        if not asked or not moderation.close_removals(connection, act.by, act.at, removed=False, request_id=asked):
             raise InvalidInput("no open request for removal has this id", field="subject")
         moderation.note(connection, act)
     return act

@@ -55,9 +55,7 @@ async def request_validation(
     """Measures, by default, the best two configs, the other engine's best, and the command in use if one was given."""
     asked = await services.run(validate.request_validation, caller_of(request), advice_id, data, checked(key))
     validation = services.addressed(request, PATH, asked.validation)
-    headers = {"Location": services.location(f"{PATH}/{validation.id}")}
-    status = 201 if asked.is_new else 200
-    return Response(validation, status_code=status, headers=headers)
+    return services.created(validation, f"{PATH}/{validation.id}", is_new=asked.is_new)
 
 
 @get(

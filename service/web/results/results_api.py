@@ -220,8 +220,7 @@ async def submit_result(
     own_key = f"{services.client(request)} {key}" if key and caller is None else key
     kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
     shown = services.addressed(request, "/results", kept)
-    headers = {"Location": services.location(f"{PATH}/{kept.id}")}
-    return Response(shown, status_code=201 if kept.is_new else 200, headers=headers)
+    return services.created(shown, f"{PATH}/{kept.id}", is_new=kept.is_new)
 
 
 @patch(
