@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.commands.expert_rules import expert_override
-from service.engine.config import Flags, Override
-from service.engine.memory.predict import predict_memory
-from service.engine.rules.case import Case, with_first_rule
+from service.engine.config import Flags
+from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
 
@@ -69,24 +68,23 @@ _FASTER = 1.15  # times the bandwidth of another card
     fix="-ot for more layers before the other rules, or a smaller -ncmoe", about="speed",
 )  # fmt: skip
 def room_for_experts(case: Case) -> Iterator[Found]:
-    """Room on a card for some of the experts that are in RAM, where that makes tokens clearly faster."""
+    """Room on the cards for some of the experts that are in RAM, where that makes tokens clearly faster."""
     layers = _layers_in_ram(case)
     if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
         return
     if case.flags.split_mode != "layer" or not all(row.fits for row in case.table):
         return
-    rooms = _rooms(case)
-    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
-        found = _filled(case, device, layers, rooms[device])
-        if found is None:
-            continue
-        count, text, (pp, tg) = found
-        if tg >= WORTH_SAYING and count < len(layers):
-            room = case.table[device].capacity_mib - case.table[device].total_high_mib
-            name = case.devices[device].name
-            message = f"{room:,.0f} MiB are free on {name}: the experts of {count} more layers would fit"
-            yield Found(f"{message}, and TG would be {tg:.2f} times as fast", text, pp=pp, tg=tg)
-            return
+    after, filled = _filled(case)
+    count = sum(n for n, _ in filled.values())
+    if not filled or count >= len(layers):
+        return
+    pp, tg = case.gain(run=after.run)
+    if tg >= WORTH_SAYING:
+        rows = [case.table[device] for device in sorted(filled)]
+        rooms = [(f"{row.capacity_mib - row.total_high_mib:,.0f}", row.device) for row in rows]
+        (room, device), more = rooms[0], "".join(f", {room} on {device}" for room, device in rooms[1:])
+        message = f"{room} MiB are free on {device}{more}: the experts of {count} more layers would fit"
+        yield Found(f"{message}, and TG would be {tg:.2f} times as fast", _together(filled), pp=pp, tg=tg)
 
 
 def onto_cards(case: Case) -> Iterator[list[str]]:
@@ -96,13 +94,8 @@ def onto_cards(case: Case) -> Iterator[list[str]]:
         case, changes = (whole, ["-ngl 999"]) if all(row.fits for row in whole.table[:-1]) else (case, [])
     if case.flags.split_mode not in ("layer", "none"):
         return
-    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
-        found = _filled(case, device, _layers_in_ram(case), _rooms(case)[device], cards_only=True)
-        after = case.changed(found[1]) if found else None
-        if found is not None and after is not None:
-            case = after
-            changes.append(found[1])
-    if changes:
+    _, filled = _filled(case, cards_only=True)
+    if changes := [*changes, *([_together(filled)] if filled else [])]:
         yield ["; ".join(changes)]
 
 
@@ -127,35 +120,38 @@ def _bandwidth(case: Case, device: int) -> float:
     return case.rig.cards[case.devices[device].gpu].bandwidth_gbs
 
 
-def _filled(
-    case: Case, device: int, layers: dict[int, int], room: int, *, cards_only: bool = False
-) -> tuple[int, str, tuple[float, float]] | None:  # fmt: skip
-    """The most of the card's own layers that fit it, what to write for them, and the gains; None where none does.
+def _filled(case: Case, *, cards_only: bool = False) -> tuple[Case, dict[int, tuple[int, str]]]:
+    """Return the case with as many experts on the cards as fit, and of each card how many layers and what to write.
 
     `cards_only`: RAM may be too small still.
     """
-    own = sorted(i for i in layers if case.placement.layers[i] == device)
-    n = 0
-    while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
-        n += 1
-    for count in range(n, max(n - 3, 0), -1):
-        fixed, text = _with_more(case, device, own[:count])
-        run = case.run_of(fixed)
-        rows = case.table_of(predict_memory(run))
-        if all(row.fits for row in (rows[:-1] if cards_only else rows)):
-            return count, text, case.gain(run=run)
-    return None
+    filled: dict[int, tuple[int, str]] = {}
+    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
+        layers, room = _layers_in_ram(case), _rooms(case)[device]
+        own = sorted(i for i in layers if case.placement.layers[i] == device)
+        n = 0
+        while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
+            n += 1
+        for count in range(n, max(n - 3, 0), -1):
+            text = _with_more(case, device, own[:count])
+            after = case.changed(text)
+            if after and all(row.fits for row in (after.table[:-1] if cards_only else after.table)):
+                case, filled[device] = after, (count, text)
+                break
+    return case, filled
 
 
-def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
+def _together(filled: dict[int, tuple[int, str]]) -> str:
+    return "; ".join(text for _, text in filled.values())
+
+
+def _with_more(case: Case, device: int, layers: list[int]) -> str:
     flags = case.flags
     if (flags.n_cpu_moe or flags.cpu_moe) and not flags.overrides and case.cpu == 1:
         now = case.model.n_layer if flags.cpu_moe else min(flags.n_cpu_moe, case.model.n_layer)
-        less = msgspec.structs.replace(flags, n_cpu_moe=max(now - len(layers), 0), cpu_moe=False)
-        return less, f"-ncmoe {less.n_cpu_moe}{'; leave out -cmoe' if flags.cpu_moe else ''}"
-    pattern, name = expert_override(layers), case.devices[device].name
+        return f"-ncmoe {max(now - len(layers), 0)}{'; leave out -cmoe' if flags.cpu_moe else ''}"
     before = " before the other rules" if flags.overrides or flags.cpu_moe or flags.n_cpu_moe else ""
-    return with_first_rule(flags, Override(pattern, f"CUDA{device}")), f"-ot '{pattern}={name}'{before}"
+    return f"-ot '{expert_override(layers)}={case.devices[device].name}'{before}"
 
 
 @rule(

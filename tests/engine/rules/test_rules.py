@@ -218,3 +218,12 @@ def test_experts_that_would_fit_besides_are_named_and_do_fit() -> None:
     assert finding.fix
     fixed = GOOD_IK.replace("-ot", finding.fix.removesuffix(" before the other rules") + " -ot", 1)
     assert {f.rule for f in found(example, fixed)} & {"does-not-fit", "room-for-experts"} == set()
+
+
+def test_room_on_two_cards_is_filled_on_both() -> None:
+    """ineersa's command (ggml-org/llama.cpp issue 15263), whose cards stay half empty; one filled leaves the other."""
+    command = "llama-server -m m.gguf -c 65536 -b 4096 -ub 2048 -ot '.ffn_(up|down)_exps.=CPU' -fa on -ngl 999"
+    example = Example("room-for-experts", command, "", LLAMA, ("gpt-oss-120b", "mxfp4"), TWO_3090)
+    (finding,) = [f for f in found(example, command) if f.rule == "room-for-experts"]
+    assert finding.fix
+    assert all(card in finding.fix and card in finding.message for card in ("CUDA0", "CUDA1"))
