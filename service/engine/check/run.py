@@ -143,6 +143,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
     tg = case.speed().tg
     speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
     unloadable = next((one for one in found if one.rule == "cannot-load"), None)
+    fits = "fits, apart from what is not counted" if any(one.rule == "not-counted" for one in found) else "fits"
     if unloadable is not None:
         text = f"Does not run: {unloadable.message}"
     elif small:
@@ -156,10 +157,9 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
         text += f", and too little on {len(small) - 1} more" if len(small) > 1 else ""
     else:
-        more = ", apart from what is not counted" if any(f.rule == "not-counted" for f in found) else ""
-        text = f"Fits{more}: {speed}"
+        text = f"{fits.capitalize()}: {speed}"
     if not small and not has_run and unloadable is None and (otherwise := _started_otherwise(found, asked=asked)):
-        text = f"{otherwise} it fits: {speed}"
+        text = f"{otherwise} it {fits}: {speed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."

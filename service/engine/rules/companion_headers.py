@@ -42,7 +42,7 @@ def companions_of(
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
     of_draft = msgspec.structs.replace(own, n_ctx=draft_context(parsed) or own.n_ctx)
     found = [next_token_context(run, own)]
-    if headers.draft is not None:
+    if headers.draft is not None and (places or not draft_elsewhere(parsed, devices, run.rig)):
         left = [
             msgspec.structs.replace(devices[i], free=max(devices[i].free - int(memory.total(i).expected), 0))
             for i in places
@@ -80,6 +80,12 @@ def _as_usable(engine: Engine, asked: Flags, usable: Flags, names: Sequence[str]
     return msgspec.structs.replace(
         asked, n_ctx=usable.n_ctx, main_gpu=main, overrides=rules, tensor_split=usable.tensor_split[: len(names)]
     )
+
+
+def draft_elsewhere(parsed: ParsedCommand, devices: Sequence[Device], rig: Rig) -> tuple[str, ...]:
+    """Return the GPUs of a command's draft model that its model does not use (`-devd`; without it, all)."""
+    known = {device.name for device in devices}
+    return tuple(one.name for one in chosen_devices(draft_command(parsed), rig)[0] if one.name not in known)
 
 
 def _places(asked: ParsedCommand, devices: Sequence[Device], rig: Rig) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from service.engine.commands.companions import draft_of, projector_of
 from service.engine.model import Model
 from service.engine.rules.case import Case
+from service.engine.rules.companion_headers import draft_elsewhere
 from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.run.settings import loads_next_tokens
 from service.engine.tensor_names import is_expert
@@ -18,7 +19,7 @@ _TEXT_ALONE = "for text alone, --no-mmproj leaves it out"
 
 @rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
-    """A companion whose header is not known, and adapters: their memory is not in the figures."""
+    """The memory of a companion whose header is not known or that has a card of its own, and of adapters."""
     images, headers = projector_of(case.parsed), case.companion_headers
     unread = {
         "draft": draft_of(case.parsed) if headers.draft is None else None,
@@ -28,6 +29,8 @@ def not_counted(case: Case) -> Iterator[Found]:
         if path is not None:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
+    if headers.draft is not None and (cards := draft_elsewhere(case.parsed, case.devices, case.rig)):
+        yield Found(f"the draft model also runs on {', '.join(cards)}: what it takes there is not counted", "")
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
         yield Found(message, "name its file in `mmproj` (--mmproj); for text alone, --no-mmproj")

@@ -21,6 +21,7 @@ _OF_ALL: dict[str, Effect] = {  # of the runtime, and of what both engines took 
     "CUDA_DEVICE_ORDER": "devices",
     "HIP_VISIBLE_DEVICES": "devices",
     "ROCR_VISIBLE_DEVICES": "devices",
+    "GGML_VK_VISIBLE_DEVICES": "devices",
     "GGML_CUDA_NO_PINNED": "copies",
     "GGML_CUDA_REGISTER_HOST": "copies",
 }
