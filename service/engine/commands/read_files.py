@@ -315,7 +315,7 @@ _KOBOLD_CACHES = {"0": "f16", "1": "q8_0", "2": "q4_0"}
 _KOBOLD_OLD = {"blasbatchsize": "batchsize", "usecuda": "usecublas", "usehipblas": "usecublas"}
 _KOBOLD_READ = frozenset((
     *_KOBOLD, "batchsize", "usecublas", "tensor_split", "quantkv", "flashattention", "noflashattention", "usemmap",
-    "nommap", "usemlock", "lowvram", "autofit",
+    "nommap", "usemlock", "lowvram", "autofit", "noswa", "useswa",
 ))  # fmt: skip
 _KOBOLD_MODELS = re.compile(
     r"sd(?:model|t5xxl|clip|vae|lora|photomaker|upscaler)|whispermodel|tts|embeddingsmodel|music"
@@ -378,8 +378,8 @@ def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
 
 
 def _kobold_words(options: Mapping[str, Any]) -> str:
-    """The same as words, with KoboldCpp's defaults: 8,192 tokens of context, batches of 512, flash attention, no
-    mmap."""
+    """The same as words, with KoboldCpp's defaults: 8,192 tokens of context, batches of 512, flash attention, no mmap,
+    and one request at a time, without the prompts and checkpoints that llama-server keeps in RAM."""
     given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
     if "model_param" in given:
         given.pop("model", None)
@@ -399,7 +399,8 @@ def _kobold_words(options: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if name in _KOBOLD and value is not True and not (name == "moecpu" and str(value) == "0"):
             words += [_KOBOLD[name], str(value[0] if isinstance(value, list) else value)]
-    words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
+    words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"]), *"-np 1 -cram 0 -ctxcp 0".split()]
+    words += ["--swa-full"] if given.get("noswa") else []
     if split:
         words += ["-ts", ",".join(map(str, split)) if isinstance(split, list) else str(split)]
     cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))

@@ -189,6 +189,13 @@ def test_koboldcpps_command_is_read_as_llama_server(text: str, flags: dict[str, 
     assert (parsed.old, parsed.flags.mmap) == ((), False)
 
 
+def test_koboldcpp_runs_one_request_at_a_time_and_windows_are_whole_only_if_asked_for() -> None:
+    """LostRuins/koboldcpp issues 2235 (windows by default since June 2026) and 2464 (`noswa`)."""
+    plain, whole = (parse(f"koboldcpp --model a.gguf --gpulayers 99{more}").flags for more in ("", " --noswa"))
+    assert (plain.n_parallel, plain.other) == (1, ("-cram 0", "-ctxcp 0"))
+    assert "--swa-full" in whole.other
+
+
 def test_what_is_not_counted_of_koboldcpp_is_kept_and_the_card_it_names_is_the_only_one() -> None:
     parsed = parse("koboldcpp --model a.gguf --usecublas 1 mmq --quiet --multiuser 4 --sdmodel sd.safetensors")
     assert [(left.options, left.loads) for left in parsed.left_out] == [
