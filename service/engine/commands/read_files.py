@@ -399,8 +399,8 @@ def _kobold_words(options: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if name in _KOBOLD and value is not True and not (name == "moecpu" and str(value) == "0"):
             words += [_KOBOLD[name], str(value[0] if isinstance(value, list) else value)]
-    words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"]), *"-np 1 -cram 0 -ctxcp 0".split()]
-    words += ["--swa-full"] if given.get("noswa") else []
+    words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
+    words += ["-np", "1", "-cram", "0", "-ctxcp", "0", *(["--swa-full"] if given.get("noswa") else [])]
     if split:
         words += ["-ts", ",".join(map(str, split)) if isinstance(split, list) else str(split)]
     cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
