@@ -12,7 +12,7 @@ import msgspec
 from service.engine.builds import resolve_build, today
 from service.engine.commands.parse import base_name
 from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS
-from service.engine.commands.tables import known_options, newer_options, option_named
+from service.engine.commands.tables import known_options, newer_options, option_named, option_names
 from service.engine.engines import all_engines
 from service.engine.finding import Severity
 from service.engine.memory.predict import predict_memory
@@ -24,10 +24,8 @@ _TODAY_IN_BOTH = {
     "bare -fa": "-fa on",
     "-no-fa": "-fa off",
     "--no-flash-attn": "-fa off",
-    "--override-tensors": "-ot",
     "-tgb": "-tb",
     "--threads-gen-batch": "-tb",
-    "--gpu-layers": "-ngl",
 }
 _PROGRAMS_TODAY = {"main": "llama-cli", "server": "llama-server"}  # since June 2024 (llama.cpp pull 7809)
 _FLASH = ("-fa", "--flash-attn")
@@ -136,10 +134,9 @@ def retired_flag(case: Case) -> Iterator[Found]:
     for name in case.parsed.old:
         if _known_then(case, name):
             continue
-        today = (
-            None if program == "llama-bench" else _loading(case, name) or case.spec.commands.spelling_today.get(name)
-        )
-        today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name))
+        spelling = {} if program == "llama-bench" else case.spec.commands.spelling_today
+        today = _loading(case, name) or spelling.get(name)
+        today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name) or _other_name(case, name))
         other = None if today else _others_option(case, name)
         if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
@@ -168,6 +165,12 @@ def _in_its_place(case: Case, name: str, today: str | None) -> str | None:
     elif takes is False:  # a switch, where the old one may say `off`
         return f"leave out {name}" if words[words.index(name) + 1 :][:1] == ("off",) else today
     return f"{today}; leave out {name}" if today else f"leave out {name}"
+
+
+def _other_name(case: Case, name: str) -> str | None:
+    """Another name of an option with a value, which the program does know."""
+    known = known_options(case.engine, case.parsed.program)
+    return next((other for other in option_names(name) if known.get(other)), None)
 
 
 def _loading(case: Case, name: str) -> str | None:

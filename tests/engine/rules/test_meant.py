@@ -6,11 +6,13 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
+from service.engine.config import Engine
 from service.engine.finding import Finding
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules.all_rules import all_rules
 from service.engine.rules.case import case_of
 from service.engine.rules.proof import proven
+from service.engine.rules.spelling import retired_flag
 from tests.engine.rules.examples import DENSE_SMALL, GLM, LLAMA
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
@@ -80,6 +82,22 @@ def test_a_number_with_a_unit_or_separators_is_told_what_the_engine_reads_and_wh
 )
 def test_how_a_file_is_loaded_is_told_in_todays_one_option(written: str, fix: str) -> None:
     assert found(f"{PLAIN} {written}", "retired-flag").fix == fix
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "fix"),
+    [
+        ("llama.cpp", "-mmp 0", "-lm none; leave out -mmp"),
+        ("llama.cpp", "--mmap 1", "-lm mmap; leave out --mmap"),
+        ("ik_llama.cpp", "-ncmoe 4", "--n-cpu-moe instead of -ncmoe"),
+        ("ik_llama.cpp", "--gpu-layers 99", "-ngl instead of --gpu-layers"),
+    ],
+)
+def test_options_of_llama_bench_are_told_by_the_name_it_has(engine: Engine, written: str, fix: str) -> None:
+    """tests/data/help: ik_llama.cpp's has --n-cpu-moe alone, llama.cpp's -lm for -mmp (pull 28334)."""
+    command = f"llama-bench -m m.gguf {written} -p 512 -n 64"
+    case = case_of(parse(command, engine), build("Qwen3-30B-A3B", "q4_k_m"), resolve(ONE_3090_DESKTOP), command, "cuda")
+    assert fix in [finding.fix for finding, _ in proven(case, retired_flag, all_rules())]
 
 
 @pytest.mark.parametrize("written", ["-ncmoe 20", "-cmoe", "--n-cpu-moe 8"])
