@@ -30,6 +30,7 @@ from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
 
 _STEP = 0.02
+_OF_MEMORY = ("GPU memory", "RAM", "context")
 Change: TypeAlias = Callable[[Rig, Goal, float], tuple[Rig, Goal]]
 
 
@@ -108,7 +109,7 @@ def held(seed: int) -> Held | None:
         pairs[name] = (now, answer(request, *change(rig, goal, by)))
     moved = {name: pair for name, pair in pairs.items() if pair[0].first != pair[1].first}
     tied = tuple(name for name, (a, b) in moved.items() if b.first in a.as_good or a.first in b.as_good)
-    of_memory = {name: pair for name, pair in moved.items() if name not in tied and name in ("GPU memory", "context")}
+    of_memory = {name: pair for name, pair in moved.items() if name not in tied and name in _OF_MEMORY}
     hair = tuple(name for name, pair in of_memory.items() if any(one.with_less_memory for one in pair))
     left = {name: f"{a.first} -> {b.first}" for name, (a, b) in moved.items() if name not in (*tied, *hair)}
     return Held(left, tied, hair, bool(now.as_good), bool(now.with_less_memory))

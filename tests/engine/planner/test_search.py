@@ -33,6 +33,7 @@ from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.placement import PlacementSearch
 from tests import rigs
+from tests.engine.planner.asking import ask, first
 from tests.models import build, model_names
 
 TWO_UNLIKE = Hardware(
@@ -231,6 +232,14 @@ def test_smaller_caches_wait_until_nothing_else_fits() -> None:
     assert first == [("f16", "f16"), ("q8_0", "q8_0")]
     assert ("q8_0", "q6_0") in [pair for group in later for pair in group]
     assert cache_pairs("llama.cpp", model, Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
+
+
+@pytest.mark.parametrize(("ram_gb", "cache"), [(32, "q4_0"), (34, "q4_0"), (36, "q8_0")])
+def test_a_smaller_cache_is_tried_where_a_larger_one_fits_by_its_forecast_only(ram_gb: int, cache: str) -> None:
+    """With 34 GB it was "does not fit", though 32 GB are enough."""
+    hardware = parse_hardware(f"RTX 3090, Ryzen 7 5800X3D, {ram_gb}GB DDR4-3200")
+    body = ask("Llama-3.3-70B", "q4_k_m", hardware=hardware, goal=GoalRequest(context=65_536), engine="ik_llama.cpp")
+    assert first(body).flags.cache_type_k == cache
 
 
 def test_every_architecture_may_have_its_dense_part_on_a_gpu() -> None:

@@ -86,6 +86,16 @@ def test_a_config_with_all_experts_in_ram_fits_by_a_hair_if_its_card_is_full(fre
     assert bool(said(body, "hardly-fits")) is by_a_hair
 
 
+@pytest.mark.parametrize(("max_ram_gib", "by_a_hair"), [(20.0, True), (23.0, False)])
+def test_what_may_be_first_with_less_ram_is_named_where_the_first_fits_it_by_a_hair(
+    max_ram_gib: float, by_a_hair: bool
+) -> None:
+    hardware, limits = parse_hardware("no GPU, Ryzen 7 5800X3D, 64GB DDR4-3200"), Constraints(max_ram_gib=max_ram_gib)
+    body = ask("Qwen3-32B", "q4_k_m", "q2_k", hardware=hardware, constraints=limits)
+    assert first(body).variant == "q4_k_m"
+    assert any("2 % less RAM" in text and "q2_k" in text for text in said(body, "hardly-fits")) is by_a_hair
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("seed", "change", "by"),

@@ -19,7 +19,7 @@ from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Choice, Contender, first_by, first_of
 
 _NOISE = 0.01  # of cost: a smaller difference is a tie
-_LESS = 0.02  # of a card's free memory, which might be missing
+_LESS = 0.02  # of a card's free memory, or of RAM, which might be missing
 
 
 class Kind(NamedTuple):
@@ -34,11 +34,12 @@ class Kind(NamedTuple):
 
 
 class Ties(NamedTuple):
-    """The cheapest of each other kind that might as well come first (`as_good`), and what comes first with 2 % less
-    memory on each card (None: the same kind, or one of `as_good`)."""
+    """The cheapest of each other kind that might as well come first (`as_good`), and what comes first with 2 % less of
+    `scarce` memory (None: the same kind, or one of `as_good`)."""
 
     as_good: tuple[Contender, ...] = ()
     with_less_memory: Contender | None = None
+    scarce: str = ""
 
 
 def kind_of(contender: Contender) -> Kind:
@@ -66,7 +67,7 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     as_good = [c for i, c in enumerate(found) if i and may_be_first(i)]
     less = _with_less_memory(first, contenders, goal)
     named = less is not None and kind_of(less) in {kind_of(c) for c in as_good}
-    return Ties(tuple(as_good), None if named else less)
+    return Ties(tuple(as_good), None if named else less, _scarce(first))
 
 
 def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reason]:
@@ -77,9 +78,7 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reas
         yield Reason("as-good", f"too close to call: {change}, this may be best instead: {names}")
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
-        yield Reason(
-            "hardly-fits", f"fits only just: with 2 % less free memory on a card, this would be best instead: {name}"
-        )
+        yield Reason("hardly-fits", f"fits only just: with 2 % less {found.scarce}, this may be best instead: {name}")
 
 
 def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
@@ -91,12 +90,10 @@ def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
 
 
 def _with_less_memory(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Contender | None:
-    """What comes first without configs that leave less than 2 % of a card free, and have nothing on the cards that RAM
-    could take instead; None if the same.
-    """
-    if not _fits_by_a_hair(first):
-        return None
-    others = [c for c in contenders if not _fits_by_a_hair(c)]
+    """What comes first without configs that leave less than 2 % of the memory that the first one has too little of;
+    None if the same."""
+    scarce = _scarce(first)
+    others = [c for c in contenders if _scarce(c) != scarce] if scarce else []
     found = first_of(others, goal) if others else None
     return found if found is not None and kind_of(found) != kind_of(first) else None
 
@@ -105,11 +102,14 @@ def _moved(choices: Sequence[Choice], at: int, by: float) -> list[Choice]:
     return [one._replace(cost=one.cost + by) if i == at else one for i, one in enumerate(choices)]
 
 
-def _fits_by_a_hair(contender: Contender) -> bool:
-    if _can_give_to_ram(contender):
-        return False
-    left = slack(contender.problem, contender.fitted.memory)
-    return any(n < _LESS * device.free for n, device in zip(left, contender.problem.devices, strict=False))
+def _scarce(contender: Contender) -> str:
+    """The memory of which it leaves less than 2 %: a card's, unless RAM could take something instead, or RAM."""
+    problem = contender.problem
+    left = slack(problem, contender.fitted.memory)
+    full = any(n < _LESS * device.free for n, device in zip(left, problem.devices, strict=False))
+    if full and not _can_give_to_ram(contender):
+        return "free memory on a card"
+    return "RAM" if left[-1] < _LESS * problem.limits.host else ""
 
 
 def _can_give_to_ram(contender: Contender) -> bool:

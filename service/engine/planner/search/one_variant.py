@@ -91,6 +91,7 @@ class VariantSearch:
         self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
         self.queue: list[Queued] = []
         self._cache_pairs = cache_pairs(case.engine, case.model, case.constraints)  # those not tried yet
+        self._tried_whole: list[list[CachePair]] = []  # those tried only for what lies whole on the cards
         if not self.refusal:
             self._enqueue(*self._all_forecasts())
         self.bound = self.queue[0].seconds if self.queue else float("inf")
@@ -105,6 +106,18 @@ class VariantSearch:
         """Place the most promising candidates, until one fits and no other is likely to be far better. Done once."""
         if self.n_placed:
             return
+        self._place_queued()
+        smaller = [*self._tried_whole, *self._cache_pairs]
+        while smaller and not self.contenders:  # larger caches fitted by their forecasts, but not when placed
+            self._enqueue(*self._forecasts_with(smaller.pop(0), only_whole=False))
+            self._place_queued()
+        if self.contenders:
+            self._place_by_layers()
+            self._place_on_gpu()
+            self._place_small_batch()
+
+    def _place_queued(self) -> None:
+        """Place what is queued, the best first, until one fits; then whole layers in RAM, and the CPU alone."""
         n_fit = n_failed = 0
         self._reject_by_known_buffers()
         while n_failed < _MAX_FAILURES and self._wants_another(n_fit):
@@ -120,10 +133,6 @@ class VariantSearch:
         if self.considered and not any(c.candidate.cards for c in self.contenders):
             self._place_layers_in_ram()
             self._place_on_cpu()
-        if self.contenders:
-            self._place_by_layers()
-            self._place_on_gpu()
-            self._place_small_batch()
 
     def place_competitors(self, n_other_kinds: int) -> None:
         """Place what may cost less than the best placed one, and the best of so many other kinds."""
@@ -165,14 +174,19 @@ class VariantSearch:
         it lie whole on the cards."""
         found: list[Queued] = []
         while self._cache_pairs and not any(one.candidate.strategy == "all on GPU" for one in found):
-            pairs = self._cache_pairs.pop(0)
-            found += self._whole_with(pairs) if found else self._forecasts_with(pairs, only_whole=False)
+            if found:
+                found += self._next_whole()
+            else:
+                found += self._forecasts_with(self._cache_pairs.pop(0), only_whole=False)
         return found
 
-    def _whole_with(self, pairs: Sequence[CachePair]) -> list[Queued]:
-        """What lies whole on the cards, by its forecast, with one of these cache types that lose little."""
+    def _next_whole(self) -> list[Queued]:
+        """What lies whole on the cards, by its forecast, with one of the next cache types, if that loses little."""
         case = self.case
-        pairs = [pair for pair in pairs if keeps_quality(case.engine, case.model, pair, self.build.date)]
+        self._tried_whole.append(self._cache_pairs.pop(0))
+        pairs = [
+            pair for pair in self._tried_whole[-1] if keeps_quality(case.engine, case.model, pair, self.build.date)
+        ]
         return self._forecasts_with(pairs, only_whole=True) if self._may_be_whole(pairs) else []
 
     def _may_be_whole(self, pairs: Sequence[CachePair]) -> bool:
@@ -326,7 +340,7 @@ class VariantSearch:
             return next(whole, None)
 
         while first() is None and self._cache_pairs:
-            self._enqueue(*self._whole_with(self._cache_pairs.pop(0)))
+            self._enqueue(*self._next_whole())
         return first()
 
     def _place_small_batch(self) -> None:
