@@ -152,8 +152,8 @@ class EngineMemory(ABC):
         return False
 
     @abstractmethod
-    def works_together(self, model: Model) -> bool:
-        """Return whether the first of the modes `together` supports the model's architecture."""
+    def works_together(self, model: Model, n_cards: int) -> bool:
+        """Return whether the first of the modes `together` is known to run the model on so many cards."""
 
     def split_refused(self, model: Model, flags: Flags) -> str | None:
         """Return why the engine does not load the model with these flags' `-sm`, None where it does."""

@@ -153,6 +153,8 @@ def test_all_cards_on_every_layer_only_where_engine_and_architecture_have_it() -
         goal = resolve_goal(GoalRequest(), built.n_ctx_train)
         tried = candidates(engine, built, rig, goal, [CachePair("f16", "f16"), CachePair("q8_0", "q8_0")])  # type: ignore[arg-type]
         assert {c.flags.cache_type_k for c in tried if c.flags.split_mode != "layer"} <= {"f16"}
+        heads = max(layer.n_head_kv for layer in built.layers)  # llama.cpp issues 26837 and 24486
+        assert not [c.cards for c in tried if c.flags.split_mode == "tensor" and heads % len(c.cards)]
         return {c.flags.split_mode for c in candidates(engine, built, rig, goal, [CachePair("f16", "f16")])}  # type: ignore[arg-type]
 
     assert modes("ik_llama.cpp", "Qwen3-32B") == {"layer", "graph"}

@@ -202,6 +202,22 @@ EXAMPLES = (
         "split-mode-refused", f"{GOOD_LLAMA} -sm tensor -fa off", f"{GOOD_LLAMA} -sm tensor", LLAMA, hardware=FOUR_3090
     ),
     Example(
+        "split-mode-may-abort",
+        f"{FULL_LLAMA} -sm tensor -ctk iq4_nl -ctv iq4_nl",
+        f"{FULL_LLAMA} -sm tensor -ctk q8_0 -ctv q8_0",
+        LLAMA,
+        DENSE_SMALL,
+        TWO_3090,
+    ),
+    Example(
+        "split-mode-may-abort",
+        f"CUDA_VISIBLE_DEVICES=0,1,2 {FULL_LLAMA} -sm tensor",
+        f"CUDA_VISIBLE_DEVICES=0,1 {FULL_LLAMA} -sm tensor",
+        LLAMA,
+        DENSE_SMALL,
+        FOUR_3090,
+    ),
+    Example(
         "older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa -c 4096 -ub 512", build="2025-07-01", model=R1
     ),
     Example("latent-file-refused", f"{OLD_IK} -fa -mla 3", "", build="2025-05-08", model=R1),

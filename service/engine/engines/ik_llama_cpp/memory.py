@@ -67,10 +67,13 @@ class IkMemory(EngineMemory):
     place_layers = staticmethod(place_layers)
     split_layers = staticmethod(split_layers)
     slot_sizes = staticmethod(slot_sizes)
-    works_together = staticmethod(splits_graph)
     stops_at_graph = staticmethod(graph_split_aborts)
     loaded = staticmethod(merged)
     predict_split = staticmethod(predict_graph_split)
+
+    def works_together(self, model: Model, n_cards: int) -> bool:
+        """Return whether `-sm graph` works on the architecture; uneven shares are usual there."""
+        return splits_graph(model)
 
     def latent_mode(self, model: Model, flags: Flags, rules: MemoryRules) -> int:
         """Return the effective `-mla`. Partial offload runs as 3 whatever was asked (src/llama.cpp)."""

@@ -12,7 +12,7 @@ from service.engine.builds import MemoryRules
 from service.engine.config import Flags, Tool
 from service.engine.engines.llama_cpp import caches, graphs
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
-from service.engine.engines.llama_cpp.placement import place_layers, split_refused
+from service.engine.engines.llama_cpp.placement import place_layers, split_aborts, split_refused
 from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.kept import kept
@@ -104,10 +104,11 @@ class LlamaMemory(EngineMemory):
         shared = model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS
         return not shared or layer <= 1 or layer % 4 == 2
 
-    def works_together(self, model: Model) -> bool:
-        """Return whether `-sm tensor` splits the architecture, and its memory is known."""
-        unknown = model.architecture in ARCHITECTURES.having("unknown_slices")
-        return not unknown and split_refused(model, Flags(split_mode="tensor")) is None
+    def works_together(self, model: Model, n_cards: int) -> bool:
+        """Return whether `-sm tensor` splits the architecture, evenly, and its memory is known."""
+        if model.architecture in ARCHITECTURES.having("unknown_slices") or split_aborts(model, Flags(), n_cards):
+            return False
+        return split_refused(model, Flags(split_mode="tensor")) is None
 
     def shares_tied_head(self, contents: Contents) -> bool:
         """Return whether there is a token embedding already when the head is made."""

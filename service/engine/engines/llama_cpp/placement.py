@@ -33,6 +33,9 @@ def place_layers(
     return split_layers(model, flags, free, head_first=rules.head_first), found
 
 
+_SPLIT_CACHES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+
+
 def split_refused(model: Model, flags: Flags) -> str | None:
     """Return why the model is not loaded with these flags' `-sm` on CUDA, None where it is.
 
@@ -48,3 +51,13 @@ def split_refused(model: Model, flags: Flags) -> str | None:
     if flags.flash_attn == "off":
         return "-sm tensor needs flash attention, and -fa is off"
     return f"-ot names {min(named)}, but with -sm tensor all cards are one device" if named else None
+
+
+def split_aborts(model: Model, flags: Flags, n_cards: int) -> str | None:
+    """Return with what `-sm tensor` was seen to abort though the model is loaded; None: nobody reported it."""
+    heads = {layer.n_head_kv for layer in model.layers if layer.kind == "attention"}
+    uneven = next((n for n in sorted(heads) if n % n_cards), None)
+    kind = next((one for one in (flags.cache_type_k, flags.cache_type_v) if one not in _SPLIT_CACHES), None)
+    if uneven is not None:
+        return f"{uneven} heads of the cache on {n_cards} cards, which do not divide them"
+    return f"a cache of {kind}" if kind else None

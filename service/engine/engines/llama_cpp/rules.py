@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.commands.tables import MODEL_REPO, MODEL_URL
-from service.engine.engines.llama_cpp.placement import split_refused
+from service.engine.engines.llama_cpp.placement import split_aborts, split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
@@ -75,6 +75,18 @@ def split_mode_refused(case: Case) -> Iterator[Found]:
     refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
     if refused is not None:
         yield Found(refused)
+
+
+@rule(
+    "split-mode-may-abort", "warning", "layers-or-together--sm",
+    "llama.cpp issues 26837 and 24486 (uneven shares), 27116 (cache types)", fix="-sm layer", costs=True,
+)  # fmt: skip
+def split_mode_may_abort(case: Case) -> Iterator[Found]:
+    """llama.cpp's `-sm tensor` with what was seen to abort, at the first answer or a later one."""
+    together = case.flags.split_mode == "tensor" and len(case.devices) > 1
+    if together and (what := split_aborts(case.model, case.flags, len(case.devices))):
+        kind = "-ctk q8_0 -ctv q8_0, or " if "a cache" in what else ""
+        yield Found(f"-sm tensor was seen to abort with {what}", f"{kind}-sm layer")
 
 
 @rule(

@@ -285,7 +285,7 @@ def _limit_sentence(limit: Limit, contender: Contender) -> str:
 
 def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:
     """Return what the user has to know or check before running the command. `together`: the speed of all requests."""
-    found, devices = [], contender.problem.devices
+    found, devices, memory = [], contender.problem.devices, engine_spec(contender.engine).memory
     whole = contender.candidate.strategy == "all on GPU"
     if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
         groups = [(name, len(list(same))) for name, same in groupby(_short(rig.cards[d.gpu].name) for d in devices)]
@@ -311,8 +311,8 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
         found.append(f"few runs with -sm {mode} have been published: its speed is only a formula, so measure it")
-    elif whole and len(devices) > 1:
-        switch = f"-sm {engine_spec(contender.engine).memory.together[0]}"
+    elif whole and len(devices) > 1 and memory.works_together(contender.problem.model, len(devices)):
+        switch = f"-sm {memory.together[0]}"
         found.append(
             f"{switch} lets the GPUs work at the same time and may be faster, mostly at deep contexts: measure it"
         )

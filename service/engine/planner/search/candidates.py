@@ -62,13 +62,13 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
 def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair) -> tuple[str, ...]:
     """`layer`, and the mode with all cards on every layer where the engine has it for the architecture; CUDA only.
 
-    llama.cpp's `-sm tensor` refuses a quantised cache (docs/multi-gpu.md); ik_llama.cpp's speed there is unknown too.
+    The speed with a quantised cache is unknown.
     """
     if len(cards) < 2 or pair != ("f16", "f16") or any(rig.cards[i].backend != "cuda" for i in cards):
         return ("layer",)
     memory = engine_spec(engine).memory
     old = any((rig.cards[i].compute_capability or 0) < memory.together_capability for i in cards)
-    return ("layer", memory.together[0]) if memory.works_together(model) and not old else ("layer",)
+    return ("layer", memory.together[0]) if memory.works_together(model, len(cards)) and not old else ("layer",)
 
 
 def dense_part_runs_on_gpu(engine: Engine, model: Model) -> bool:
