@@ -60,6 +60,23 @@ def test_it_says_get_download_run_and_the_oldest_build() -> None:
     assert (run.title, run.posix.split()[0]) == ("Run", "llama-server")
 
 
+@pytest.mark.parametrize(
+    ("os", "note"),
+    [
+        ("Windows 11", "packaged by winget"),
+        ("Ubuntu 24.04", "no package fits: build it"),
+        (None, "no package fits: build it; Windows: packaged by winget"),
+    ],
+)
+def test_how_to_get_the_engine_is_said_for_the_system_that_is_stated(os: str | None, note: str) -> None:
+    asked, first = advice(), advice().configs[0]
+    package = Package("powershell", "winget", "winget install llama.cpp", "llama.cpp docs/install.md")
+    config = replace(first, commands=replace(first.commands, packages=(package,)))
+    card = card_of(replace(asked, configs=[config], hardware=replace(asked.hardware, os=os)))
+    assert card is not None
+    assert card.steps[0].note == note
+
+
 def test_after_a_build_its_server_is_the_one_that_is_run_from_where_the_download_goes() -> None:
     card = card_of(advice())
     assert card is not None

@@ -43,7 +43,7 @@ def card_of(advice: Advice | AdviceBody) -> Card | None:
         sentence=advice.headline or "",
         why=_why(first, others),
         config=first.id,
-        steps=_steps(first),
+        steps=_steps(first, advice.hardware),
         devices=first.devices,
         now=first.speed[-1],
         full=first.deeper[-1] if first.deeper else None,
@@ -53,25 +53,31 @@ def card_of(advice: Advice | AdviceBody) -> Card | None:
     )
 
 
-def _steps(config: AdvisedConfig) -> list[Step]:
+def _steps(config: AdvisedConfig, hardware: Hardware) -> list[Step]:
     commands = config.commands
-    steps = [_engine(config)]
+    steps = [_engine(config, hardware)]
     if commands.download:
         line = commands.download
         steps.append(Step(title="Download", posix=line, powershell=line, note=_NO_HF))
     return [*steps, Step(title="Run", posix=commands.server, powershell=server_for("powershell", commands))]
 
 
-def _engine(config: AdvisedConfig) -> Step:
-    """Return the step that installs the engine: a package if one supports these cards, else a build from source."""
+def _engine(config: AdvisedConfig, hardware: Hardware) -> Step:
+    """Return the step that installs the engine: a package if one supports these cards, else a build from source.
+
+    The note is for the system that the machine has, or for both where that is not stated.
+    """
     oldest = config.commands.oldest_build
     (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in SHELLS)
     only_posix = {package.shell for package in config.commands.packages} == {"posix"}  # Apple's GPUs know no Windows
+    note = other if shell_of(hardware) == "powershell" else how
+    if not hardware.os and other not in (how, "") and not only_posix:
+        note = f"{how}; Windows: {other}"
     return Step(
         title=f"Get {config.engine}{f' from {oldest.date} or newer' if oldest else ''}",
         posix=posix,
         powershell=powershell,
-        note=how if other in (how, "") or only_posix else f"{how}; Windows: {other}",
+        note=note,
     )
 
 

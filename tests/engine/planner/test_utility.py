@@ -8,12 +8,16 @@ from msgspec.structs import replace
 from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
+from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, EngineChoice, GoalRequest, Preset, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical
 from service.engine.memory.growth import growth_of
+from service.engine.planner.ranking.rank import reaches
 from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.rules.case import case_of
 from service.engine.units import GIB, MIB
+from tests import rigs
 from tests.engine.planner.asking import ask, first
 from tests.models import build
 
@@ -284,3 +288,11 @@ def test_what_a_model_leaves_of_a_shared_memory_does_not_lie_idle() -> None:
     body = ask("Qwen3.5-27B", "q4_k_m", "q8_0", hardware=parse_hardware("Ryzen AI Max+ 395, 128GB"))
     assert first(body).variant == "q4_k_m"
     assert first(body).weighed.cards_left == 0.2
+
+
+@pytest.mark.parametrize(("tg", "enough"), [(7.947, True), (7.94, False)])  # printed as 8.0 and 7.9
+def test_a_minimum_is_reached_by_a_speed_that_is_printed_as_it(tg: float, enough: bool) -> None:
+    command = "llama-server -m m.gguf -ngl 99 -c 8192"
+    case = case_of(parse(command), build("Qwen3-8B", "q4_k_m"), resolve(rigs.ONE_3090_DESKTOP), command, "cuda")
+    goal = resolve_goal(GoalRequest(min_tg=8), 40_960)
+    assert reaches(replace(case.speed(), tg=Estimate(tg, tg, tg)), goal) is enough

@@ -19,7 +19,7 @@ from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
 from service.engine.planner.ranking.utility import Figures, cost, unnoticed
-from service.engine.speed.predict import Speed
+from service.engine.speed.predict import Speed, speed_point
 
 T = TypeVar("T")
 MAX_CONFIGS = 8
@@ -195,7 +195,8 @@ class Choice(NamedTuple):
 
 def reaches(speed: Speed, goal: Goal) -> bool:
     """Return whether the expected speeds, as they are shown, reach the goal's minima; `speed` is that at its depth."""
-    return round(speed.tg.expected, 1) >= (goal.min_tg or 0) and round(speed.pp.expected, 1) >= (goal.min_pp or 0)
+    shown = speed_point(0, speed)  # 7.947 is given as 7.95 and printed as 8.0
+    return round(shown.tg_tps, 1) >= (goal.min_tg or 0) and round(shown.pp_tps, 1) >= (goal.min_pp or 0)
 
 
 class Ranked(NamedTuple):
