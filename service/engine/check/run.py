@@ -191,9 +191,9 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
 
     A fix after which something else is as wrong, or something does not fit that did, is left out. None also where
     `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of another program),
-    which such a line would not replace.
+    which such a line would not replace, or where other machines take a part (`--rpc`), without which fixes are proven.
     """
-    if not _is_a_line(command, case):
+    if not _is_a_line(command, case) or case.has_remote:
         return None
     after, wrong = case, None
     for finding in sorted(found, key=lambda one: refused().get(one.rule) != "options"):

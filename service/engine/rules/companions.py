@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from service.engine.commands.companions import draft_of, projector_of
 from service.engine.model import Model
@@ -19,7 +20,7 @@ _TEXT_ALONE = "for text alone, --no-mmproj leaves it out"
 
 @rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
-    """The memory of a companion whose header is not known or that has a card of its own, and of adapters."""
+    """A companion of unknown header or with a card of its own, an adapter, a change of the model's metadata."""
     images, headers = projector_of(case.parsed), case.companion_headers
     unread = {
         "draft": draft_of(case.parsed) if headers.draft is None else None,
@@ -34,6 +35,9 @@ def not_counted(case: Case) -> Iterator[Found]:
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
         yield Found(message, "name its file in `mmproj` (--mmproj); for text alone, --no-mmproj")
+    for option, value in pairwise(case.parsed.words.options):
+        if option == "--override-kv" and not value.startswith(("tokenizer.", "general.")):
+            yield Found(f"--override-kv {value[:80]}: the figures are for the model as its file says", "")
     if {"--lora", "--lora-scaled"} & set(case.parsed.used):
         yield Found("the memory and time of the adapter (--lora) are not counted", "")
 

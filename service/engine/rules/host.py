@@ -36,11 +36,12 @@ def too_many_threads(case: Case) -> Iterator[Found]:
     """More threads than cores, where the CPU does work for every token."""
     n, cores = case.flags.threads, case.rig.physical_cores
     if n is not None and n > cores and _in_ram(case):
-        why = "generation does not gain from SMT"
+        hybrid = case.rig.cpu_generation in _HYBRID
+        why = f"generation does not gain from SMT{' or efficiency cores' if hybrid else ''}"
         if n >= 2 * cores and case.devices:
             why = "with every hardware thread computing, the one that drives the GPUs has to wait"
         assumed = case.rig.cpu_model is None and any(one.field == "hardware.cpu" for one in case.rig.assumed)
-        kind = "performance" if case.rig.cpu_generation in _HYBRID else "physical"
+        kind = "performance" if hybrid else "physical"
         message = f"-t {n} is more than the {cores} {kind} cores{' (assumed)' if assumed else ''}: {why}"
         yield Found(message, f"-t {cores}", severity="info" if assumed else None)
 

@@ -41,6 +41,12 @@ def test_the_fixed_command_starts_and_fits_where_the_one_asked_about_does_not(co
     assert [f for f in after.findings if f.severity == "error"] == []
 
 
+def test_what_is_computed_for_this_machine_alone_corrects_no_command_of_several() -> None:
+    found = check("llama-server -m m.gguf -c 8192 -ngl 99 --rpc 192.168.1.20:50052 -fa", "llama.cpp", AIR, RIG)
+    assert {"rpc-not-supported", "retired-flag"} <= {one.rule for one in found.findings}
+    assert found.fixed is None
+
+
 @pytest.mark.parametrize(
     ("engine", "written", "now"),
     [

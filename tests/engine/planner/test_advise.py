@@ -266,6 +266,7 @@ def test_a_slow_link_between_cards_that_share_a_layer_copies_no_weights() -> Non
     cards = parse_hardware("3x RTX 5060 Ti 16GB, i7-8700, 61GB DDR4-2666")
     config = first(ask("Qwen3.5-27B", "q6_K", hardware=cards, engine="ik_llama.cpp"))
     assert config.flags.split_mode == "graph"
+    assert "approximate: this architecture's buffers with -sm graph are not known exactly" in config.notes
     (limit,) = (reason.text for reason in config.reasons if reason.rule == "limit-prompts")
     assert limit.startswith("prompts: what the GPUs send each other takes ")
 

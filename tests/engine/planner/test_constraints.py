@@ -7,6 +7,7 @@ import pytest
 
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.hardware_text import parse_hardware
 from tests import rigs
 from tests.engine.planner.asking import ask, first
 
@@ -119,6 +120,13 @@ def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster
     assert any("you asked for a context of 131,072: 16,384 would give TG +" in note for note in first(body).notes)
     usual = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=16_384))
     assert not any("context" in note and "asked for" in note for note in first(usual).notes)
+
+
+def test_what_fewer_slots_gain_is_said_to_be_for_one_request_at_a_time() -> None:
+    body = ask(
+        "Llama-3.3-70B", "iq4_xs", hardware=parse_hardware("2x3090, Ryzen 9 5950X, 64GB"), goal=GoalRequest(parallel=4)
+    )
+    assert any("you asked for 4 slots: 1, for one request at a time, would give TG +" in n for n in first(body).notes)
 
 
 def test_a_reserve_beyond_the_usual_is_kept_and_told_where_it_hurts() -> None:

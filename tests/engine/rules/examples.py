@@ -80,6 +80,12 @@ EXAMPLES = (
     Example("not-counted", f"{GOOD_LLAMA} --mmproj mmproj.gguf", GOOD_LLAMA, LLAMA),
     Example(
         "not-counted",
+        f"{GOOD_LLAMA} --override-kv qwen3moe.expert_used_count=int:6",
+        f"{GOOD_LLAMA} --override-kv tokenizer.ggml.add_bos_token=bool:false",
+        LLAMA,
+    ),
+    Example(
+        "not-counted",
         f"{FULL_LLAMA} -md d.gguf -ngld 99 -dev CUDA0 -devd CUDA1",
         f"{FULL_LLAMA} -md d.gguf -ngld 99 -dev CUDA0 -devd CUDA0",
         LLAMA,

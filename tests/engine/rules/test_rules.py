@@ -10,7 +10,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
-from service.engine.hardware import Hardware
+from service.engine.hardware import Cpu, Hardware, Ram
 from service.engine.model import Model
 from service.engine.rules.all_rules import all_rules, findings
 from service.engine.rules.case import Case, case_of
@@ -18,6 +18,7 @@ from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.rules.proof import proven
 from tests.engine.rules.examples import (
     ALL_ON_GPU,
+    DENSE_SMALL,
     EXAMPLES,
     FOUR,
     GOOD_IK,
@@ -227,3 +228,10 @@ def test_room_on_two_cards_is_filled_on_both() -> None:
     (finding,) = [f for f in found(example, command) if f.rule == "room-for-experts"]
     assert finding.fix
     assert all(card in finding.fix and card in finding.message for card in ("CUDA0", "CUDA1"))
+
+
+def test_a_thread_for_each_efficiency_core_is_not_called_smt_alone() -> None:
+    laptop = Hardware(gpus=[], cpu=Cpu(model="Core i7-12700K"), ram=Ram(total_gb=64))
+    example = Example("too-many-threads", "llama-server -m m.gguf -c 8192 -t 12", "", LLAMA, DENSE_SMALL, laptop)
+    (finding,) = [f for f in found(example, example.broken) if f.rule == "too-many-threads"]
+    assert "8 performance cores: generation does not gain from SMT or efficiency cores" in finding.message

@@ -82,7 +82,7 @@ def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: G
         yield _Relaxed(f"a context of {goal.context:,}", f"{usual.context:,}", constraints, shorter)
     fewer = resolve_goal(replace(asked, parallel=None), model.n_ctx_train)
     if goal.parallel > fewer.parallel:
-        yield _Relaxed(f"{goal.parallel} slots", f"{fewer.parallel}", constraints, fewer)
+        yield _Relaxed(f"{goal.parallel} slots", f"{fewer.parallel}, for one request at a time,", constraints, fewer)
 
 
 def _engines(first: Contender, relaxed: _Relaxed) -> Sequence[str]:

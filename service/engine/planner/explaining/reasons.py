@@ -294,13 +294,16 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
         found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
     if contender.fitted.memory.basis == "approximate":
-        found.append("approximate: this architecture's graph is not known here, so the nearest family's is used")
+        mode = contender.fitted.flags.split_mode
+        unknown = "graph is not known here, so the nearest family's is used"
+        split = f"buffers with -sm {mode} are not known exactly"
+        found.append(f"approximate: this architecture's {unknown if mode == 'layer' else split}")
     if goal.parallel > 1:
         found.append(f"each of {goal.parallel} requests at once gets {goal.context_each:,} tokens of context")
     if together is not None:
         found.append(
-            f"{goal.parallel} requests at once: about {together.tps:.0f} t/s in total ({together.low:.0f} to "
-            f"{together.high:.0f}), {together.each:.1f} each; other speeds are for one request at a time"
+            f"{goal.parallel} requests at once: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
+            f"{together.high:,.0f}), {together.each:.1f} each; other speeds are for one request at a time"
         )
     elif goal.parallel > 1:
         found.append("speeds are for one request at a time")
