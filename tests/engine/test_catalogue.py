@@ -48,7 +48,7 @@ def test_there_are_at_least_120_gpus_and_60_cpus_each_with_a_source() -> None:
 def test_every_number_in_the_catalogue_is_possible() -> None:
     for gpu in known_gpus():
         assert gpu.unified or (gpu.vram_gib or 0) >= 2, gpu.name
-        assert gpu.bandwidth_gbs is None or 25 <= gpu.bandwidth_gbs <= 8000, gpu.name
+        assert gpu.bandwidth_gbs is None or 12 <= gpu.bandwidth_gbs <= 8000, gpu.name
         assert (gpu.compute_capability is not None) == (gpu.backend == "cuda"), gpu.name
         assert gpu.fp16_tflops, (
             f"{gpu.name}: prompts would be predicted by its memory bandwidth, up to six times too slow"
@@ -58,7 +58,7 @@ def test_every_number_in_the_catalogue_is_possible() -> None:
     for cpu in known_cpus():
         assert 2 <= cpu.cores <= 192, cpu.name
         assert 1 <= cpu.sockets <= 8, cpu.name
-        assert cpu.isa in {"avx2", "avx512", "vnni", "neon", "apple"}, cpu.name
+        assert cpu.isa in {"avx2", "avx512", "vnni", "neon", "apple", "avx", "sse"}, cpu.name
         assert cpu.channels in {1, 2, 4, 6, 8, 12} or cpu.isa == "apple", cpu.name
 
 

@@ -200,6 +200,20 @@ def _xeon_e(name: str, m: _Match) -> CpuRow:
     return _row(name, family, "avx2", 4 if m[1] == "3" else cores, channels, mts, 3.0, 1 if m[1] == "3" else 2)
 
 
+def _xeon_old(name: str, m: _Match) -> CpuRow:
+    """Return the row of a Xeon of 2007 to 2010, without AVX: `x5460`, `x5570`, `x5675`."""
+    family, cores, channels, mts = {"4": ("core 2", 4, 4, 667), "5": ("nehalem", 4, 3, 1333)}.get(
+        m[1], ("westmere", 6, 3, 1333)
+    )
+    return _row(name, family, "sse", cores, channels, mts, 2.0, 2)
+
+
+def _fx(name: str, m: _Match) -> CpuRow:
+    """Return the row of an FX such as `fx 8350`, whose first digit tells the cores."""
+    family = "bulldozer" if m[2] == "1" else "piledriver"
+    return _row(name, family, "avx", {"4": 4, "6": 6}.get(m[1], 8), 2, 1866, 2.0, 1)
+
+
 def _xeon_desktop(name: str, m: _Match) -> CpuRow:
     """Return the row of a Xeon on a desktop's platform: `e 2288g`, `w 1290p`, of its Core's generation."""
     generation = {"e1": 8, "e2": 9, "e3": 11, "e4": 13, "w2": 10, "w3": 11}[m[1] + m[2]]
@@ -294,6 +308,8 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bultra ?([579]) ?([123])\d{2}([a-z]{0,2})\b"), _core_ultra),
     (re.compile(r"\bn(95|97|100|150|200|250|300|305|355)\b"), _small),
     (re.compile(r"\be([357]) ?\d{4}[a-z]{0,2}(?: ?v([1-4]))?\b"), _xeon_e),
+    (re.compile(r"\b[elwx]5([456])\d{2}\b"), _xeon_old),
+    (re.compile(r"\bfx ?([4689])([1-9])\d{2}e?\b"), _fx),
     (re.compile(r"^(?:intel )?(?:xeon )?()[12]6\d{2}[a-z]? ?v([1-4])$"), _xeon_e),
     (re.compile(r"\b(?:xeon )?(e) 2([1-4])\d{2}[a-z]{0,2}\b"), _xeon_desktop),
     (re.compile(r"\b(?:xeon )?(w) 1([23])\d{2}[a-z]{0,2}\b"), _xeon_desktop),

@@ -40,6 +40,7 @@ _JOINED = re.compile(
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
 _CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
 _PRO_BEHIND = re.compile(r"(?<!\d)([2456]000|4500)pro(?!\d)")  # `RTX 6000 Pro`
+_TITAN_RTX = re.compile(r"\btitan rtx\b|\brtx titan\b")  # another card than the GTX TITAN
 _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
 
 
@@ -56,6 +57,8 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     rows = rows or _rows_of_key(gpu_key(_CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
     if _OF_NVIDIA.search(whole):  # a `GTX 860M` is no Radeon 860M
         rows = tuple(row for row in rows if row.backend == "cuda" or not row.unified)
+    else:  # and an `860M` is the Radeon
+        rows = tuple(row for row in rows if row.unified) or rows
     size = vram_gib or size_in(name)
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
 
@@ -225,7 +228,8 @@ def size_in(name: str) -> float | None:
 def gpu_key(name: str) -> str:
     """Return what is left of a GPU's name without maker, product line, memory size and ways of spelling it."""
     plain = _SIZE.sub(" ", _plain(name)).replace("mobile", "laptop").replace("max-q", "maxq")
-    words = [word for word in _WORDS.findall(plain.replace("-", " ")) if word not in _GPU_NOISE]
+    plain = _TITAN_RTX.sub("titanrtx", plain.replace("-", " "))
+    words = [word for word in _WORDS.findall(plain) if word not in _GPU_NOISE]
     return _PRO_BEHIND.sub(r"pro\1", "".join(words))
 
 
@@ -239,7 +243,7 @@ def cpu_key(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    lower = spaced(_GENERATION.sub(" ", _MARKS.sub(" ", name[:MAX_NAME].lower())))
+    lower = spaced(_GENERATION.sub(" ", _MARKS.sub(" ", " ".join(name[:MAX_NAME].lower().split()))))
     return _PARENTHESES.sub(" ", lower)
 
 

@@ -39,8 +39,8 @@ class CpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One CPU.
 
     `cores`, `channels` and `fabric_gbs` are those of one socket, and `sockets` is how many can work together.
-    `performance_cores` are those of the cores that are fast, null if all are alike or it is unknown. `isa` is avx2,
-    avx512, vnni, neon or apple. `fabric_gbs` is the most that the CPU's dies can read from RAM, in GB/s.
+    `performance_cores` are those of the cores that are fast, null if all are alike or it is unknown. `isa` is sse, avx,
+    avx2, avx512, vnni, neon or apple. `fabric_gbs` is the most that the CPU's dies can read from RAM, in GB/s.
     """
 
     name: str

@@ -44,6 +44,11 @@ class Mention(msgspec.Struct, kw_only=True):
             raise ValueError(f"{self.kind} is found without a pattern")
         return self.match
 
+    @property
+    def is_of_gpu_cores(self) -> bool:
+        """Return whether it counts a GPU's cores, which say something only once a Mac's chip is known."""
+        return self.kind == "cores" and re.search("gpu|graphics", self.text, re.I) is not None
+
 
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("quoted", lex.QUOTED),
@@ -94,6 +99,7 @@ def plain(text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    text = re.sub(r"(?<=\S)[^\S\n]{2,}(?=\S)", " ", text)
     for pattern, right in lex.RESPELLED:
         text = pattern.sub(right, text)
     text = re.sub(r"\bx\d{1,2}(?:,\s?x\d{1,2})+\b", lambda m: re.sub(r",\s?", "/", m[0]), text, flags=re.I)
@@ -119,7 +125,7 @@ def _plain(text: str) -> str:
     text = lex.PRODUCT.sub(r" \1", text)
     text = lex.MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
-    text = re.sub(r"\b4095\s?MB\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
+    text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
     text = lex.BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
@@ -291,7 +297,7 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
         if (
             word == "and"
             or not word.isascii()
-            or (lex.JOINING.fullmatch(word) and not (word == "x" and text[at:end].lower().endswith("titan")))
+            or (lex.JOINING.fullmatch(word) and not (word == "x" and text[at:end].lower().endswith(("titan", "fury"))))
         ):
             break
         end = m.end()
@@ -327,7 +333,7 @@ def _singular(name: str) -> str:
 def _is_gpu(name: str) -> bool:
     bare = name.strip().isdigit()
     key = gpu_key(name)
-    if len(key) < 2 or (bare and re.search(r"000$|^[1-9]50$", name)) or (key == "titan" and "rtx" not in name.lower()):
+    if len(key) < 2 or (bare and re.search(r"000$|^[1-9]50$", name)) or (key == "titan" and "gtx" not in name.lower()):
         return False
     return bool(gpu_rows(name.replace("(", " ").replace(")", " ")))
 
