@@ -23,10 +23,17 @@ from service.engine.hardware_text.llama import read_cuda_init, read_list_devices
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.questions import ask_about_shared_memory, ask_about_version
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
-from service.engine.hardware_text.runtimes import read_comfyui, read_loading, read_ollama, read_sycl
+from service.engine.hardware_text.runtimes import (
+    read_comfyui,
+    read_device_query,
+    read_loading,
+    read_ollama,
+    read_sycl,
+    read_xpu_smi,
+)
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.ssu import read_ssu
-from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lshw, read_lspci
+from service.engine.hardware_text.summaries import read_fetch, read_fetch_json, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
 from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
@@ -43,6 +50,8 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_cuda_init,
     read_vulkan_init,
     read_sycl,
+    read_xpu_smi,
+    read_device_query,
     read_ollama,
     read_comfyui,
     read_loading,
@@ -64,6 +73,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_lspci,
     read_lshw,
     read_fetch,
+    read_fetch_json,
     read_inxi,
     read_shorthand,
 )

@@ -43,11 +43,15 @@ _FAMILIES = {
 _NAME = re.compile(r"\b(?:standard[_ ])?((?:g[2-6]|p[3-6]|a[23]|n[cd]\d)[\w-]*(?:\.\d{0,2}(?:xlarge|metal))?)\b", re.I)
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"[_-]", "", name.lower())  # Azure's `NC64as_T4_v3` is also written NC64asT4v3
+
+
 def _named() -> dict[str, str]:
     found: dict[str, str] = {}
     for family, (card, sizes) in _FAMILIES.items():
         for size, n, threads, gib in (row.split() for row in sizes.split(", ")):
-            found[family.format(size)] = f"{n}x {card}, {threads} vCPU, {gib}GB RAM"
+            found[_plain(family.format(size))] = f"{n}x {card}, {threads} vCPU, {gib}GB RAM"
     return found
 
 
@@ -56,4 +60,4 @@ _INSTANCES = _named()
 
 def with_instances(text: str) -> str:
     """Return the text with the name of each rented machine replaced by its hardware."""
-    return _NAME.sub(lambda m: _INSTANCES.get(m[1].lower(), m[0]), text)
+    return _NAME.sub(lambda m: _INSTANCES.get(_plain(m[1]), m[0]), text)

@@ -13,7 +13,7 @@ SIGNS = {
     "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop", "기가": "GB ",
     "显卡": " GPU: ", "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
     "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
-    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ", "張": " ", "塊": " ", "條": " ", "顆": " ",
+    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ", "根": " ", "張": " ", "塊": " ", "條": " ", "顆": " ",
     "颗": " ",
     "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
     "加": " + ", "英伟达": " NVIDIA ",
@@ -38,7 +38,7 @@ NUMERALS = {"一": 1, "两": 2, "兩": 2, "二": 2, "三": 3, "四": 4, "五": 5
 # Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
 _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
-MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d\.)[ \t]+|~(?=\d)")
+MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d[.)])[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
 # Separators between two parts; a full stop ends a clause if a word follows.
 SEPARATOR = re.compile(
@@ -97,6 +97,7 @@ ROLE_BEFORE = re.compile(
     r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
 )
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
+EACH = re.compile(r"\s?(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_PER_CPU = re.compile(r"^(?:[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s|\s?/\s?)(?:cpu|socket|processor|node)\b", _I)
 ROLE_TOTAL = re.compile(
     r"\b(?:total|combined|altogether|overall|together|sum|pool(?:ed)?)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
@@ -170,7 +171,8 @@ ALLOTTED = re.compile(
 )
 # Memory and disk of a Mac: `M4 Pro 24/512`.
 MAC_SHORT = re.compile(
-    r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)\s(\d{1,3})(?:\s?gb)?\s?/\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b", _I
+    r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)(?:\s|\s-\s)(\d{1,3})(?:\s?gb)?\s?[/-]\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b",
+    _I,
 )
 BYTES = re.compile(r"\b(v?ram|memory)(\s(?:total|size))?\s?[:=]\s?(\d{9,13})\b", _I)  # `VRAM Total: 12884443136`
 MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
@@ -181,7 +183,7 @@ BANDWIDTH = re.compile(
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
-    r"|(\d{1,3})\s?v-?cpus?\b|cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,3})\b",
+    r"|(\d{1,3})\s?v-?cpus?\b|(?:[cg]pu\s)?cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,4})\b",
     _I,
 )
 
@@ -194,7 +196,9 @@ LOGICAL = re.compile(
     _I | re.M,
 )
 PRODUCT = re.compile(r"\s\[((?:geforce|radeon|rtx|quadro|tesla|arc)\s[^]/;]{3,60})\]", _I)
-GB_LEFT_OUT = re.compile(r"(?<=ram)(\s?[:=]\s?\d{1,3})[ \t]*$", _I | re.M)  # `RAM: 64`
+GB_LEFT_OUT = re.compile(
+    r"(?:(?<=[\sv]ram)|(?<=^ram))(\s?[:=]\s?\d{1,3}|\s\d{1,3})[ \t]*$", _I | re.M
+)  # `RAM: 64`, `ram 16`
 CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
 
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
@@ -312,6 +316,9 @@ RESPELLED = tuple(
         (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
         (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
         (r"\bddr\s(?=[2-5]\b)", "DDR"),
+        (r"\b(cpu|gpu)(?=[a-z]{0,3}\d{3})", r"\1 "),  # `cpuX5675`
+        (r"\bpci-?e-(?=[1-6]\b)", "PCIe "),
+        (r"(\bm[1-5](?:\s?(?:pro|max|ultra))?)/(?=\d{1,3}(?:$|[\s,;)]))", r"\1 "),  # `M1 Pro/16`
     )
 )
 _KIND = r"(?:(?:of|my|old|new|used|refurbished|modded|cheap|second-?hand)\s){0,3}"
@@ -337,7 +344,7 @@ REFERENCE = re.compile(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", _I)
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of|dozens?|hundreds?|thousands?)\b", _I)
 ALTERNATIVE = re.compile(
     r"(?:or(?!\s(?:anything|something|so|whatever|similar)\b)|vs\.?|versus|either|but an?"
-    r"|not (?:with|an?|the)|instead of|rather than|oder)\b",
+    r"|not (?:with|an?|the)|instead of|rather than|oder|ou|lub|или|或者?|または|(?<=\d\s)o(?=\s))\b",
     _I,
 )
 PLAN = re.compile(
@@ -351,7 +358,7 @@ PLAN = re.compile(
 
 # Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.
 HARMLESS = re.compile(
-    r"(?i:one|single)|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)B)\d{1,4}(?:\.\d)?B"
+    r"(?i:one|single)|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"
 )
 LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
 
@@ -360,7 +367,7 @@ LINE_WORDS = frozenset((
     "blackwell", "grid",
     "amd", "intel", "core", "ryzen", "epyc", "xeon", "xeons", "threadripper", "tr", "ultra", "snapdragon", "altra",
     "gold", "silver", "platinum", "bronze", "e5", "e7",
-    "ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris",
+    "ampere", "grace", "celeron", "fx", "pentium", "athlon", "apple", "strix", "vega", "iris",
 ))  # fmt: skip
 GPU_LINE = re.compile(
     r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx?|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt|wx|hd))*"
@@ -373,8 +380,8 @@ CPU_LINE = re.compile(
     r"|core\s+[3579]\s+\d{3}\w{0,2}"
     r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,4}\+?)?"
     r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+(?:\d\w{3,5}|naples|rome|milan|genoa|bergamo|siena|turin))?"
-    r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:\sprocessor)?[\s(-]+(?:skylake|(?:cascade|ice)[\s-]?lake|(?:sapphire|emerald)\s?rapids)(?:(?:,\s?\w+)*\))?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
-    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s(?:gold|silver))?(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+"
+    r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[elwx]5[456]\d{2}|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:\sprocessor)?[\s(-]+(?:skylake|(?:cascade|ice)[\s-]?lake|(?:sapphire|emerald)\s?rapids)(?:(?:,\s?\w+)*\))?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
+    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s(?:gold|silver))?(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+|fx[\s-]{1,3}\d{4}e?"
     r"|\d{4}\w?(?=[^\S\n](?:cpus?|processors?)\b(?!\s?:))|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,
 )
@@ -382,7 +389,7 @@ CPU_LINE = re.compile(
 ALSO_CPUS = {"5700": "AMD Ryzen 7 5700", "6600": "Intel Core i5-6600", "6700": "Intel Core i7-6700"}
 OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as `R9 5900X` is a Ryzen
 CPU_NUMBER = re.compile(
-    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
+    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|\d{4,5}(?:x3d2?|hx3d|hx|hk|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
 )
 APU = re.compile(r"(?<!\d)(?:2[24]00|3[24]00|4[3-7][05]0|5[35-7][05]0|8[5-7]00)g$", _I)  # a Ryzen's, and no size
 QUOTED = re.compile(
@@ -391,7 +398,7 @@ QUOTED = re.compile(
     _I,
 )
 # But no version: `[0.22rc1 0.21]`. What ends in a unit is the memory of a card, as rigs are written here.
-BRACKETS = re.compile(r"\[(?!\d{1,6}\.\d[\w. ]*(?<!ib)\])([^\[\]]{0,1000})\]", _I)
+BRACKETS = re.compile(r"\[(?=[^\]]*\w)(?!\d{1,6}\.\d[\w. ]*(?<!ib)\])([^\[\]]{0,1000})\]", _I)
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
@@ -426,7 +433,7 @@ NOTE = re.compile(
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
     r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift|victus|loq|katana|raider|stealth|cyborg)"
-    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo))?(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo|s(?=\s\d)))?(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
     r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?|g1[4-8])\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
@@ -442,7 +449,8 @@ NOTE = re.compile(
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
     r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
-    r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
+    r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\s(?:cores?|processors?|cpus?)(?:\sof\san?)?\b"
+    r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"

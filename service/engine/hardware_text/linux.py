@@ -11,6 +11,7 @@ from service.engine.hardware_text.found import Claim, Found, whole
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
+_MANY_KEYS = 4  # of lscpu, enough where the model is cut off
 _LSCPU_KEYS = (
     "Architecture", "Model name", "Socket(s)", "Core(s) per socket", "Thread(s) per core", "CPU(s)", "Vendor ID",
     "CPU family", "Model", "Stepping",
@@ -35,12 +36,16 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     pairs = {i: (m[1].strip(), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
     known = [i for i, (key, _) in pairs.items() if key in _LSCPU_KEYS]
     values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
-    if len(values) < 2 or "Model name" not in values:
+    if len(values) < (2 if "Model name" in values else _MANY_KEYS):
         return None
     sockets, cores = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
     numbers = (whole(values.get(key)) for key in ("CPU family", "Model", "Stepping"))
+    model = values.get("Model name")
+    logical, threads = whole(values.get("CPU(s)")), whole(values.get("Thread(s) per core"))
+    if sockets is None and cores and logical and threads:  # cut off
+        sockets = max(1, logical // threads // cores)
     cpu = Cpu(
-        model=unmasked(values["Model name"], *numbers),
+        model=unmasked(model, *numbers) if model else None,
         sockets=sockets,
         physical_cores=cores * (sockets or 1) if cores else None,
     )

@@ -22,9 +22,10 @@ _OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} Mi
 _TITLE = re.compile(r"^\s*Available devices:\s*$", re.I)
 # `Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes`, and of late `, VRAM: 24135 MiB`.
 _STARTED = re.compile(
-    r"^\s*Device (\d{1,2}): (.{1,120}?), (?:compute capability \d{1,2}\.\d|gfx\w{3,6}.{0,40})"
-    r"(?:, (?:VMM|Wave Size): \w{1,5}){0,2}"
-    r"(?:, VRAM: (\d{1,8}) MiB.{0,40})?\s*$"
+    r"^\s*Device\s+(\d{1,2}):\s+(.{1,120}?),\s+(?:compute\s+capability\s+\d{1,2}\.\d|gfx\w{3,6}.{0,40})"
+    r"(?:,\s+(?:VMM|Wave\s+Size):\s+\w{1,5}){0,2}"
+    r"(?:,\s+VRAM:\s+(\d{1,8})\s+MiB.{0,40})?\s*$",
+    re.I,
 )
 _COUNT = re.compile(r"\bfound\s+(\d{1,2})\s+(?:CUDA|ROCm)\s+devices", re.I)
 _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
@@ -34,7 +35,8 @@ _VULKAN = re.compile(
 )
 _STARTING = re.compile(
     r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|main: (?:build|seed)\s|register_\w{1,30}:)"
-    r"(?!.*registered\s+device\s+CPU).{0,300}$"
+    r"(?!.*registered\s+device\s+CPU).{0,300}$",
+    re.I,
 )
 
 

@@ -171,7 +171,7 @@ class Memory:
             size.role = "ram"
         elif (
             owner == "gpu"
-            and m.gap in ("", "with")
+            and (m.gap in ("", "with") or (_is_of_card(before, behind, gb) and fits(gpus[-1], gb)))
             and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
         ):
             size.role = "gpu" if gpus[-1].vram_gib is None else "bare"
@@ -252,7 +252,12 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
-        if has_ram and size.gb >= _DISK_GB:
+        mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
+        is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
+        if is_mobile and (has_ram or size.gb not in _INSTALLED):
+            cards[size.gpu] = mobile
+            self.notes.append(f"{gpu.name} {size.text}: taken for a laptop's, which alone has that")
+        elif has_ram and size.gb >= _DISK_GB:
             size.role = "disk"
             self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
         elif size.gb > 2 * largest(gpu) * gpu.count and not has_ram and rows and not size.own:
@@ -379,16 +384,20 @@ class Memory:
         may_be_all = size.gb == together and (n_cards == 1 or not listed)
         names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
         if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
-            raise unreadable(size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB RAM`")
+            raise unreadable(
+                size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB system RAM`"
+            )
         if len(cards) != 1:
             return
         unified = any(row.unified for row in gpu_rows(gpu.name))
         joined = re.search(r"(?:\bwith|\bhas|\bonly)\s+(?:only\s+|just\s+)?$", self.text[: size.at], re.I)
+        if size.gb not in _INSTALLED:  # `Quadro P6000, 24GB RAM`
+            joined = joined or re.search(rf"{re.escape(gpu.name)},\s?$", self.text[: size.at], re.I)
         plainly = re.search(r"system|ddr\d", self.text[size.end : size.end + 14], re.I)
         may_be_either = gpu.vram_gib is None and (fits(gpu, size.gb) or size.gb == together) and not unified
         if size.role == "ram" and size.gpu == 0 and joined and may_be_either and not plainly:
             raise unreadable(
-                size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB RAM`"
+                size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB system RAM`"
             )
 
     def ram(self) -> Ram | None:
@@ -402,6 +411,12 @@ class Memory:
             measured_bandwidth_gbs=self.measured,
         )
         return None if ram == Ram() else ram
+
+
+def _is_of_card(before: str, behind: str, gb: float) -> bool:
+    """Return whether a size apart from a card is the card's: `3090, (24 GB each)`, `| GTX 750 Ti | 2 GB |`."""
+    is_cell = before.rstrip().endswith("|") and gb not in _INSTALLED
+    return is_cell or lex.EACH.match(behind) is not None
 
 
 def gigabytes(size: re.Match[str]) -> float:

@@ -16,7 +16,7 @@ KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, E
 OF_WHAT = f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}"
 MACHINE = "describe only the one machine that will run the model"
 
-_MOBILE = re.compile(r"\d[MS](?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
+_MOBILE = re.compile(r"\d(?:MX?|S)(?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
 _BARE = 3  # characters, beyond which a card is known by its number alone
 _ON_A_BOARD = {"Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2}
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
@@ -169,7 +169,7 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         and re.fullmatch(r"[a-z]{1,3}\d{2,4}[a-z]?", m.text, re.I)
     ):
         raise unreadable(f"{m.text} {behind.text}", f"no GPU of that name; {KINDS}")
-    if any(len(part) > _BARE and gpu_rows(part) for part in m.text.split("-")[:-1]):
+    if any(len(part) > _BARE and "." not in part and gpu_rows(part) for part in m.text.split("-")[:-1]):
         raise unreadable(m.text, f"no GPU of that name; {KINDS}")
     if not re.search(r"\d", m.text) or i > 60 or re.fullmatch(r"\d+(?:\.\d+)+\w?", m.text):
         return

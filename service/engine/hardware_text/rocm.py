@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
@@ -116,9 +117,9 @@ def _json(lines: Sequence[str]) -> Claim | None:
 def _seen(gpus: Mapping[int, Mapping[str, str]]) -> tuple[SeenGpu, ...]:
     seen = []
     for index, values in sorted(gpus.items()):
-        name = next(
-            (values[key] for key in _NAMES if key in values and not values[key].startswith(("0x", "N/A"))), None
-        )
+        names = [values[key] for key in _NAMES if key in values and not values[key].startswith(("0x", "N/A"))]
+        names = [m[1] if (m := re.search(r"\[([^\[\]/]{3,80})\]", name)) else name for name in names]
+        name = next((name for name in names if gpu_rows(name)), next(iter(names), None))
         if name is None:
             raise unreadable(f"GPU[{index}]", "no `Card Series`: paste `rocm-smi --showproductname --showmeminfo vram`")
         total, used = _mib(values.get(_TOTAL)), _mib(values.get(_USED))

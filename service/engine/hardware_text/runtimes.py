@@ -1,4 +1,4 @@
-"""What runtimes print about the machine at start: SYCL's device lists, Ollama's log, llama.cpp's own."""
+"""What runtimes print about the machine: SYCL's and Intel's device lists, CUDA's, Ollama's log, llama.cpp's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.engine.hardware import Cpu, Ram
+from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 # `| 0| [level_zero:gpu:0]|  Intel Arc A770 Graphics|  1.3|  512|  1024|  32|  16225243136|`, and of late `| 16225M|`.
@@ -20,6 +21,19 @@ _SYCL_LS = re.compile(
     r"(?:OpenCL\s.{0,120}|\d{1,3}\.[\d.]{1,12}\s.{0,60})$",
     re.I,
 )
+# `xpu-smi discovery`, with a frame or without: `| 0         | Device Name: Intel(R) Arc(TM) A770 Graphics   |`.
+_XPU_NAME = re.compile(r"^[\s|]*(?:\d{1,2}[\s|]+)?Device Name: (\S.{2,80}?)[\s|]*$")
+_XPU_PAIR = re.compile(r"^ {2,}(?:\d{1,2} {5,})?[A-Z][\w /-]{2,60}: .{0,80}$")
+_XPU_SIZE = re.compile(r"^[\s|]*Memory Physical Size: ([\d.]{3,12}) MiB[\s|]*$")
+_XPU_LINE = re.compile(
+    r"^\s*(?:\+[-=+]{20,}\+|\|.{40,200}\||Device ID\s+Device Information)\s*$|^.{0,80}\bxpu-smi\b.{0,80}$"
+)
+# CUDA's sample deviceQuery: `Device 0: "NVIDIA GeForce GTX 1050 Ti"`, `Total amount of global memory: 4038 MBytes (…)`.
+_QUERY_NAME = re.compile(r'^\s*Device (\d{1,2}): "(.{3,80})"\s*$')
+_QUERY_SIZE = re.compile(r"^\s*Total amount of global memory:\s+(\d{3,7}) MBytes\b.{0,40}$")
+_QUERY_LINE = re.compile(
+    r"^ {2,}[A-Z(][\w ()/,-]{5,60}(?::|\s{4,}|Multiprocessors).{0,120}$|^.{0,120}/deviceQuery.{0,60}$"
+)
 _OLLAMA = re.compile(
     r"\bmsg=\"(?:inference compute|updating (?:cuda|rocm|system) memory data|new model|system memory)\b"
 )
@@ -29,10 +43,11 @@ _ID = re.compile(r"\b(?:id|gpu)=(\S{1,60})")
 # `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
 _USING = re.compile(
     r"^.{0,80}?\busing\s+device\s+(?:CUDA|ROCm|Vulkan|SYCL|Metal|MTL)(\d{0,2}) \((.{2,80}?)\)"
-    r"(?: \([^()]{1,40}\))? - (\d{1,8}) MiB free\s*$"
+    r"(?: \([^()]{1,40}\))? - (\d{1,8}) MiB free\b.{0,20}$",
+    re.I,
 )
 # `register_device: registered device CPU (12th Gen Intel(R) Core(TM) i7-1260P)`
-_REGISTERED = re.compile(r"^.{0,80}?\bregistered\s+device\s+(\w{3,12})\s+\((.{2,80})\)\s*$")
+_REGISTERED = re.compile(r"^.{0,80}?\bregistered\s+device\s+(\w{3,12})\s+\((.{2,80})\)\s*$", re.I)
 # ComfyUI: `Device: cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync`, `Total VRAM 24564 MB, total RAM 65277 MB`
 _COMFY = re.compile(r"^\s*Device: (?:cuda|xpu):(\d{1,2}) (.{3,80}?)(?: : \w{3,20})?\s*$")
 _COMFY_MEMORY = re.compile(r"^\s*Total VRAM (\d{3,7}) MB, total RAM (\d{3,8}) MB\s*$")
@@ -61,6 +76,38 @@ def read_sycl(lines: Sequence[str]) -> Claim | None:
     command = {i for i, line in enumerate(lines) if line.strip().endswith("sycl-ls")}
     found = Found(tool="sycl-ls", seen=tuple(SeenGpu(name=n, device=i) for i, n in enumerate(names)), cpu=cpu)
     return Claim(found, frozenset(listed) | command)
+
+
+def read_xpu_smi(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of `xpu-smi discovery`; integrated ones only if there is no other."""
+    names = {i: m[1] for i, line in enumerate(lines) if (m := _XPU_NAME.match(line))}
+    if not names:
+        return None
+    ends = (*list(names)[1:], len(lines))
+    seen = [
+        SeenGpu(
+            name=name, device=n, total_mib=next((float(m[1]) for x in lines[i:end] if (m := _XPU_SIZE.match(x))), None)
+        )
+        for n, ((i, name), end) in enumerate(zip(names.items(), ends, strict=True))
+    ]
+    own = tuple(card for card in seen if not is_integrated(card.name))
+    inside = range(max(0, min(names) - 1), len(lines)) if not any("|" in lines[i] for i in names) else ()
+    pairs = {i for i in inside if _XPU_PAIR.match(lines[i])}
+    frame = {i for i, line in enumerate(lines) if _XPU_LINE.match(line)}
+    return Claim(Found(tool="xpu-smi", seen=own or tuple(seen)), frozenset(names) | pairs | frame)
+
+
+def read_device_query(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs that CUDA's sample `deviceQuery` lists."""
+    names = {i: m for i, line in enumerate(lines) if (m := _QUERY_NAME.match(line))}
+    sizes = [float(m[1]) for line in lines if (m := _QUERY_SIZE.match(line))]
+    if not names or len(names) != len(sizes):
+        return None
+    seen = tuple(
+        SeenGpu(name=m[2], device=int(m[1]), total_mib=size) for m, size in zip(names.values(), sizes, strict=True)
+    )
+    frame = {i for i, line in enumerate(lines) if _QUERY_LINE.match(line)}
+    return Claim(Found(tool="deviceQuery", seen=seen), frozenset(names) | frame)
 
 
 def read_comfyui(lines: Sequence[str]) -> Claim | None:
@@ -99,8 +146,8 @@ def read_loading(lines: Sequence[str]) -> Claim | None:
     others = {i for i, line in enumerate(lines) if _SERVER_LINE.match(line)}
     if not (using or registered or others):
         return None
-    cpu = next((Cpu(model=m[2]) for m in registered.values() if m[1] == "CPU"), None)
+    cpu = next((Cpu(model=m[2]) for m in registered.values() if m[1].upper() == "CPU"), None)
     cards = [(m[1], m[2]) for m in using.values() if m[2] not in ("Apple", "CPU")]
-    cards = cards or [(m[1], m[2]) for m in registered.values() if m[1] not in ("CPU", "BLAS", "RPC")]
+    cards = cards or [(m[1], m[2]) for m in registered.values() if m[1].upper() not in ("CPU", "BLAS", "RPC")]
     seen = tuple(SeenGpu(name=name, device=n) for n, (_, name) in enumerate(cards))
     return Claim(Found(tool="llama-server log", seen=seen, cpu=cpu), frozenset(using) | frozenset(registered) | others)

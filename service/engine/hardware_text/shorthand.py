@@ -107,7 +107,7 @@ class _Reading:
     def found(self) -> Found:
         """Return what all mentions together say."""
         ask_about_plans(self.text, self.mentions)
-        for i, mention in enumerate(self.mentions):
+        for i, mention in sorted(enumerate(self.mentions), key=lambda m: m[1].is_of_gpu_cores):
             self._read(mention, i)
         if self.waiting is not None:
             if self.waiting.kind == "link":
@@ -258,10 +258,13 @@ class _Reading:
         self.owner = "ram"
 
     def _read_brackets(self, m: Mention) -> None:
-        if self.owner != "gpu":
+        if self.owner == "gpu":
+            self.gpus[-1] = details(m.text, self.gpus[-1])[1]
+            self.quoted.add(self.gpus[-1].name)
+        elif re.search(r"\d|display|link|p2p", m.text, re.I):
             raise unreadable(m.text, "brackets hold details of the GPU before them, as in `RTX 3090 [24 GiB; display]`")
-        self.gpus[-1] = details(m.text, self.gpus[-1])[1]
-        self.quoted.add(self.gpus[-1].name)
+        else:
+            self.notes.append(m.text)
 
     def _read_apple(self, m: Mention) -> None:
         kind = (m.hit[2] or "").lower()
@@ -383,17 +386,15 @@ class _Reading:
         self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], measured_copy_gbs=float(m.hit[1]))
 
     def _read_bandwidth(self, m: Mention) -> None:
-        if m.hit[1] is None:
-            self.notes.append(m.text)
-        elif self.owner == "gpu" and m.gap in ("", "with"):
+        if m.hit[1] and self.owner == "gpu" and m.gap in ("", "with"):
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], bandwidth_gbs=float(m.hit[1]))
-        elif self.owner == "ram":
+        elif m.hit[1] and self.owner == "ram":
             self.memory.measured = float(m.hit[1])
         else:
             self.notes.append(m.text)
 
     def _read_cores(self, m: Mention) -> None:
-        if self.os == "macos":
+        if self.os == "macos" or m.is_of_gpu_cores:
             self._read_cores_of_mac(m)
             return
         threads = int(m.hit[4] or 0)
@@ -407,8 +408,8 @@ class _Reading:
 
     def _read_cores_of_mac(self, m: Mention) -> None:
         """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`."""
-        name = f"{self.memory.sold[0]} {m.hit[1]}-core GPU" if self.memory.sold else ""
-        if re.search("gpu|graphics", m.text, re.I) and gpu_rows(name):
+        name = f"{self.memory.sold[0]} {m.hit[1] or m.hit[5]}-core GPU" if self.memory.sold else ""
+        if m.is_of_gpu_cores and gpu_rows(name):
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], name=name)
         else:
             self.notes.append(m.text.strip("()"))

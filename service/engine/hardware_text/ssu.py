@@ -28,10 +28,10 @@ _CHANNEL = re.compile(r"(?:Controller(\d).?)?CHANNEL ?([A-H])", re.I)
 
 def read_ssu(lines: Sequence[str]) -> Claim | None:
     """Return cards, CPU and RAM of a report; integrated graphics are left out."""
-    pairs = {i: (m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
+    pairs = {i: (_known(m[1]), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
     if not _SIGNS & {key for key, _ in pairs.values()}:
         return None
-    headings = {i: m[1] for i, line in enumerate(lines) if (m := _HEADING.match(line)) and i not in pairs}
+    headings = {i: _known(m[1]) for i, line in enumerate(lines) if (m := _HEADING.match(line)) and i not in pairs}
     records = list(_records(pairs, headings))
     cpus = [value.split(" ,")[0].split("  ")[0].strip() for key, value in pairs.values() if key == "Processor"]
     cards = [
@@ -49,6 +49,12 @@ def read_ssu(lines: Sequence[str]) -> Claim | None:
         i for i, line in enumerate(lines) if line.strip() in ("Computer:", "# Scanned Hardware", "## Scanned Hardware")
     }
     return Claim(found, frozenset(pairs.keys() | headings.keys() | computer))
+
+
+def _known(key: str) -> str:
+    """Return a key or heading as the report spells it."""
+    plain = " ".join(key.split())
+    return next((known for known in _SECTIONS | _SIGNS | _ADAPTER if known.lower() == plain.lower()), plain)
 
 
 def _records(pairs: dict[int, tuple[str, str]], headings: dict[int, str]) -> Iterator[tuple[str, str, dict[str, str]]]:

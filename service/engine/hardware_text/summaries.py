@@ -53,15 +53,25 @@ _BESIDES = re.compile(
     re.I,
 )
 
+# Parts of fastfetch's JSON, and of a GPU in it: its memory, name and kind, in this order.
+_FETCHED_PART = re.compile(r'^\s*"type": "(\w+)",\s*$')
+_RESULT = re.compile(r'^\s*"(?:result|error)":')
+_FETCHED = re.compile(
+    r'"dedicated": \{ "total": (\d{6,14})|"name": "([^"]{3,80})"|"type": "(Discrete|Integrated|Unknown)"'
+)
+_JSON_LINE = re.compile(r'^\s*(?:"[\w ]{1,40}": .{0,900}|[\[\]{}]{1,3},?|"[^"]{0,200}",?|-?\d[\d.e+-]*,?|null,?)\s*$')
+
 _INXI_HEAD = re.compile(
     r"^(System|Machine|Battery|CPU|Graphics|Audio|Network|Bluetooth|RAID|Drives|Partition|Swap|Sensors|Info|Memory|USB|Repos):\s*(.{0,600})$"
 )
 _INXI_PAIRS = re.compile(r"^(?:\s+\S.{0,300}?|Device-\d{1,2}): .{0,600}$")
 _INXI_DEVICE = re.compile(r"Device-\d{1,2}: (.{3,160}?)(?= (?:vendor|driver|type|arch|bus-ID|v): |$)")
 _INXI_CPU = re.compile(
-    r"(?:(\d)x )?(?:(\d{1,3})-|(?:single|dual|triple|quad|hexa|octa) )core (?:\([^()]{1,20}\) )?(?:model: )?"
+    r"(?:(\d)x )?(?:(\d{1,3})-|(?i:single|dual|triple|quad|hexa|octa) )(?:core|Core(?= model:)) "
+    r"(?:\([^()]{1,20}\) )?(?:model: )?"
     r"((?:AMD|Intel|[A-Z]).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
 )
+_INXI_RENDERER = re.compile(r"renderer: (.{3,80}?) (?:Series|\(|v:|/)")  # what a shared chip is, in full
 _INXI_RAM = re.compile(r"(?:RAM|Mem): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
 
 
@@ -174,6 +184,40 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     return Claim(found, frozenset(pairs) | picture)
 
 
+def read_fetch_json(lines: Sequence[str]) -> Claim | None:
+    """Return cards, CPU and RAM from `fastfetch --format json`, or from a part of it."""
+    modules = {
+        i: m[1] for i, line in enumerate(lines[:-1]) if (m := _FETCHED_PART.match(line)) and _RESULT.match(lines[i + 1])
+    }
+    ends = (*list(modules)[1:], len(lines))
+    text = {
+        kind: " ".join(line.strip() for line in lines[i:end])
+        for (i, kind), end in zip(modules.items(), ends, strict=False)
+    }
+    cards, name, size = list[tuple[SeenGpu, bool]](), "", ""
+    for m in _FETCHED.finditer(text.get("GPU", "")):
+        size, name = m[1] or size, m[2] or name
+        if m[3]:
+            total = int(size) / (1 << 20) if size else None
+            cards.append((SeenGpu(name=name, total_mib=total), m[3] == "Integrated" or is_integrated(name)))
+            name = size = ""
+    cpu = re.search(r'"cpu": "([^"]{3,80})"', text.get("CPU", ""))
+    cores = re.search(r'"physical": (\d{1,3}),', text.get("CPU", ""))
+    memory = re.search(r'"total": (\d{9,15}), "used": (\d{5,15})', text.get("Memory", ""))
+    if not (cards or cpu or memory):
+        return None
+    found = Found(
+        tool="fastfetch",
+        seen=tuple(c for c, shared in cards if not shared) or tuple(c for c, _ in cards if _unified(c.name)),
+        cpu=Cpu(model=cpu[1], physical_cores=int(cores[1]) if cores else None) if cpu else None,
+        ram=Ram(total_gb=round(int(memory[1]) / 2**30, 2), free_gb=round((int(memory[1]) - int(memory[2])) / 2**30, 2))
+        if memory
+        else None,
+        os=next((name for name in ("windows", "macos") if f'"{name}' in text.get("OS", "").lower()), None),
+    )
+    return Claim(found, frozenset(i for i, line in enumerate(lines) if _JSON_LINE.match(line)))
+
+
 def read_inxi(lines: Sequence[str]) -> Claim | None:
     """Return cards, CPU and RAM from `inxi`, also in its short form."""
     section, taken, texts = "", set[int](), dict[str, list[str]]()
@@ -191,7 +235,8 @@ def read_inxi(lines: Sequence[str]) -> Claim | None:
     ram = _INXI_RAM.search(f"RAM: {whole}" if whole.startswith("total:") else whole)
     if not (cpu or (ram and "Device-1: " in graphics)):
         return None
-    cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text)))
+    drawn = m[1] if (m := _INXI_RENDERER.search(graphics)) and gpu_rows(m[1]) else ""
+    cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text, drawn)))
     found = Found(
         tool="inxi",
         seen=tuple(SeenGpu(name=name) for name in cards),
@@ -211,10 +256,11 @@ def _gib(number: str, unit: str) -> float:
     return float(number.rstrip(".")) / (1024 if unit == "M" else 1)
 
 
-def _product(text: str) -> str:
+def _product(text: str, drawn: str = "") -> str:
     """Return a chip's product as in the PCI list, `AD102 [GeForce RTX 4090]`; "" if it is not a card.
 
-    Raises InvalidHardware if the list has no name for it, or several products share the chip.
+    `drawn`: the card that draws the screen. Raises InvalidHardware if the list has no name for the chip, or several
+    products share it and none of them is `drawn`.
     """
     maker = next((name for start, name in _MAKERS.items() if text.lower().startswith(start)), "")
     named = re.findall(r"\[([^\[\]]{3,120})\]", _IDS.sub("", text))
@@ -228,6 +274,8 @@ def _product(text: str) -> str:
         return f"{maker} {re.split(r' (?:Max-Q|Mobile)', named[-1])[0]} Laptop GPU"
     name = _listed(f"{maker} {named[-1]}")
     if "/" in name and not gpu_rows(name):
+        if drawn and re.sub(r"\D", "", drawn) in re.findall(r"\d{3,4}", name):
+            return drawn
         raise unreadable(name, "several cards have this chip: write which one it is, and leave that line out")
     return name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Gpu, Ram
 from service.engine.hardware_text.found import Claim, Found
 
@@ -55,7 +56,7 @@ def _found(pairs: Sequence[tuple[str, str]]) -> Found:
     cores = _CORES.match(first.get("Total Number of Cores", ""))
     size = _SIZE.match(first.get("Memory", ""))
     is_apple = chip.startswith("Apple M")
-    gpus = (Gpu(name=chip),) if is_apple else _intel_mac_gpus(pairs)
+    gpus = (Gpu(name=_with_cores(chip, pairs)),) if is_apple else _intel_mac_gpus(pairs)
     return Found(
         tool="system_profiler",
         gpus=gpus,
@@ -65,6 +66,15 @@ def _found(pairs: Sequence[tuple[str, str]]) -> Found:
         ram=Ram(total_gb=float(size[1]) * _TO_GB[size[2]]) if size else None,
         os="macos",
     )
+
+
+def _with_cores(chip: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a chip's GPU, with the number of its cores if it is sold with more."""
+    display = next((i for i, (key, _) in enumerate(pairs) if key == "Chipset Model"), len(pairs))
+    counts = (v for i, (k, v) in enumerate(pairs) if k == "GPU Cores" or (k == "Total Number of Cores" and i > display))
+    cores = _CORES.match(next(counts, ""))
+    name = f"{chip} {cores[1]}-core GPU" if cores else chip
+    return name if gpu_rows(name) and gpu_rows(name)[0].name == name else chip
 
 
 def _has_cpu(first: dict[str, str]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.errors import AdvisorError, InvalidHardware
-from service.engine.hardware import Hardware
+from service.engine.hardware import Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 
 
@@ -376,11 +376,17 @@ def test_an_unknown_card_is_asked_about_without_a_space_too() -> None:
 @pytest.mark.parametrize(
     ("text", "card"),
     [
-        ("GTX 880M", None),  # no Radeon 880M
+        ("GTX 890M", None),  # no Radeon 880M
         ("Radeon 880M, 32GB DDR5-5600", "AMD Radeon 880M"),
         ("R9 390 8GB, i5 4690k", "AMD Radeon R9 390"),  # no Ryzen AI Max 390
         ("EVGA 750 G3, RTX 3090", None),  # a power supply, no GTX 750 Ti
         ("750 Ti", "NVIDIA GeForce GTX 750 Ti"),
+        ("780M, 32GB DDR5-5600", "AMD Radeon 780M"),  # and the GTX 780M only by its line
+        ("GTX 780M, i7-4700MQ", "NVIDIA GeForce GTX 780M"),
+        ("GTX Titan 6GB", "NVIDIA GeForce GTX TITAN"),
+        ("Titan RTX", "NVIDIA TITAN RTX"),
+        ("R9 Fury X", "AMD Radeon R9 Fury X"),
+        ("RTX3060 6GB, i7, 16GB RAM", "NVIDIA GeForce RTX 3060 Laptop GPU"),  # the desktop's has 8 or 12
     ],
 )
 def test_a_card_is_not_taken_for_another_makers_of_the_same_number(text: str, card: str | None) -> None:
@@ -464,3 +470,51 @@ def test_counts_and_sizes_in_other_words(text: str, gpus: list[tuple[str, int]],
     hardware = parse_hardware(text)
     assert [(gpu.name, gpu.count) for gpu in hardware.gpus] == gpus
     assert (hardware.ram and hardware.ram.total_gb) == ram
+
+
+@pytest.mark.parametrize(
+    ("text", "cores", "isa"),
+    [
+        ("AMD FX(tm)-6300 Six-Core Processor, RAM 8GiB DDR3, GTX 1050ti", 6, "avx"),
+        ("old cpuX5675 GPU RTX3070", 6, "sse"),  # github.com/ollama/ollama/issues/2903
+        ("2x Xeon X5570, RTX 3060", 8, "sse"),
+        ("Xeon E5410, GTX 1050 Ti", 4, "sse"),
+    ],
+)
+def test_processors_without_avx2_are_known_by_their_numbers(text: str, cores: int, isa: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert (rig.physical_cores, rig.isa) == (cores, isa)
+
+
+@pytest.mark.parametrize("text", ["RTX 3090 или 4090", "RTX 3090或者4090", "RTX 3090 ou 4090", "una 3090 o una 4090"])
+def test_or_is_or_in_other_languages_too(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="which of the two"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("Quadro P6000, 24GB RAM", None),  # github.com/XavierXiao/Dreambooth-Stable-Diffusion/issues/7: the card's
+        ("Quadro P6000, 24GB system RAM", 24),
+        ("RTX 5080, 16GB RAM", 16),  # as most machines have
+    ],
+)
+def test_a_size_that_is_the_cards_and_no_usual_ram_is_asked_about(text: str, card: float | None) -> None:
+    if card is None:
+        with pytest.raises(InvalidHardware, match="the card's memory or the machine's"):
+            parse_hardware(text)
+    else:
+        assert parse_hardware(text).ram == Ram(total_gb=card)
+
+
+def test_pcie_with_a_hyphen_is_a_link_and_no_count() -> None:  # github.com/robertrosenbusch/gfx803_rocm/issues/51
+    read = parse_hardware("- RX 580 #1 → PCIe-3 x16 (16 GB/s)\n- RX 580 #2 → M.2 → PCIe-3 x4 (4 GB/s) riser")
+    assert sum(gpu.count for gpu in read.gpus) == 2
+
+
+def test_gpu_cores_are_no_cores_of_the_cpu() -> None:  # github.com/Lospi/MetalDuck/issues/5
+    listed = "Chip: Apple M2 Pro\nCPU Cores: 10 (6P   4E)\nGPU Cores: 16\nMemory: 16 GB\n"
+    for text in (listed, "\n".join(f"- **{line.replace(':', ':**')}" for line in listed.splitlines())):
+        assert [card.name for card in resolve(parse_hardware(text)).cards] == ["Apple M2 Pro 16-core GPU"]
+    assert resolve(parse_hardware("RTX 3050\nGPU Cores: 2560\nRyzen 5600X")).physical_cores == 6

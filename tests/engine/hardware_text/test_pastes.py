@@ -207,7 +207,7 @@ def test_msinfo32_gives_cores_ram_and_the_display_adapter() -> None:
 def test_vulkaninfo_gives_gpus_and_no_software_renderer() -> None:
     assert parsed("vulkaninfo_summary").gpus == [Gpu(name="NVIDIA GeForce RTX 3090")]
     machine = parsed("vulkaninfo")
-    assert machine.gpus == [Gpu(name="AMD Radeon RX 580 Series")]
+    assert machine.gpus == [Gpu(name="AMD Radeon RX 580 Series", vram_gib=8)]
     assert resolve(machine).cards[0].total >> 30 == 8
     assert machine.notes is None
 

@@ -321,3 +321,142 @@ def test_the_report_of_intels_support_utility(text: str) -> None:
         "Intel Core i7-11700K",
         Ram(total_gb=64, type="DDR4", channels=2, mts=3200),
     )
+
+
+# A card as in github.com/fastfetch-cli/fastfetch/issues/1284, the memory as in issues/1174, the rest in their form.
+FETCHED = """\
+[
+  {
+    "type": "OS",
+    "result": {
+      "id": "arch",
+      "name": "Arch Linux"
+    }
+  },
+  {
+    "type": "CPU",
+    "result": {
+      "cpu": "AMD Ryzen 7 5800X",
+      "cores": {
+        "physical": 8,
+        "logical": 16,
+        "online": 16
+      },
+      "packages": 1
+    }
+  },
+  {
+    "type": "GPU",
+    "result": [
+      {
+        "coreCount": 60,
+        "memory": {
+          "dedicated": {
+            "total": 16935841792,
+            "used": 606416896
+          }
+        },
+        "name": "AMD Radeon RX 7800 XT",
+        "type": "Discrete",
+        "vendor": "AMD"
+      },
+      {
+        "name": "AMD Radeon Graphics",
+        "type": "Integrated",
+        "vendor": "AMD"
+      }
+    ]
+  },
+  {
+    "type": "Memory",
+    "result": {
+      "total": 33247907840,
+      "used": 3278094336
+    },
+    "stat": 0
+  }
+]
+"""
+
+
+@pytest.mark.parametrize("text", [FETCHED, "\n".join(FETCHED.splitlines()[1:-1])])
+def test_fastfetch_s_json_gives_the_machine_whole_or_in_part(text: str) -> None:
+    read = parse_hardware(text)
+    assert [(gpu.name, gpu.vram_gib) for gpu in read.gpus] == [("AMD Radeon RX 7800 XT", None)]
+    assert read.cpu == Cpu(model="AMD Ryzen 7 5800X", physical_cores=8)
+    assert read.ram == Ram(total_gb=30.96, free_gb=27.91)
+    assert read.notes is None
+
+
+# github.com/intel-gpu/intel-gpu-i915-backports/issues/167, with another card.
+XPU_SMI = """\
+xpu-smi discovery
++-----------+--------------------------------------------------------------------------------------+
+| Device ID | Device Information                                                                   |
++-----------+--------------------------------------------------------------------------------------+
+| 0         | Device Name: Intel(R) UHD Graphics 770                                               |
+|           | PCI BDF Address: 0000:00:02.0                                                        |
++-----------+--------------------------------------------------------------------------------------+
+| 1         | Device Name: Intel(R) Arc(TM) A770 Graphics                                          |
+|           | Memory Physical Size: 15473.58 MiB                                                   |
++-----------+--------------------------------------------------------------------------------------+
+"""
+
+
+def test_xpu_smi_gives_the_cards_without_the_processors_own() -> None:
+    read = parse_hardware(XPU_SMI)
+    assert names(read) == ["Intel(R) Arc(TM) A770 Graphics"]
+    assert resolve(read).cards[0].total >> 30 == 15
+    assert read.notes is None
+
+
+def test_cudas_device_query_gives_cards_and_memory() -> None:
+    read = parse_hardware(
+        'Device 0: "NVIDIA GeForce GTX 1060"\n'
+        "  CUDA Driver Version / Runtime Version          12.2 / 12.1\n"
+        "  Total amount of global memory:                 3018 MBytes (3164602368 bytes)\n"
+    )
+    assert [card.name for card in resolve(read).cards] == ["NVIDIA GeForce GTX 1060 3GB"]
+
+
+# github.com/smxi/inxi/issues/192
+def test_the_card_that_draws_the_screen_tells_inxis_chip_apart() -> None:
+    read = parse_hardware(
+        "CPU:       Topology: Quad Core model: Intel Core i5-3570K bits: 64 type: MCP arch: Ivy Bridge rev: 9\n"
+        "Graphics:  Device-1: Advanced Micro Devices [AMD/ATI] Ellesmere [Radeon RX 470/480/570/570X/580/580X/590] \n"
+        "           vendor: Micro-Star MSI driver: amdgpu v: kernel bus ID: 01:00.0 \n"
+        "           OpenGL: renderer: AMD Radeon RX 480 Graphics (POLARIS10 DRM 3.32.0 5.2.13-1 LLVM 8.0.1) v: 4.5\n"
+    )
+    assert [card.name for card in resolve(read).cards] == ["AMD Radeon RX 480"]
+    assert read.cpu == Cpu(model="Intel Core i5-3570K")
+
+
+# github.com/easybuilders/easybuild-framework/pull/3978
+def test_rocm_smi_names_a_card_by_the_words_that_are_a_card() -> None:
+    series = "GPU[0] : Card series: Fiji [Radeon R9 FURY / NANO Series]\nGPU[0] : Card model: Radeon R9 FURY X\n"
+    assert [card.name for card in resolve(parse_hardware(series)).cards] == ["AMD Radeon R9 Fury X"]
+    csv = "device,Card series,Card model\ncard0,Arcturus GL-XL [AMD Instinct MI100],0x0c34\n"
+    assert [card.name for card in resolve(parse_hardware(csv)).cards] == ["AMD Instinct MI100"]
+
+
+def test_lscpu_without_its_model_gives_the_cores_of_all_sockets() -> None:
+    cut_off = "Architecture: x86_64\nCPU(s): 192\nThread(s) per core: 2\nCore(s) per socket: 48\n"
+    assert parse_hardware(f"RTX 3090\n{cut_off}").cpu == Cpu(sockets=2, physical_cores=96)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("DMI Product Name: 83F5\nGPU: RTX 5090 Laptop", "DMI Product Name: 83F5"),
+        ("RTX 3090\nScore: 76 (A)", "Score: 76 (A)"),
+        ("RTX 3090\nTicket: AB-1234", "Ticket: AB-1234"),
+    ],
+)
+def test_a_line_whose_label_is_of_no_part_and_that_names_none_is_handed_back(text: str, kept: str) -> None:
+    assert kept in (parse_hardware(text).notes or "")
+
+
+@pytest.mark.parametrize("text", ["RTX 3090\nAnzahl: 2", "RTX 3090\nOthers: 4", "RTX 3090\nSticks: 83F5"])
+def test_a_count_or_a_part_s_label_is_asked_about_still(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
