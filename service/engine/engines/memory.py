@@ -44,7 +44,8 @@ class EngineMemory(ABC):
       graph, None where their number is not limited.
     - `head_moves_last`: `-ngl` moves the output head to a card after all layers, else before them.
     - `split_modes`: the values of `-sm`; `together`: those with which all cards share every layer, on CUDA cards of
-      `together_capability` or newer.
+      `together_capability` or newer. `shares_quantised_from`: the date from which its builds do so with a quantised
+      cache, None where its speed there is unknown.
     - `counts_experts_from_first`: `-ncmoe N` on one card is layers 0 to N-1, not the last N with experts.
     - `divides_by`: what `-ngl` without `-ts` divides layers by, in words.
     - `latent_ignores_v`: a latent cache has no values, so that `-ctv` has no effect. `latent_needs_sizes`: attention
@@ -76,6 +77,7 @@ class EngineMemory(ABC):
     split_modes: tuple[str, ...] = ("none", "layer")
     together: tuple[str, ...] = ()
     together_capability: float = 0.0
+    shares_quantised_from: str | None = None
     counts_experts_from_first: bool = True
     divides_by: str = "free memory, counted in layers"
     latent_ignores_v: bool = False
@@ -152,8 +154,8 @@ class EngineMemory(ABC):
         return False
 
     @abstractmethod
-    def works_together(self, model: Model, n_cards: int) -> bool:
-        """Return whether the first of the modes `together` is known to run the model on so many cards."""
+    def works_together(self, model: Model, flags: Flags, n_cards: int) -> bool:
+        """Return whether the first of the modes `together` is known to run the model with these caches on the cards."""
 
     def split_refused(self, model: Model, flags: Flags) -> str | None:
         """Return why the engine does not load the model with these flags' `-sm`, None where it does."""

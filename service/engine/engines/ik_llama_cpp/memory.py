@@ -71,7 +71,7 @@ class IkMemory(EngineMemory):
     loaded = staticmethod(merged)
     predict_split = staticmethod(predict_graph_split)
 
-    def works_together(self, model: Model, n_cards: int) -> bool:
+    def works_together(self, model: Model, flags: Flags, n_cards: int) -> bool:
         """Return whether `-sm graph` works on the architecture; uneven shares are usual there."""
         return splits_graph(model)
 

@@ -51,6 +51,7 @@ class LlamaMemory(EngineMemory):
     latent_needs_sizes = True
     together = ("tensor",)
     together_capability = 7.0  # no run with older cards was published
+    shares_quantised_from = "2026-06-01"  # pull 23792, in b9455
     tries_flash_attention = True
     reserves_single_tokens = True
     checks_kernels = True
@@ -104,9 +105,9 @@ class LlamaMemory(EngineMemory):
         shared = model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS
         return not shared or layer <= 1 or layer % 4 == 2
 
-    def works_together(self, model: Model, n_cards: int) -> bool:
+    def works_together(self, model: Model, flags: Flags, n_cards: int) -> bool:
         """Return whether `-sm tensor` splits the architecture, evenly, and its memory is known."""
-        if model.architecture in ARCHITECTURES.having("unknown_slices") or split_aborts(model, Flags(), n_cards):
+        if model.architecture in ARCHITECTURES.having("unknown_slices") or split_aborts(model, flags, n_cards):
             return False
         return split_refused(model, Flags(split_mode="tensor")) is None
 

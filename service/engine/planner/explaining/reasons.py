@@ -314,7 +314,11 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
         found.append(f"few runs with -sm {mode} have been published: its speed is only a formula, so measure it")
-    elif whole and len(devices) > 1 and memory.works_together(contender.problem.model, len(devices)):
+    elif (
+        whole
+        and len(devices) > 1
+        and memory.works_together(contender.problem.model, contender.fitted.flags, len(devices))
+    ):
         switch = f"-sm {memory.together[0]}"
         found.append(
             f"{switch} lets the GPUs work at the same time and may be faster, mostly at deep contexts: measure it"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.config import Engine
+from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import ROW_TABLE, type_named
 from service.engine.goal import Constraints, Goal
@@ -42,8 +42,10 @@ class CachePair(NamedTuple):
     v: str
 
 
-def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequence[CachePair]) -> Iterator[Candidate]:
-    """Yield every candidate of one engine and model.
+def candidates(
+    engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequence[CachePair], date: str | None
+) -> Iterator[Candidate]:
+    """Yield every candidate of one engine and model for a build of this date (None: today's).
 
     Their strategy is only where the forecast and the placement start: these find what has to lie in RAM.
     """
@@ -51,7 +53,7 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
         for order in orders(rig, cards):
             for pair in pairs:
                 for n_ubatch in micro_batches(goal):
-                    for mode in _split_modes(engine, model, rig, order, pair):
+                    for mode in _split_modes(engine, model, rig, order, pair, date):
                         flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, *pair)
                         yield Candidate("FFN in RAM", order, msgspec.structs.replace(flags, split_mode=mode))
     for pair in pairs:
@@ -59,16 +61,17 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
             yield Candidate("CPU only", (), base_flags(engine, model, rig, goal, "CPU only", n_ubatch, *pair))
 
 
-def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair) -> tuple[str, ...]:
-    """`layer`, and the mode with all cards on every layer where the engine has it for the architecture; CUDA only.
-
-    The speed with a quantised cache is unknown.
-    """
-    if len(cards) < 2 or pair != ("f16", "f16") or any(rig.cards[i].backend != "cuda" for i in cards):
-        return ("layer",)
+def _split_modes(
+    engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair, date: str | None
+) -> tuple[str, ...]:
+    """`layer`, and the mode with all cards on every layer where the engine has it for model and cache; CUDA only."""
     memory = engine_spec(engine).memory
+    since = "" if pair == ("f16", "f16") else memory.shares_quantised_from
+    if len(cards) < 2 or since is None or (date or since) < since or any(rig.cards[i].backend != "cuda" for i in cards):
+        return ("layer",)
     old = any((rig.cards[i].compute_capability or 0) < memory.together_capability for i in cards)
-    return ("layer", memory.together[0]) if memory.works_together(model, len(cards)) and not old else ("layer",)
+    flags = Flags(cache_type_k=pair.k, cache_type_v=pair.v)
+    return ("layer", memory.together[0]) if memory.works_together(model, flags, len(cards)) and not old else ("layer",)
 
 
 def dense_part_runs_on_gpu(engine: Engine, model: Model) -> bool:

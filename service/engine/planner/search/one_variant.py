@@ -197,7 +197,7 @@ class VariantSearch:
 
     def _forecasts_with(self, pairs: Sequence[CachePair], *, only_whole: bool) -> list[Queued]:
         case, found = self.case, list[Queued]()
-        tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
+        tried = candidates(case.engine, case.model, case.rig, case.goal, pairs, self.build.date)
         for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
             one = self.forecasts.of(candidate)
             if only_whole and one.candidate.strategy != "all on GPU":
