@@ -14,7 +14,14 @@ from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
 from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
 from service.engine.commands.shell import PRINTED_DASHES, expanded, repairs, split_commands
-from service.engine.commands.tables import MODEL_REPO, MODEL_URL, environment_options, known_options, option_named
+from service.engine.commands.tables import (
+    MODEL_REPO,
+    MODEL_URL,
+    RETIRED,
+    environment_options,
+    known_options,
+    option_named,
+)
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
 from service.engine.engines import all_engines, engine_spec
@@ -213,7 +220,7 @@ def _chosen(commands: list[list[str]]) -> tuple[list[str], list[str]]:
                 "such as `llama-server -m a.gguf -ngl 99`, or ask for advice on the model",
                 field="command",
             )
-        if any(OPTION.match(word.lstrip("(")) for word in words):
+        if OPTION.match(words[0].lstrip("(")) or any(_is_option(_typed(word.lstrip("("))) for word in words):
             return words, []
     if first:
         return [*exported, *first], []
@@ -221,6 +228,14 @@ def _chosen(commands: list[list[str]]) -> tuple[list[str], list[str]]:
         "the command has no program and no option of llama.cpp: give one such as `llama-server -m a.gguf -ngl 99`",
         field="command",
     )
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word is an option of a program of either engine, today's or an older one's."""
+    name = word.partition("=")[0]
+    name = name.replace("_", "-") if name.startswith("--") else name
+    known = (known_options(one.name, program) for one in all_engines() for program in ("llama-server", "llama-bench"))
+    return name in RETIRED or option_named(name, bench=True) is not None or any(name in names for names in known)
 
 
 def _tells(words: Sequence[str]) -> int:

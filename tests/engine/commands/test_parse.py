@@ -571,3 +571,14 @@ def test_of_several_commands_the_first_that_names_a_model_is_read_and_the_others
 def test_what_a_debugger_runs_is_a_command(text: str, program: str) -> None:
     parsed = parse(text)
     assert (parsed.program, parsed.model_path, parsed.flags.n_ctx, parsed.unknown) == (program, "a.gguf", 10000, ())
+
+
+@pytest.mark.parametrize("command", ["rm -rf /", "ls -la", "make -j8", "git clone --recursive x"])
+def test_a_command_without_any_option_of_the_engines_is_none_of_theirs(command: str) -> None:
+    with pytest.raises(InvalidFlags, match="no program and no option"):
+        parse(command)
+
+
+@pytest.mark.parametrize("command", ["--ctx_size 8192", "my-server -ngl=99", "x --draft-max 4", "serve -fmoe"])
+def test_one_option_of_an_engine_makes_a_command(command: str) -> None:
+    assert parse(command).program == "llama-server"
