@@ -81,7 +81,7 @@ _MAX_LINE = 1000
 # `Oct 29 13:35:49 morty ollama[43973]: `, as journalctl puts it before each line of a service's log, in any language.
 # So do programs: `[2024-11-06 23:40:42.576] `, `[1711291193] `, `2024-10-19 01:10:47,703 - root - INFO - `.
 _JOURNAL = re.compile(
-    r"^(?:\w{3,4}\.? \d{1,2} \d\d:\d\d:\d\d \S{1,60} [\w.@-]{1,60}\[\d{1,7}\]: "
+    r"^(?:\w{2,5}\.? \d{1,2} \d\d:\d\d:\d\d \S{1,60} [\w.@-]{1,60}\[\d{1,7}\]: "
     r"|\[1[5-9]\d{8}\] "
     r"|\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d{1,6}\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \w{1,40} - [A-Z]{4,8} - )"

@@ -37,6 +37,10 @@ _QUERY_LINE = re.compile(
 _OLLAMA = re.compile(
     r"\bmsg=\"(?:inference compute|updating (?:cuda|rocm|system) memory data|new model|system memory)\b"
 )
+_OLLAMA_LINE = re.compile(
+    r"^(?:time=\S+ level=|\[(?:GPU-[\w-]+|GIN)\]|calling \w+|device count|CUDA driver version|releasing |dlsym:)"
+    r".{0,900}$"
+)
 _NAMED = re.compile(r"\bname=\"([^\"]{2,100})\"")
 _TOTAL = re.compile(r"\btotal=\"([\d.]{1,8}) GiB\"")
 _ID = re.compile(r"\b(?:id|gpu)=(\S{1,60})")
@@ -136,6 +140,7 @@ def read_ollama(lines: Sequence[str]) -> Claim | None:
             seen.setdefault(
                 id_[1] if id_ else name[1], SeenGpu(name=name[1], total_mib=float(total[1]) * 1024 if total else None)
             )
+    taken |= {i for i, line in enumerate(lines) if _OLLAMA_LINE.match(line)}
     return Claim(Found(tool="ollama", seen=tuple(seen.values())), frozenset(taken)) if seen else None
 
 

@@ -518,3 +518,25 @@ def test_gpu_cores_are_no_cores_of_the_cpu() -> None:  # github.com/Lospi/MetalD
     for text in (listed, "\n".join(f"- **{line.replace(':', ':**')}" for line in listed.splitlines())):
         assert [card.name for card in resolve(parse_hardware(text)).cards] == ["Apple M2 Pro 16-core GPU"]
     assert resolve(parse_hardware("RTX 3050\nGPU Cores: 2560\nRyzen 5600X")).physical_cores == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "will it support 4GB RTX3050 with 40GB RAM i5 12th gen",  # github.com/kuleshov/minillm/issues/18
+        "so It won't work on rtx 3050 4gb + i5-11400H 40gb ram ?",
+    ],
+)
+def test_a_question_on_what_runs_is_no_plan(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [card.name for card in rig.cards] == ["NVIDIA GeForce RTX 3050 Laptop GPU"]
+
+
+def test_a_services_log_with_its_dates_in_chinese() -> None:  # github.com/ollama/ollama/issues/9245
+    head = "2月 21 13:31:11 tc ollama[285585]: "
+    read = parse_hardware(
+        f"{head}device count 1\n{head}[GPU-433dad3d-903e] CUDA totalMem 16076 mb\n"
+        f'{head}time=2025-02-21T13:31:11 level=INFO source=types.go:130 msg="inference compute" id=GPU-433dad3d-903e '
+        'library=cuda name="NVIDIA GeForce RTX 4080" total="15.7 GiB" available="15.4 GiB"'
+    )
+    assert ([gpu.name for gpu in read.gpus], read.notes) == (["NVIDIA GeForce RTX 4080"], None)
