@@ -345,16 +345,18 @@ def _as_fitted(
 ) -> Flags | None:  # fmt: skip
     """Return the flags that the engine's own placement leaves, where it is on; None where it finds none.
 
-    Room for a projector is left free on its card (llama.cpp tools/server/server-context.cpp:1044).
+    Room for a projector is left free on its card (llama.cpp tools/server/server-context.cpp:1044). With `-sm none` only
+    the main GPU is looked at (llama.cpp src/llama.cpp: it is the model's one device).
     """
     fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
         return flags
     run = resolve_run(parsed.engine, model, flags, rig, devices, parsed.build, tool=tool, allocator=allocator)
+    cards = [flags.main_gpu or 0] if flags.split_mode == "none" else range(len(devices))
 
     def used(tried: Flags) -> list[int]:
         found = predict_memory(run.with_flags(tried))
-        return [one.weights + one.kv + one.compute for one in found.devices[:-1]]
+        return [found.devices[i].weights + found.devices[i].kv + found.devices[i].compute for i in cards]
 
     free = list(run.free)
     images = projector_companion(parsed, flags, devices, companion_headers)
@@ -366,7 +368,7 @@ def _as_fitted(
             model=model,
             flags=flags,
             n_ctx=max(parsed.flags.n_ctx, 0),
-            free=free,
+            free=[free[i] for i in cards],
             placed=_places(parsed),
             streams=1 if shared else max(flags.n_parallel, 1),
             used=used,

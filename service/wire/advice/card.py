@@ -118,7 +118,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         parts.insert(0, "nothing of similar quality is clearly faster")
     if not better and first.pick and first.pick.next_better:
         parts.append(first.pick.next_better)
-    return "; ".join(parts) or "it is the only config that fits"
+    return "; ".join(parts) or "no other config that fits is worth listing"
 
 
 def _fuller(config: AdvisedConfig, first: AdvisedConfig) -> str:

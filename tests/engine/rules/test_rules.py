@@ -18,6 +18,7 @@ from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.rules.proof import proven
 from tests.engine.rules.examples import (
     ALL_ON_GPU,
+    DENSE,
     DENSE_SMALL,
     EXAMPLES,
     FOUR,
@@ -235,3 +236,11 @@ def test_a_thread_for_each_efficiency_core_is_not_called_smt_alone() -> None:
     example = Example("too-many-threads", "llama-server -m m.gguf -c 8192 -t 12", "", LLAMA, DENSE_SMALL, laptop)
     (finding,) = [f for f in found(example, example.broken) if f.rule == "too-many-threads"]
     assert "8 performance cores: generation does not gain from SMT or efficiency cores" in finding.message
+
+
+def test_fit_looks_at_the_one_card_that_sm_none_leaves() -> None:
+    """What does not fit one of two cards goes to RAM, as the model has one device (llama.cpp src/llama.cpp)."""
+    example = Example("fit-places-itself", "llama-server -m m.gguf -c 8192 -sm none", "", LLAMA, DENSE, TWO_3090)
+    one = case(example, example.broken)
+    assert all(row.fits for row in one.table)
+    assert 0 < one.flags.n_gpu_layers < one.model.n_layer
