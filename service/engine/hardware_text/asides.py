@@ -48,7 +48,7 @@ _OF_PARTS = re.compile(
     r"|メモリ|메모리",
     re.I,
 )
-_SEVERAL = re.compile(r"[x*]?\s?\d{1,2}\s?[x*]?")
+_SEVERAL = re.compile(r"[x*]?\s?\d{1,4}\s?[x*]?")  # also `Оперативка: 128`
 _NO_PARTS = frozenset(("word", "aside", "doubt", "plan", "some"))
 _HEADING = re.compile(r"^#{1,4}\s[^:]{0,60}:?$")
 # A heading is a title, unless it alone names a card: `# Benchmark Nvidia RTX 4090`.

@@ -456,7 +456,9 @@ def test_a_line_whose_label_is_of_no_part_and_that_names_none_is_handed_back(tex
     assert kept in (parse_hardware(text).notes or "")
 
 
-@pytest.mark.parametrize("text", ["RTX 3090\nAnzahl: 2", "RTX 3090\nOthers: 4", "RTX 3090\nSticks: 83F5"])
+@pytest.mark.parametrize(
+    "text", ["RTX 3090\nAnzahl: 2", "RTX 3090\nOthers: 4", "RTX 3090\nОперативка: 128", "RTX 3090\nSticks: 83F5"]
+)
 def test_a_count_or_a_part_s_label_is_asked_about_still(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
