@@ -10,6 +10,7 @@ from service.engine.commands.parse import parse
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
+from service.engine.hardware_text import parse_hardware
 from tests import rigs
 from tests.checks import problems_of
 from tests.engine.planner.asking import ask, first
@@ -119,3 +120,20 @@ def test_llama_cpp_alone_has_no_split_mode_graph() -> None:
 def test_a_goal_that_says_another_context_is_an_error() -> None:
     with pytest.raises(InvalidFlags, match="leave one of them out"):
         kept("-c 32768", goal=GoalRequest(context=8192, depth=0))
+
+
+def test_a_split_mode_that_neither_engine_has_today_is_an_error() -> None:
+    with pytest.raises(InvalidFlags, match="has no -sm row") as caught:
+        ask("Qwen3-32B", "q4_K_M", hardware=rigs.EIGHT_3090, constraints=Constraints(keep_flags=["-sm row"]))
+    assert caught.value.field == "constraints.keep_flags"
+
+
+def test_a_mode_that_needs_cards_is_kept_where_the_ram_alone_would_do() -> None:
+    hardware = parse_hardware("RTX 4090 + RTX 3090, 64GB")
+    config = first(ask("Qwen3-32B", "iq4_xs", hardware=hardware, constraints=Constraints(keep_flags=["-sm graph"])))
+    assert config.flags.split_mode == "graph"
+
+
+def test_layers_kept_on_cards_are_not_a_config_without_any_unless_there_is_none() -> None:
+    assert all(len(config.devices) > 1 for config in kept("-ngl 20").configs)
+    assert kept("-ngl 99", hardware=rigs.TWO_EPYC_NO_GPU).configs

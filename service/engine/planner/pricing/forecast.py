@@ -104,7 +104,7 @@ class Forecaster:
         needed = in_ram + (self._on_cards(fill, cache) if limits.shared else 0)
         short = Shortfall("RAM", int(needed - limits.host)) if needed > limits.host else None
         if (flags.split_mode != "layer" or limits.one_pool) and (in_ram > self.ram_only_bytes + 1 or min(rooms) <= 0):
-            short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
+            short = short or Shortfall(devices[-1].name if devices else "RAM", max(int(in_ram), 1))
         if short is not None:
             return Forecast(_strategy(fill, bool(devices), bool(self.ram_only)), 0.0, 0.0, 0.0, short)
         return min((self._timed(candidate, devices, one) for one in fills), key=lambda one: one.seconds)

@@ -12,7 +12,7 @@ from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
 from service.engine.commands.tables import option_named
 from service.engine.config import Engine, Flags
-from service.engine.engines import all_engines
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Rig
@@ -38,12 +38,20 @@ class UserFlags(msgspec.Struct, frozen=True):
     fields: dict[str, object] = {}
     other: tuple[str, ...] = ()
 
+    def _least_cards(self) -> int:
+        """Two where they share every layer, one where `-ngl` puts layers on it."""
+        layers = self.fields.get("n_gpu_layers", 0)
+        together = self.fields.get("split_mode", "layer") not in ("layer", "none")
+        return 2 if together else int(isinstance(layers, int) and layers > 0)
+
     def applied_to(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates with these flags set, each once; none with another number of cards than `-ts` has."""
-        seen = set()
+        """Yield the candidates with these flags set, each once; none with another number of cards than `-ts` has, or
+        fewer than the flags are for."""
+        seen, tried = set(), list(found)
         shares = self.fields.get("tensor_split")
-        for candidate in found:
-            if isinstance(shares, tuple) and len(shares) != len(candidate.cards):
+        least = min(self._least_cards(), max((len(one.cards) for one in tried), default=0))
+        for candidate in tried:
+            if len(candidate.cards) < least or (isinstance(shares, tuple) and len(shares) != len(candidate.cards)):
                 continue
             one = self._applied(candidate) if self.fields or self.other else candidate
             key = (one.strategy, one.cards, one.flags)
@@ -78,8 +86,10 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         if not is_easy(rule.pattern):
             raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
     fields = {name: getattr(parsed.flags, name) for used in parsed.used for name in _fields_of(used)}
-    if fields.get("split_mode") in _modes_of_others(engine):
-        raise _wrong(f"{engine} has no -sm {fields['split_mode']}")
+    mode = fields.get("split_mode", "layer")
+    gone = mode == "row" and constraints.build_of(engine).date is None  # from the CUDA back end of llama.cpp too
+    if gone or mode not in engine_spec(engine).memory.split_modes:
+        raise _wrong(f"{engine} has no -sm {mode}")
     other = tuple(o for o in (*parsed.flags.other, *parsed.rest) if o.partition(" ")[0] in parsed.used)
     _check_written(engine, Flags(**fields, other=other))
     return UserFlags(fields, other)
@@ -192,8 +202,3 @@ def for_build(engine: Engine, candidate: Candidate, build: Build) -> Candidate:
         if why is None:
             return one
     raise InvalidFlags(why or "", field="build")
-
-
-def _modes_of_others(engine: Engine) -> set[str]:
-    """The values of `-sm` with which all cards share every layer in other engines."""
-    return {mode for one in all_engines() if one.name != engine for mode in one.memory.together}
