@@ -108,7 +108,7 @@ class VariantSearch:
             return
         self._place_queued()
         smaller = [*self._tried_whole, *self._cache_pairs]
-        while smaller and not self.contenders:  # larger caches fitted by their forecasts, but not when placed
+        while smaller and not (self.contenders or self.refusal):  # larger caches fitted by their forecasts alone
             self._enqueue(*self._forecasts_with(smaller.pop(0), only_whole=False))
             self._place_queued()
         if self.contenders:
