@@ -147,8 +147,8 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
     `usable_ram`: bytes of it that a model may take (catalogue/budget.py).
     `physical_cores`: of hybrid CPUs the performance cores, which are both engines' default number of threads.
-    `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: avx2 | avx512 | vnni |
-    neon | apple. `order_known`: the cards' PCI order came from a paste.
+    `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: sse | avx | avx2 |
+    avx512 | vnni | neon | apple. `order_known`: the cards' PCI order came from a paste.
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
     """
 

@@ -19,8 +19,8 @@ _Match = re.Match[str]
 
 # Intel Core by generation: (generation, ISA, MT/s, PCIe, cores of i3, i5, i7, i9); from the 12th on performance cores.
 _CORE = {
-    2: ("sandy bridge", "avx2", 1333, 2.0, (2, 4, 4, 4)),
-    3: ("ivy bridge", "avx2", 1600, 3.0, (2, 4, 4, 4)),
+    2: ("sandy bridge", "avx", 1333, 2.0, (2, 4, 4, 4)),
+    3: ("ivy bridge", "avx", 1600, 3.0, (2, 4, 4, 4)),
     4: ("haswell", "avx2", 1600, 3.0, (2, 4, 4, 4)),
     5: ("broadwell", "avx2", 1600, 3.0, (2, 4, 4, 4)),
     6: ("skylake", "avx2", 2133, 3.0, (2, 4, 4, 4)),
@@ -47,11 +47,11 @@ _SCALABLE = {
     "5": ("emerald rapids", "vnni", 8, 5600, 5.0, (8, 12, 16, 32, 56)),
 }
 _XEON_E = {
-    None: ("sandy bridge", 1600, 8),
-    "1": ("sandy bridge", 1600, 8),
-    "2": ("ivy bridge", 1866, 10),
-    "3": ("haswell", 2133, 12),
-    "4": ("broadwell", 2400, 14),
+    None: ("sandy bridge", "avx", 1600, 8),
+    "1": ("sandy bridge", "avx", 1600, 8),
+    "2": ("ivy bridge", "avx", 1866, 10),
+    "3": ("haswell", "avx2", 2133, 12),
+    "4": ("broadwell", "avx2", 2400, 14),
 }
 # EPYC by series and last digit: (generation, ISA, channels, MT/s, PCIe), and cores by the second digit.
 _EPYC = {
@@ -195,9 +195,9 @@ def _small(name: str, m: _Match) -> CpuRow:
 
 
 def _xeon_e(name: str, m: _Match) -> CpuRow:
-    family, mts, cores = _XEON_E[m[2]]
+    family, isa, mts, cores = _XEON_E[m[2]]
     channels = 2 if m[1] == "3" else 4
-    return _row(name, family, "avx2", 4 if m[1] == "3" else cores, channels, mts, 3.0, 1 if m[1] == "3" else 2)
+    return _row(name, family, isa, 4 if m[1] == "3" else cores, channels, mts, 3.0, 1 if m[1] == "3" else 2)
 
 
 def _xeon_old(name: str, m: _Match) -> CpuRow:

@@ -12,11 +12,11 @@ import msgspec
 from service.engine.commands.expert_rules import expert_override, number_pattern
 from service.engine.config import CPU
 from service.engine.engines import all_engines
-from service.engine.planner.pricing.support import unsupported_backend, unsupported_model
+from service.engine.planner.pricing.support import unsupported_backend, unsupported_cpu, unsupported_model
 from service.engine.rules.case import Case
 from service.engine.rules.rule import READ, WORTH_SAYING, Found, rule
 from service.engine.run.weights import TINY
-from service.engine.tensor_names import layer_of
+from service.engine.tensor_names import layer_of, role_of
 
 _TYPES = "types-and-devices"
 _OF_LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<kind>.+)")
@@ -27,15 +27,20 @@ _OF_LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<kind>.+)")
     fix="the other engine, or another quantisation",
 )  # fmt: skip
 def cannot_load(case: Case) -> Iterator[Found]:
-    """An architecture, tensor types or a vendor's cards that the engine cannot run.
+    """An architecture, tensor types, a vendor's cards or a CPU that the engine cannot run.
 
-    A warning for cards that its source has an unmaintained back end for (ik_llama.cpp README.md).
+    A warning for cards that its source has an unmaintained back end for (ik_llama.cpp README.md), and for a CPU that
+    only looks up embeddings.
     """
     cards = unsupported_backend(case.engine, case.rig)
     if cards:
         neglected = {card.backend for card in case.rig.cards} <= case.spec.backends | case.spec.neglected_backends
         also = "; its back end for them is not maintained" if neglected else ""
         yield Found(f"{cards}{also}", "", severity="warning" if neglected else None)
+    cpu = unsupported_cpu(case.engine, case.rig)
+    if cpu:
+        computes = any(at == case.cpu for name, at in case.placement.tensors.items() if role_of(name) != "token_embd")
+        yield Found(cpu, "", severity=None if computes else "warning")
     reason = unsupported_model(case.engine, case.model)
     if reason:
         name = case.model.architecture

@@ -127,6 +127,13 @@ def test_an_engine_that_refuses_a_file_for_its_indexer_is_not_advised() -> None:
         assert unsupported(engine, build(name, "q2_k"), rig) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("cpu", ["i7-3770", "2x Xeon E5-2680 v2", "FX-8350"])
+def test_an_engine_without_kernels_for_an_old_cpu_is_not_advised(cpu: str) -> None:
+    body = ask("Qwen3-30B-A3B", "q4_k_m", hardware=parse_hardware(f"RTX 3060, {cpu}, 32GB DDR3-1600"))
+    assert {c.engine for c in body.configs} == {"llama.cpp"}
+    assert any("AVX2" in refusal.reason for refusal in body.refused)
+
+
 def test_sets_of_like_cards_are_tried_once() -> None:
     rig = resolve(rigs.TWO_5090_TWO_4090)
     assert card_sets(rig) == [(0, 1, 2, 3), (0, 1, 2), (0, 2, 3), (0, 1), (0, 2), (2, 3), (0,), (2,)]

@@ -11,6 +11,7 @@ from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
 from service.engine.hardware import Cpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model
 from service.engine.rules.all_rules import all_rules, findings
 from service.engine.rules.case import Case, case_of
@@ -212,6 +213,20 @@ def test_an_architecture_of_the_other_engine_is_named_with_it() -> None:
     (finding,) = [f for f in found(example, ALL_ON_GPU) if f.rule == "cannot-load"]
     assert "deepseek32" in finding.message
     assert finding.fix == "llama.cpp, which knows it"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rest", "severities"),
+    [("v2", "-ncmoe 20", ["error"]), ("v2", "", ["warning"]), ("v3", "-ncmoe 20", [])],
+)
+def test_a_cpu_without_the_kernels_of_an_engine_may_look_up_embeddings_but_not_compute(
+    cpu: str, rest: str, severities: list[str]
+) -> None:
+    """ik_llama.cpp stops with "Unsupported CPU" at the first product there."""
+    rig = parse_hardware(f"RTX 3090, 2x Xeon E5-2680 {cpu}, 128GB DDR3-1600")
+    example = Example("cannot-load", "", "", IK, ("Qwen3-30B-A3B", "q4_k_m"), rig)
+    command = f"llama-server -m m.gguf -ngl 99 -fa on -c 8192 {rest}"
+    assert [f.severity for f in found(example, command) if f.rule == "cannot-load"] == severities
 
 
 def test_experts_that_would_fit_besides_are_named_and_do_fit() -> None:

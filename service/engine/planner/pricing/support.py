@@ -13,7 +13,7 @@ _NAMES_SHOWN = 4
 
 def unsupported(engine: Engine, model: Model, rig: Rig) -> str | None:
     """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can."""
-    refused = unsupported_backend(engine, rig) or unsupported_model(engine, model)
+    refused = unsupported_backend(engine, rig) or unsupported_cpu(engine, rig) or unsupported_model(engine, model)
     if refused is None and indexer_refused(engine, model):
         return f"{engine} does not know the indexer of {model.architecture}, and refuses files with it"
     return refused
@@ -38,6 +38,14 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
     return f"{engine} offloads only to NVIDIA cards; {there} runs these{' with Vulkan' if others == ['vulkan'] else ''}"
+
+
+def unsupported_cpu(engine: Engine, rig: Rig) -> str | None:
+    """Return that `engine` has no kernels for the CPU of `rig`, in a sentence, or None when it has."""
+    if rig.isa not in engine_spec(engine).lacking_isas:
+        return None
+    there = next(one.name for one in all_engines() if rig.isa not in one.lacking_isas)
+    return f"{engine} needs a CPU with AVX2, which the {rig.cpu_model} lacks; {there} runs on it"
 
 
 def _architecture(engine: Engine, model: Model) -> str | None:
