@@ -190,5 +190,9 @@ def _runs_a_container(words: list[str]) -> bool:
 
 
 def program_of_image(image: str) -> str:
-    """Return the program that a container's image starts. `ik_llama` in its name says which engine it is."""
-    return "ik_llama.cpp/llama-server" if "ik_llama" in image else "llama-server"
+    """Return the program that a container's image starts, in a folder named as the image's tag (`server-vulkan`).
+
+    `ik_llama` in the image's name says which engine it is.
+    """
+    engine, (_, _, tag) = "ik_llama.cpp/" if "ik_llama" in image else "", image.rpartition(":")
+    return f"{engine}{f'{tag}/' if re.fullmatch(r'[a-z]+-[a-z]+[0-9.]*', tag) else ''}llama-server"

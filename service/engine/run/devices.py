@@ -36,6 +36,7 @@ _OWN_VARIABLE = {
 }
 _DEVICE = re.compile(r"(cuda|rocm|hip|vulkan|sycl|metal|mtl)\d*", re.I)
 _BACKENDS = {"hip": "rocm", "mtl": "metal"}
+_BUILT_FOR = re.compile(r"(?<![a-z])(cuda|rocm|hip|vulkan|sycl|metal)(?![a-z])")  # `build-vulkan/bin/…`
 _DEVICE_OPTIONS = ("-dev", "--device")
 _OTHERS_DEVICES = ("-devd", "--device-draft", "--spec-draft-device", "-mmdev", "--mmproj-device")
 _LAB_FREE = 25_276_502_016  # bytes free on each device of the rig of the lab data
@@ -64,7 +65,8 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
 
 
 def backend_named(parsed: ParsedCommand) -> str | None:
-    """Return the back end of the build that a command is written for, by its devices (`-dev Vulkan0`) or variables.
+    """Return the back end of the build that a command is written for, by its devices (`-dev Vulkan0`), its variables,
+    or the path or image of its program.
 
     None where these name none, or several.
     """
@@ -73,6 +75,8 @@ def backend_named(parsed: ParsedCommand) -> str | None:
     devices = [m[1].lower() for word in words for part in word.split(",") if (m := _DEVICE.fullmatch(part.strip()))]
     named = {_BACKENDS.get(device, device) for device in devices}
     named = named or {backend for name, backend in _OWN_VARIABLE.items() if name in parsed.env}
+    path = _BUILT_FOR.findall((parsed.words.program or "").lower())
+    named = named or {_BACKENDS.get(one, one) for one in path}
     return named.pop() if len(named) == 1 else None
 
 
