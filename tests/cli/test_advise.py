@@ -97,6 +97,8 @@ def test_several_are_planned_to_fit_at_once(model: str, tmp_path: Path, capsys: 
     assert main([*asked, "--context", "32768"]) == 0
     assert "do not: GPU 0 lacks" in capsys.readouterr().out
     assert main([*asked, "--context", "32768", "--together"]) == 0
-    assert "All of them fit side by side." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "All of them fit side by side." in said
+    assert said.count("--port") == 1  # the first has the usual one
     assert main([*asked, "--together", "--what-if", "best"]) == 2
     assert "--what-if" in capsys.readouterr().err

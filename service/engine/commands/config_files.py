@@ -111,7 +111,9 @@ def _preset(models: Sequence[Served]) -> Iterator[str]:
     """
     for one in models:
         if "--models-preset" not in known_options(one.engine, "llama-server"):
-            raise InvalidFlags(f"{one.engine} has no router, hence no presets: take llama-swap", field="as")
+            raise InvalidFlags(
+                f"{one.engine} has no router, hence no presets: take llama-swap, or --engine llama.cpp", field="as"
+            )
     launches = [launch_of(one.server) for one in models]
     around = {_around(launch) for launch in launches}
     if len(around) > 1:
@@ -158,7 +160,10 @@ def _environment(one: Served) -> Iterator[str]:
     launch = launch_of(one.server)
     by_option = {name: variable for variable, name in environment_options(one.engine, "llama-server").items()}
     if not by_option:
-        raise InvalidFlags(f"{one.engine} takes no options from the environment: take compose or systemd", field="as")
+        raise InvalidFlags(
+            f"{one.engine} takes no options from the environment: take compose or systemd, or --engine llama.cpp",
+            field="as",
+        )
     if launch.prefix:
         raise InvalidFlags(f"an env file cannot hold `{' '.join(launch.prefix)}`: take systemd", field="as")
     lines, missing = [], []
