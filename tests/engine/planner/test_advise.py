@@ -174,6 +174,12 @@ def test_cards_of_two_makers_run_a_larger_model_together_with_vulkan_and_llama_c
     assert config.speed[-1].basis == "formula"
 
 
+def test_a_variant_that_quantisation_has_damaged_is_no_plain_yes() -> None:
+    mix = "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
+    body = ask("Qwen3-30B-A3B", mix, hardware=parse_hardware("no GPU, Intel N100, 16GB DDR4-3200"))
+    assert body.headline.startswith("It fits, but quantisation has damaged this variant: ")
+
+
 def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
     body = ask(R1, "q4_K_M", hardware=rigs.LAPTOP_6GB)
     assert not body.configs

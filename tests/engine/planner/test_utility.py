@@ -41,6 +41,14 @@ def test_twice_the_speed_is_not_worth_a_model_that_is_damaged() -> None:
     assert chosen(SLOW, damaged, preset="fastest") is damaged
 
 
+def test_of_two_damaged_models_the_better_one_is_not_worth_nine_times_the_wait() -> None:
+    """A MacBook Air of 16 GB was to run Qwen3-30B's UD-Q2_K_XL on its CPU, with UD-IQ2_XXS fitting the GPU."""
+    on_the_cpu = Figures(seconds=212, tg=8.7, pp=7, loss=17, on_gpu=False)
+    whole = Figures(seconds=24, tg=23, pp=179, loss=34, on_gpu=True)
+    assert chosen(on_the_cpu, whole) is whole
+    assert chosen(replace(on_the_cpu, seconds=70, pp=150), whole) is not whole
+
+
 def test_losses_within_the_sampling_error_of_a_perplexity_are_alike_so_that_the_faster_comes_first() -> None:
     nearly_whole = Figures(seconds=10, tg=50, pp=900, loss=0.05, on_gpu=True)
     a_little_faster = replace(nearly_whole, seconds=9.7, loss=1.0)

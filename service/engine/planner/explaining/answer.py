@@ -9,7 +9,7 @@ from service.engine.config import Engine
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.planner.pricing.fit import Shortfall, in_mib
-from service.engine.planner.ranking.rank import Contender, reaches
+from service.engine.planner.ranking.rank import Contender, beginning, reaches
 from service.engine.planner.search.outcome import Outcome
 from service.engine.units import GIB
 
@@ -24,7 +24,8 @@ def headline(
     if not configs:
         return _nothing(refused) + (f" This assumes {_ram(rig)} of RAM: say how much there is." if ram_assumed else "")
     first, speed = configs[0], configs[0].speed[-1]
-    word = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
+    fits = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
+    word = beginning(fits, first.loss_percent)
     rate = f"{speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to {speed.tg_high:.1f})"
     if (all_of := first.at_once) is not None:
         low, high = all_of.low / all_of.requests, all_of.high / all_of.requests

@@ -15,7 +15,7 @@ from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
-from service.engine.planner.ranking.rank import Choice, Given, deciding_loss, figures_of, first_by
+from service.engine.planner.ranking.rank import Choice, Given, beginning, deciding_loss, figures_of, first_by
 from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 
@@ -243,7 +243,7 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
     if now.id == before.id and about in text:
         return text.replace(about, found)
     word = "Yes" if _fast_enough(now, goal) else "It fits, but nothing here is as fast as asked"
-    return f"{word}: {now.variant} with {now.engine}, {found}."
+    return f"{beginning(word, now.loss_percent)}: {now.variant} with {now.engine}, {found}."
 
 
 def _about(config: AdvisedConfig) -> str:

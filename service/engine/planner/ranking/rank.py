@@ -199,6 +199,13 @@ def reaches(speed: Speed, goal: Goal) -> bool:
     return round(shown.tg_tps, 1) >= (goal.min_tg or 0) and round(shown.pp_tps, 1) >= (goal.min_pp or 0)
 
 
+def beginning(word: str, loss: Sequence[float] | None) -> str:
+    """Return how a headline begins: `word`, unless quantisation damaged the variant. `loss`: its `loss_percent`."""
+    if loss is None or loss[1] <= DAMAGED:
+        return word
+    return f"{'It fits, but' if word == 'Yes' else f'{word}, and'} quantisation has damaged this variant"
+
+
 class Ranked(NamedTuple):
     """Contenders in the order shown, and the picks among them."""
 
