@@ -34,6 +34,7 @@ CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
 FOLDS = Path(__file__).parent / "results" / "speed_folds.json"
 _STEPS = 4
 _DISTRUST = math.log(3)
+_ALIKE = 0.02  # how far one of this project's own rigs may be from another
 
 
 class Folds(msgspec.Struct, frozen=True):
@@ -63,7 +64,8 @@ def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
 
 def with_own_runs(found: Calibration) -> Calibration:
     """Return the calibration with what this project's own runs say of generations of cards of which nobody published
-    any. They move no parameter of other cards: one machine, and models of few layers, say little of those."""
+    any. They move no parameter of other cards: one machine, and models of few layers, say little of those. What all
+    of them have in common is the generation's, not a rig's."""
     rows = rows_of_tests([t for s in setups()[0] if s.group == OURS for t in tests_of(s, every=True)])
     cards = {card.name: card for row in rows for card in row.test.setup.rig.cards}
     once = tuple(sorted({generation_of(card) for card in cards.values()}))
@@ -72,7 +74,7 @@ def with_own_runs(found: Calibration) -> Calibration:
         name: p if name.endswith(ends) else msgspec.structs.replace(p, prior=p.value, prior_spread=0.0)
         for name, p in found.parameters.items()
     }
-    fit = Fit(rows, held)
+    fit = Fit(rows, held, rig=_ALIKE)
     at, slopes = solve(fit)
     return msgspec.structs.replace(found, parameters=found.parameters | moved(fit, at, slopes), measured_once=once)
 

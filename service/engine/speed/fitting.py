@@ -77,10 +77,10 @@ class Solution(msgspec.Struct, frozen=True):
 
 
 class Fit(Generic[Row]):
-    """A problem: rows and parameters. `names`: those that are fitted."""
+    """A problem: rows and parameters. `names`: those that are fitted. `rig`: how far a rig may be from all others."""
 
-    def __init__(self, rows: Sequence[Row], parameters: Mapping[str, Parameter]) -> None:
-        self.rows, self.parameters = rows, parameters
+    def __init__(self, rows: Sequence[Row], parameters: Mapping[str, Parameter], rig: float = RIG) -> None:
+        self.rows, self.parameters, self.rig = rows, parameters, rig
         self.names = [n for n, p in parameters.items() if p.prior_spread]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.offsets = sorted({r.offset for r in rows})
@@ -162,7 +162,7 @@ class Fit(Generic[Row]):
             known = self.parameters[name]
             matrix[i][i] = known.prior_spread**-2
             right[i] = -math.log(at.values[name] / known.prior) / known.prior_spread**2
-        offsets = {key: _Offset(RIG**-2, -at.offsets[key] / RIG**2, {}) for key in self.offsets}
+        offsets = {key: _Offset(self.rig**-2, -at.offsets[key] / self.rig**2, {}) for key in self.offsets}
         for row, slope in pairs:
             own = offsets[row.offset]
             error = slope.error + at.offsets[row.offset]

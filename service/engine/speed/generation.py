@@ -120,9 +120,9 @@ def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, floa
     return (total * costs[0] / whole, total * costs[1] / whole) if whole else (0.0, 0.0)
 
 
-def own_coefficient(work: Work, p: Coefficients, name: str) -> float:
+def own_coefficient(work: Work, p: Coefficients, name: str, cards: str = "") -> float:
     """Return the factor by which the engine differs from the common coefficient of this name, 1 if it does not."""
-    return p.get(f"{name}.{engine_spec(work.engine).speed.key}", 1.0)
+    return p.get(f"{name}.{engine_spec(work.engine).speed.key}{cards}", 1.0)
 
 
 def _attention_on_card(work: Work, layer: Attention, card: CardRate, p: Coefficients, n_kv: float) -> float:

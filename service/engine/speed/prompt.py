@@ -186,6 +186,7 @@ def _of_type(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> f
     for kind in (card.backend, f"{card.backend}.{card.generation}"):
         multiple *= p.get(f"gpu_matmul.{weights.quant}.{kind}", 1.0)
     multiple *= own_coefficient(work, p, "gpu_matmul")
+    multiple *= own_coefficient(work, p, "gpu_matmul", f".{card.backend}.{card.generation}")
     return multiple * _old_matmul(work, weights, card, p)
 
 
