@@ -106,6 +106,24 @@ def _larger_n_cpu_moe(case: Case) -> str | None:
     return _first_that_fits(case, "-ncmoe", "n_cpu_moe", range(case.flags.n_cpu_moe + 1, case.model.n_layer + 1))
 
 
+def _n_cpu_moe_with_shares(case: Case) -> str | None:
+    """For a command with -ncmoe on several cards: the least count with which some shares fit. What -ncmoe puts in RAM
+    is all of the first card's layers, so that a larger count alone makes no room on the others."""
+    if not case.flags.n_cpu_moe or case.flags.cpu_moe or len(case.devices) < 2:
+        return None
+
+    @cache
+    def shares(count: int) -> str | None:
+        after = case.changed(f"-ncmoe {count}")
+        return _moved_layers(after) if after else None
+
+    counts = range(case.flags.n_cpu_moe + 1, case.model.n_layer + 1)
+    if not counts or shares(counts[-1]) is None:
+        return None
+    count = counts[bisect_left(counts, True, hi=len(counts) - 1, key=lambda n: shares(n) is not None)]
+    return f"-ncmoe {count}; {shares(count)}"
+
+
 def _more_experts_in_ram(case: Case) -> str | None:
     """Experts of as many more layers as the full cards are short of, of each card the last ones."""
     if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none") or case.flags.n_cpu_moe:
@@ -185,7 +203,7 @@ def _first_that_fits(case: Case, option: str, field: str, values: Sequence[int])
 
 # By what they take from the user: only where things lie, then speed, precision, and context.
 _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
-    (_other_shares, _moved_layers, _larger_n_cpu_moe, _more_experts_in_ram),
+    (_other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram),
     (_smaller_micro_batch,),
     (_smaller_cache_type,),
     (_shorter_context,),

@@ -208,6 +208,14 @@ def test_too_few_experts_in_ram_are_fixed_by_the_least_number_that_fits(engine: 
         assert ("does-not-fit" not in rules) is fits
 
 
+def test_experts_in_ram_of_the_first_of_two_cards_are_mended_with_shares_that_leave_it_more_layers() -> None:
+    """A larger -ncmoe alone needs 71: up to 47 it makes room on the first card only."""
+    rig = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3200")
+    example = Example("does-not-fit", "", "", LLAMA, ("Qwen3-235B-A22B", "q2_k"), rig)
+    (finding,) = told(example, "llama-server -m m.gguf -ngl 99 -fa on -c 32768 -ncmoe 34")
+    assert (finding.fix or "").startswith("-ncmoe 46; -ts 68,27")
+
+
 def test_an_architecture_of_the_other_engine_is_named_with_it() -> None:
     example = Example("cannot-load", ALL_ON_GPU, "", IK, ("DeepSeek-V3.2", "q2_k"))
     (finding,) = [f for f in found(example, ALL_ON_GPU) if f.rule == "cannot-load"]
