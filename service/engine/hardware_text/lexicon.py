@@ -238,13 +238,16 @@ BACKEND = re.compile(
 LAPTOP = re.compile(
     r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?", _I
 )
-# Names that only laptops have, of the machines in `NOTE`.
-LAPTOP_NAME = re.compile(
-    r"(?:think(?:pad|book)|ideapad|latitude|xps\s1[3-7]|(?:rog\s)?(?:zephyrus|flow|strix\s(?:g1[4-8]|scar))|legion\s?(?:[5-9]|pro|slim)\b|nitro\s?5"
-    r"|predator\s(?:helios|triton)|omen\s?1[4-7]|elitebook|zbook|alienware\s[mx]1[4-8]|blade\s?1[3-8]|framework\s?1[236]|victus|loq|katana|raider|stealth|cyborg|rog\sg1[4-8]|surface|zenbook|vivobook"
-    r"|yoga|galaxy\sbook|swift|tuf\s(?:gaming\s)?[af]1[4-8])\b",
-    _I,
+# Product lines that only laptops have, with what tells them from desktops of the same name.
+_LAPTOPS = (
+    r"think(?:pad|book)|ideapad|latitude|xps\s?1[3-7]|(?:rog\s)?(?:zephyrus|flow|strix\s(?:g1[4-8]|scar))|rog\sg1[4-8]"
+    r"|legion\s?(?:[5-9]i?|pro|slim)\b|nitro\s?(?:5|v)\b|predator\s(?:helios|triton)|omen\s?(?:(?:max|transcend)\s)?1[4-8]"
+    r"|elitebook|zbook|alienware\s[mx]1[4-8]|blade\s?1[3-8]|framework\s?1[236]|victus|loq|katana|raider|stealth|cyborg"
+    r"|vector\s(?:gp\d\d|1[5-8])|titan\sgt\d\d|surface(?=\s(?:pro|laptop|book|studio)\b)|zenbook|vivobook|studiobook"
+    r"|proart\sp[1x]\d\d?|yoga|galaxy\sbook|swift|tuf\s(?:gaming\s)?[af]1[4-8]|aero\s?1[4-7]|aorus\s?1[5-8][a-z]?"
+    r"|(?:xmg|schenker)\s(?:neo|pro|core|fusion|apex)|tuxedo\s\w+|oryx\spro|(?:adder|bonobo|serval)\sws"
 )
+LAPTOP_NAME = re.compile(rf"(?:{_LAPTOPS})\b", _I)
 MAC_BODY = re.compile(
     r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b(?:\s1[346]\b)?|\d\d[\s-]?inch\b|macs?\b",
     _I,
@@ -426,16 +429,16 @@ NOTE = re.compile(
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
     r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
-    r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s(?!gx10\b)"
+    r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s(?!gx10\b|z2\smini\sg1a\b)"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
     r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?(?:\d+\.\d+|\(\d+,\s?\d+\))|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
-    r"|(?:thinkpad|thinkbook|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
-    r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift|victus|loq|katana|raider|stealth|cyborg)"
-    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo|s(?=\s\d)))?(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
-    r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
-    r"|tuf\s(?:gaming\s)?[af]1[4-8]\b|rog\s(?:(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?|g1[4-8])\b"
+    rf"|(?:{_LAPTOPS}|xps|legion|nitro|predator|omen|pavilion|nuc|alienware|blade|framework(?!\sdesktop)|proart|inspiron|vostro"
+    r"|aspire)(?:\s(?:pro|slim|flow|strix|laptop|book|studio|go|duo|fury|power|s(?=\s\d))\b){0,2}"
+    r"(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,3}i?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|hx|gen\s?\d)\b)*"
+    r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"

@@ -252,6 +252,9 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
+        most = (
+            (1 if "laptop" in gpu.name else 2) * largest(gpu) * gpu.count
+        )  # some desktop cards were given twice as much
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):
@@ -260,7 +263,7 @@ class Memory:
         elif has_ram and size.gb >= _DISK_GB:
             size.role = "disk"
             self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
-        elif size.gb > 2 * largest(gpu) * gpu.count and not has_ram and rows and not size.own:
+        elif size.gb > most and not has_ram and rows and not size.own:
             size.role = "ram"
             if size.text:
                 self.notes.append(

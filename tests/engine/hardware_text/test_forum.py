@@ -253,6 +253,17 @@ def test_what_may_be_two_things_is_refused(text: str, says: str) -> None:
         ("Lenovo Legion 5 Pro RTX 4070 32GB RAM", "NVIDIA GeForce RTX 4070 Laptop GPU", 8),
         ("Legion T5 tower, RTX 4070, 32GB", "NVIDIA GeForce RTX 4070", 12),
         ("ThinkPad P1 with a 4090 eGPU, 64GB", "NVIDIA GeForce RTX 4090", 24),
+        # makers' names and model numbers, which stand before the card as a count would
+        ("Lenovo Legion 7i Gen 9 RTX 4070, 32GB", "NVIDIA GeForce RTX 4070 Laptop GPU", 8),
+        ("Acer Predator Helios 300 RTX 3060 16GB", "NVIDIA GeForce RTX 3060 Laptop GPU", 6),
+        ("MSI Vector 16 HX RTX 5080 32GB", "NVIDIA GeForce RTX 5080 Laptop GPU", 16),
+        ("Gigabyte Aorus 17X RTX 4090 64GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
+        ("XMG Neo 16 RTX 4090 64GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
+        ("ROG Strix Scar 18 RTX 5090 64GB", "NVIDIA GeForce RTX 5090 Laptop GPU", 24),
+        ("Surface Laptop Studio 2 RTX 4060 64GB", "NVIDIA GeForce RTX 4060 Laptop GPU", 8),
+        ("ROG Zephyrus G14 RTX 4090 32GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
+        ("ROG Strix RTX 4090 OC, 7950X, 64GB", "NVIDIA GeForce RTX 4090", 24),
+        ("RTX 4070 Aorus Master, 5800X, 32GB", "NVIDIA GeForce RTX 4070", 12),
     ],
 )
 def test_the_name_of_a_laptop_says_that_its_card_is_a_laptops(text: str, card: str, gib: int) -> None:
