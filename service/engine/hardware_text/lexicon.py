@@ -77,7 +77,7 @@ SIZE_AT_END = re.compile(rf"(?<![\w.])\d{{1,5}}(?:\.\d{{1,3}})?\s?-?{_UNIT}\)?$"
 MIG = re.compile(r"\b(mig[ -](?:\dc\.)?\dg\.\d{1,3}gb)\b(?:\s(?:slice|instance|partition)\b)?", _I)
 SIZE_IN_NAME = re.compile(rf"[a-z]\d{{0,4}}-\d{{2,3}}gb$|{MIG.pattern}\)?$", _I)  # A100-SXM4-80GB, as drivers call it
 RANGE = re.compile(
-    rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|(?:\d{{1,4}}\s?{_UNIT}|\d{{1,3}})\s?(?:-|–|to|/)\s?\d{{1,4}}\s?{_UNIT}\b",
+    rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|(?:\d{{1,4}}\s?{_UNIT}|\d{{1,3}})(?:\s?(?:-|–|to)\s?|/)\d{{1,4}}\s?{_UNIT}\b",
     _I,
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
@@ -452,6 +452,7 @@ NOTE = re.compile(
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
     r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
+    r"|\(?(?:\d{1,2}|two|four|eight)\s(?:sticks|dimms|modules)\b(?!\s(?:of\b|\d))\)?"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\s(?:cores?|processors?|cpus?)(?:\sof\san?)?\b"
     r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"

@@ -272,6 +272,19 @@ def test_the_name_of_a_laptop_says_that_its_card_is_a_laptops(text: str, card: s
 
 
 @pytest.mark.parametrize(
+    ("text", "vram", "ram"),
+    [
+        ("i3-12100F / RTX 3060 12GB / 32GB RAM", 12, 32),
+        ("RTX 4090 24GB / 128GB DDR5 / 9950X", 24, 128),
+        ("RTX 4090 24GB, 9950X, 192GB DDR5 5200 (4 sticks)", 24, 192),
+    ],
+)
+def test_parts_may_have_slashes_between_them_and_ram_the_number_of_its_sticks(text: str, vram: int, ram: int) -> None:
+    found = parse_hardware(text)
+    assert (found.gpus[0].vram_gib, found.ram and found.ram.total_gb) == (vram, ram)
+
+
+@pytest.mark.parametrize(
     ("text", "card", "tflops"),
     [
         # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2017, thewesjohnson, 2026-06-06
