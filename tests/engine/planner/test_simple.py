@@ -56,3 +56,12 @@ def test_layers_without_experts_count_in_the_short_command_of_an_engine_that_cou
     assert "-ot" not in config.commands.server
     assert config.strategy == "FFN in RAM"
     assert config.devices[0].free_mib > 512
+
+
+def test_all_experts_in_ram_are_one_word_also_where_layers_lie_there_as_the_engine_places_them() -> None:
+    """It was a rule for each of 44 layers, the unused one for drafting among them."""
+    rig = parse_hardware("RTX 4090 6.0GB free, Ryzen 7 7800X3D, 192GB DDR5-5200")
+    config = first(ask("Hy3", "iq4_xs", "q3_k_m", hardware=rig, engine="llama.cpp"))
+    assert config.strategy == "layers in RAM"
+    assert " -cmoe " in config.commands.server
+    assert "-ot" not in config.commands.server

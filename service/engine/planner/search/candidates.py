@@ -138,7 +138,8 @@ def card_sets(rig: Rig) -> list[Cards]:
     """Return the sets of cards worth trying, the largest sets first; in each, the fastest cards first.
 
     Cards of one kind are interchangeable, so a set is how many of each kind it has. Where these are too many, a kind is
-    used or left out as a whole. With Vulkan all cards are used: hiding some takes the driver's order, which is unknown.
+    used or left out as a whole, unless it is alone. With Vulkan all cards are used: hiding some takes the driver's
+    order, which is unknown.
     """
     if any(card.backend == "vulkan" for card in rig.cards):
         return [tuple(range(len(rig.cards)))]
@@ -150,8 +151,9 @@ def card_sets(rig: Rig) -> list[Cards]:
         tuple(sorted(i for kind, n in zip(kinds, chosen, strict=True) for i in kind[:n])) for chosen in product(*counts)
     ]
     fastest = [tuple(range(n)) for n in range(1, len(rig.cards) + 1)]
+    of_one_kind = [tuple(kind[:n]) for kind in kinds for n in range(1, len(kind) + 1)]
     largest = sorted(sets, key=len)[-_MOST_SETS:]
-    return sorted({*fastest, *largest} - {()}, key=lambda cards: (-len(cards), cards))
+    return sorted({*fastest, *of_one_kind, *largest} - {()}, key=lambda cards: (-len(cards), cards))
 
 
 def orders(rig: Rig, cards: Cards) -> Iterator[Cards]:

@@ -20,6 +20,7 @@ from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout_flags import MovedPieces, rules_of
 from service.engine.planner.search.options import build_refusal
 from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
+from service.engine.tensor_names import role_of
 
 _COSTS_NOTHING = 0.03  # of the goal's time
 _MORE = (0, 1, 2)  # layers more in RAM than with the longer command, where layers are of several sizes
@@ -47,7 +48,7 @@ def simplified(contender: Contender, costing: float = _COSTS_NOTHING) -> Contend
     Its `squeeze` says what the longer command was, and how much faster.
     """
     candidate, problem, fitted = contender.candidate, contender.problem, contender.fitted
-    if candidate.strategy == "layers in RAM" or not fitted.flags.overrides:
+    if not fitted.flags.overrides:
         return contender
     if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return contender
@@ -78,13 +79,15 @@ def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender 
 
 
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
-    """Yield simpler flags, the shortest first: `-ncmoe`; one range of layers a card; one for each card and part.
-
-    A Fitted was replayed already.
+    """Yield simpler flags, the shortest first: `-cmoe`; `-ncmoe`; one range of layers a card; one for each card and
+    part. A Fitted was replayed already.
     """
+    experts = {at for name, at in fitted.placement.tensors.items() if role_of(name) == "expert"}
+    if experts == {len(problem.devices)}:
+        yield replace(fitted.flags, overrides=(), cpu_moe=True)
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
-    options = {block.index: _option_away(block, fitted) for block in blocks}
+    options = {block.index: _option_away(block, fitted) for block in blocks} | _unused_away(problem, fitted)
     if len(problem.devices) == 1 and problem.model.moe_layers:
         for n in _layers_counted(problem, fitted, blocks):
             yield replace(fitted.flags, overrides=(), n_cpu_moe=n)
@@ -127,6 +130,18 @@ def _ranges(
             away.setdefault((CPU, option), []).extend(layers[:n_layers])
             layers = layers[n_layers:]
     return {place: sorted(indices) for place, indices in away.items()}
+
+
+def _unused_away(problem: Problem, fitted: Fitted) -> dict[int, Option | None]:
+    """Next-token layers that a card owns, with their experts in RAM: the engine's own placement puts them there."""
+    model, placement, in_ram = problem.model, fitted.placement, len(problem.devices)
+    unused = range(model.n_layer - model.n_layer_nextn, model.n_layer)
+    experts = {i: [t.name for t in model.by_layer[i] if role_of(t.name) == "expert"] for i in unused}
+    return {
+        i: "whole"
+        for i, names in experts.items()
+        if placement.layers[i] < in_ram and any(placement.tensors.get(name) == in_ram for name in names)
+    }
 
 
 def _option_away(block: Block, fitted: Fitted) -> Option | None:
