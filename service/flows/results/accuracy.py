@@ -126,12 +126,12 @@ def _lines(
 ) -> Iterator[AccuracyLine]:
     for of in _DIVISIONS if figure != "memory" else [d for d in _DIVISIONS if d != "depth"]:
         by_name: dict[str, list[Error]] = defaultdict(list)
-        for error in errors:
+        for error in sorted(errors, key=lambda e: e.n_kv or 0):
             name = _depth(error.n_kv or 0) if of == "depth" else names[error.result.id][of]
             by_name[name].append(error)
         if of in _MANY_NAMES:
             by_name = _with_others(by_name)
-        for name in sorted(by_name):
+        for name in by_name if of == "depth" else sorted(by_name):
             yield _line(figure, of, name, by_name[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody
 from service.engine.catalogue import resolve
@@ -100,6 +101,7 @@ def test_what_does_not_fit_as_it_is_kept_is_refused_with_the_shortfall() -> None
         ("-ot x=CUDA5",),
         ("-ot (a*)*b=CPU",),
         ("-dev CUDA0",),
+        ("-mg 1",),
         ("-ctk q9_9",),
         ("-ts 1,1,1",),
         ("-ub",),
@@ -137,3 +139,20 @@ def test_a_mode_that_needs_cards_is_kept_where_the_ram_alone_would_do() -> None:
 def test_layers_kept_on_cards_are_not_a_config_without_any_unless_there_is_none() -> None:
     assert all(len(config.devices) > 1 for config in kept("-ngl 20").configs)
     assert kept("-ngl 99", hardware=rigs.TWO_EPYC_NO_GPU).configs
+
+
+@pytest.mark.parametrize("model", ["Qwen3-8B", "Qwen3-32B"])
+def test_one_card_is_chosen_for_who_keeps_the_model_on_one(model: str) -> None:
+    """It was `-sm none -ts 13.3,5.1` on both, or "does not fit"."""
+    hardware = parse_hardware("RTX 3090 + RTX 3060 12GB, Ryzen 7 5800X, 64GB DDR4-3600")
+    config = first(ask(model, "q4_k_m", hardware=hardware, constraints=Constraints(keep_flags=["-sm none"])))
+    assert [row.gpu for row in config.devices if row.gpu] == ["NVIDIA GeForce RTX 3090"]
+    assert "CUDA_VISIBLE_DEVICES=0 " in config.commands.server
+    assert "-sm none" in config.commands.server
+    assert "-ts" not in config.commands.server
+
+
+def test_one_card_cannot_be_kept_with_vulkan_which_hides_none() -> None:
+    hardware = replace(parse_hardware("2x RX 6800 XT, Ryzen 7 5800X, 64GB DDR4-3600"), backend="vulkan")
+    with pytest.raises(InvalidFlags, match="cannot be chosen"):
+        ask("Qwen3-8B", "q4_k_m", hardware=hardware, constraints=Constraints(keep_flags=["-sm none"]))

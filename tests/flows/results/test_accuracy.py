@@ -62,6 +62,8 @@ def test_classes_are_engine_model_placement_depth_and_month(counted: Accuracy) -
     assert line(counted, "tg", "placement", "one GPU + CPU").n_results == 3
     assert line(counted, "tg", "depth", "8,192 tokens and more").n_results == 1
     assert [one.name for one in counted.lines if (one.figure, one.of) == ("tg", "month")] == ["2026-10", "2026-11"]
+    depths = [one.name for one in counted.lines if (one.figure, one.of) == ("tg", "depth")]
+    assert depths == ["below 1,024 tokens", "8,192 tokens and more"]
 
 
 def test_planted_names_are_cleaned_among_the_worst(context: Context) -> None:

@@ -30,6 +30,8 @@ _FIELDS = {
     "fit": (), "model_path": (), "alias": (),
 }  # fmt: skip
 _CHOOSING_CARDS = ("-dev", "--device", "-rpc", "--rpc")
+_NO_CHOICE = "the cards cannot be chosen here: leave the others out of the hardware"
+_ONE_CARD = "-sm none"  # kept as it is: where only one card is visible, it changes nothing
 
 
 class UserFlags(msgspec.Struct, frozen=True):
@@ -41,7 +43,7 @@ class UserFlags(msgspec.Struct, frozen=True):
     def _least_cards(self) -> int:
         """Two where they share every layer, one where `-ngl` puts layers on it."""
         layers = self.fields.get("n_gpu_layers", 0)
-        together = self.fields.get("split_mode", "layer") not in ("layer", "none")
+        together = self.fields.get("split_mode", "layer") != "layer"
         return 2 if together else int(isinstance(layers, int) and layers > 0)
 
     def applied_to(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
@@ -51,7 +53,8 @@ class UserFlags(msgspec.Struct, frozen=True):
         shares = self.fields.get("tensor_split")
         least = min(self._least_cards(), max((len(one.cards) for one in tried), default=0))
         for candidate in tried:
-            if len(candidate.cards) < least or (isinstance(shares, tuple) and len(shares) != len(candidate.cards)):
+            n = len(candidate.cards)
+            if n < least or (n > 1 and _ONE_CARD in self.other) or (isinstance(shares, tuple) and len(shares) != n):
                 continue
             one = self._applied(candidate) if self.fields or self.other else candidate
             key = (one.strategy, one.cards, one.flags)
@@ -80,8 +83,8 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         raise _wrong(parsed.refused[0].detail)
     if parsed.unknown:
         raise _wrong(f"{engine} has no `{parsed.unknown[0][:80]}`")
-    if any(option.split(" ")[0] in _CHOOSING_CARDS for option in parsed.flags.other):
-        raise _wrong("the cards cannot be chosen here: leave the others out of the hardware")
+    if parsed.flags.main_gpu or any(option.split(" ")[0] in _CHOOSING_CARDS for option in parsed.flags.other):
+        raise _wrong(_NO_CHOICE)
     for rule in parsed.flags.overrides:
         if not is_easy(rule.pattern):
             raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
@@ -92,6 +95,9 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         raise _wrong(f"{engine} has no -sm {mode}")
     other = tuple(o for o in (*parsed.flags.other, *parsed.rest) if o.partition(" ")[0] in parsed.used)
     _check_written(engine, Flags(**fields, other=other))
+    if mode == "none":
+        del fields["split_mode"]
+        other = (*other, _ONE_CARD)
     return UserFlags(fields, other)
 
 
@@ -108,15 +114,17 @@ def check_user_flags(constraints: Constraints, rig: Rig) -> None:
     wrong = []
     for engine in constraints.engine_names:
         try:
-            _check_devices(user_flags(engine, constraints), len(rig.cards))
+            _check_devices(user_flags(engine, constraints), rig)
         except InvalidFlags as error:
             wrong.append(error)
     if len(wrong) == len(constraints.engine_names):
         raise InvalidFlags(wrong[-1].detail, field=FIELD, choices=wrong[-1].choices)
 
 
-def _check_devices(user_fields: UserFlags, n_cards: int) -> None:
-    flags = Flags(**user_fields.fields)  # type: ignore[arg-type]
+def _check_devices(user_fields: UserFlags, rig: Rig) -> None:
+    flags, n_cards = Flags(**user_fields.fields), len(rig.cards)  # type: ignore[arg-type]
+    if n_cards > 1 and _ONE_CARD in user_fields.other and any(card.backend == "vulkan" for card in rig.cards):
+        raise _wrong(_NO_CHOICE)
     for rule in flags.overrides:
         device_index(rule.device, n_cards)
     if len(flags.tensor_split) > n_cards:
