@@ -134,6 +134,7 @@ def _advices(arguments: argparse.Namespace) -> list[Advice]:
 
 def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int:
     """Print the first config of each advice, as one file, or as text with which of them fit side by side."""
+    from service.engine.commands.forms import PORT
     from service.wire.advice.files import advised_file, named_configs, together
 
     for advice in advices:
@@ -149,7 +150,7 @@ def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int
         print_json({"configs": configs, "together": found.together, "text": found.text})
     else:
         for n, (name, advice) in enumerate(zip(configs, advices, strict=True)):
-            port = f" --port {_PORT + n}" if n else ""
+            port = f" --port {PORT + n}" if n else ""
             print(f"{name}: {advice.headline}\n\n{advice.configs[0].commands.server}{port}\n")
         print(f"{found.text} --as llama-swap prints one file for all.")
     return 0
@@ -186,7 +187,6 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
 
 
 _BOLD, _YELLOW, _RED, _CYAN, _END = "\033[1m", "\033[33m", "\033[31m", "\033[36m", "\033[0m"
-_PORT = 8080  # of a server that is told none
 _STYLES = (
     (re.compile(r"(?:#1 |[1-9]\. |Why this one:)"), _BOLD),
     (re.compile(r"(?:! |warning:|assumed:|and \d+ more assum)"), _YELLOW),

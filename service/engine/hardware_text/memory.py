@@ -252,9 +252,8 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
-        most = (
-            (1 if "laptop" in gpu.name else 2) * largest(gpu) * gpu.count
-        )  # some desktop cards were given twice as much
+        # some desktop cards were given twice the memory
+        most = (1 if "laptop" in gpu.name else 2) * largest(gpu) * gpu.count
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):

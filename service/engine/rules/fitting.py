@@ -118,10 +118,8 @@ def _n_cpu_moe_with_shares(case: Case) -> str | None:
         return _moved_layers(after) if after else None
 
     counts = range(case.flags.n_cpu_moe + 1, case.model.n_layer + 1)
-    if not counts or shares(counts[-1]) is None:
-        return None
-    count = counts[bisect_left(counts, True, hi=len(counts) - 1, key=lambda n: shares(n) is not None)]
-    return f"-ncmoe {count}; {shares(count)}"
+    count = _first(counts, lambda n: shares(n) is not None)
+    return None if count is None else f"-ncmoe {count}; {shares(count)}"
 
 
 def _more_experts_in_ram(case: Case) -> str | None:
@@ -191,14 +189,16 @@ def _halves(n: int, least: int) -> list[int]:
 
 
 def _first_that_fits(case: Case, option: str, field: str, values: Sequence[int]) -> str | None:
-    """Return the option with the first of values that need less and less which fits, by bisection from the last."""
+    """Return the option with the first of values that need less and less which fits."""
+    value = _first(values, lambda value: _gpus_fit(case, msgspec.structs.replace(case.flags, **{field: value})))
+    return None if value is None else f"{option} {value}"
 
-    def fits(value: int) -> bool:
-        return _gpus_fit(case, msgspec.structs.replace(case.flags, **{field: value}))
 
+def _first(values: Sequence[int], fits: Callable[[int], bool]) -> int | None:
+    """Return the first value that fits, by bisection from the last: all behind it do."""
     if not values or not fits(values[-1]):
         return None
-    return f"{option} {values[bisect_left(values, True, hi=len(values) - 1, key=fits)]}"
+    return values[bisect_left(values, True, hi=len(values) - 1, key=fits)]
 
 
 # By what they take from the user: only where things lie, then speed, precision, and context.

@@ -124,9 +124,10 @@ def errors_of(result: Predicted) -> Iterator[Error]:
 def _lines(
     figure: Figure, errors: Sequence[Error], names: Mapping[str, Mapping[Division, str]]
 ) -> Iterator[AccuracyLine]:
+    by_depth = sorted(errors, key=lambda e: e.n_kv or 0)
     for of in _DIVISIONS if figure != "memory" else [d for d in _DIVISIONS if d != "depth"]:
         by_name: dict[str, list[Error]] = defaultdict(list)
-        for error in sorted(errors, key=lambda e: e.n_kv or 0):
+        for error in by_depth:
             name = _depth(error.n_kv or 0) if of == "depth" else names[error.result.id][of]
             by_name[name].append(error)
         if of in _MANY_NAMES:

@@ -16,6 +16,7 @@ from service.engine.model import Model
 from service.engine.run.overrides import matching_names, overridden
 
 _CPU_MOE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+_SPLIT_CACHES = ("f32", "f16", "bf16", "q8_0", "q4_0")  # what `-sm tensor` was seen to run with
 
 
 def place_layers(
@@ -31,9 +32,6 @@ def place_layers(
         matches = ((t.name, expert.match(t.name)) for t in model.tensors if t.name not in found)
         found |= {name: len(free) for name, match in matches if match and int(match[1]) < flags.n_cpu_moe}
     return split_layers(model, flags, free, head_first=rules.head_first), found
-
-
-_SPLIT_CACHES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
 def split_refused(model: Model, flags: Flags) -> str | None:

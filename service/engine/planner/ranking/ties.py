@@ -65,9 +65,10 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
         return is_near or i in otherwise or first_by(_moved(choices, i, -_NOISE), goal) == i
 
     as_good = [c for i, c in enumerate(found) if i and may_be_first(i)]
-    less = _with_less_memory(first, contenders, goal)
+    scarce = _scarce(first)
+    less = _with_less(scarce, first, contenders, goal) if scarce else None
     named = less is not None and kind_of(less) in {kind_of(c) for c in as_good}
-    return Ties(tuple(as_good), None if named else less, _scarce(first))
+    return Ties(tuple(as_good), None if named else less, scarce)
 
 
 def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reason]:
@@ -89,11 +90,9 @@ def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
     return f"{rank}{kind.name} with {kind.engine}, {kind.strategy} on {cards}, {kind.cache[0]} cache{split}"
 
 
-def _with_less_memory(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Contender | None:
-    """What comes first without configs that leave less than 2 % of the memory that the first one has too little of;
-    None if the same."""
-    scarce = _scarce(first)
-    others = [c for c in contenders if _scarce(c) != scarce] if scarce else []
+def _with_less(scarce: str, first: Contender, contenders: Sequence[Contender], goal: Goal) -> Contender | None:
+    """What comes first without configs that have too little of this memory, as the first one has; None if the same."""
+    others = [c for c in contenders if _scarce(c) != scarce]
     found = first_of(others, goal) if others else None
     return found if found is not None and kind_of(found) != kind_of(first) else None
 

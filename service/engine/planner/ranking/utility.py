@@ -6,7 +6,7 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   second. Below reading speed time counts in full; what is much faster than anybody reads is worth less and less.
 - quality: `Weights.loss` for each per cent by which quantisation raises perplexity (service/engine/quality.py), and
   more for each beyond: at 10 % half as much again. A model that lost 10 % is another one, and not made good by speed.
-  Beyond `_DAMAGED` each counts `_BEYOND`: one that lost 17 % is not worth ten times the wait of one that lost 34 %.
+  Beyond `_MUCH` each counts `_OF_MORE`: one that lost 17 % is not worth ten times the wait of one that lost 34 %.
   Below `Weights.unnoticed` all are alike: a published perplexity has a sampling error of 0.3 to 0.6 %, so two of them
   differ by twice that by chance, and nobody has shown a smaller loss to be noticed. Who asks for quality gets half.
 - a minimum that is missed: `_MISSED` times ln(minimum / expected). It is no cliff: 7.9 t/s where 8 were asked for costs
@@ -45,7 +45,7 @@ from service.engine.goal import Goal
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
 _MISSED = 2.0
 _TWICE = 20.0  # per cent of loss, at which each would count twice
-_DAMAGED, _BEYOND = 15.0, 0.5
+_MUCH, _OF_MORE = 15.0, 0.5
 _LEAVING_THE_GPU, _OF_A_DENSE_MODEL = 0.15, 2.0
 _TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
@@ -139,8 +139,8 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
 
 def _of_loss(loss: float, unnoticed: float) -> float:
     """What a loss counts, in per cents that are worth the same."""
-    counted = min(loss, _DAMAGED)
-    return max(counted, unnoticed) * (1 + counted / _TWICE) + _BEYOND * (loss - counted)
+    counted = min(loss, _MUCH)
+    return max(counted, unnoticed) * (1 + counted / _TWICE) + _OF_MORE * (loss - counted)
 
 
 def _of_cache(types: tuple[str, str], goal: Goal) -> float:
