@@ -15,7 +15,7 @@ from scripts.metrics_page import metrics_markdown
 from scripts.rules_page import rules_markdown
 from service.settings import VARIABLES, Settings, as_environment
 from service.web.documentation.document import openapi_json
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import PROBLEM_TYPES
 
 ROOT = Path(__file__).parent.parent
 _INTRODUCTION = """\

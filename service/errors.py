@@ -1,6 +1,6 @@
 """The service's errors beyond the engine's own.
 
-service/wire/problem_types.py says when each happens, by its `problem`. Nothing here knows about HTTP.
+service/wire/problems.json says when each happens, by its `problem`. Nothing here knows about HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the Hub, or what lies on it, makes impossible. service/wire/problem_types.py says when, by its `problem`."""
+"""What the Hub, or what lies on it, makes impossible. service/wire/problems.json says when, by its `problem`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,33 @@
-"""Problems, the API's error answers (RFC 9457). Elsewhere, errors carry only the slug of their type."""
+"""Problems, the API's error answers (RFC 9457). Elsewhere, errors carry only the slug of their type.
+
+All types are in `problems.json`, from which `docs/problems.md`, the page `/docs/problems` and every answer are made.
+"""
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Any
 
 import msgspec
 
 from service.engine.errors import AdvisorError
-from service.wire.problem_types import PROBLEM_TYPES
 
 MEDIA_TYPE = "application/problem+json"
 PAGE = "/docs/problems"
+
+
+class ProblemType(msgspec.Struct, frozen=True):
+    """A type of problem: HTTP status, title, when it happens, and the remedy."""
+
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+
+
+PROBLEM_TYPES = msgspec.json.decode(
+    resources.files("service.wire").joinpath("problems.json").read_bytes(), type=dict[str, ProblemType]
+)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,8 +13,7 @@ from service.web.http.types import HttpRequest
 from service.web.pages.forms import query_of
 from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
 from service.web.services import AppServices, Services
-from service.wire.problem import PAGE
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import PAGE, PROBLEM_TYPES
 
 _FOR_EVER = "public, max-age=31536000, immutable"
 

@@ -19,8 +19,7 @@ from service.web.http.formats import asked_format, media_type_of, rendered
 from service.web.http.limits import MAX_BODY_BYTES
 from service.web.http.query import parameters_of
 from service.web.http.types import HttpRequest
-from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import MEDIA_TYPE, PROBLEM_TYPES, Problem, problem, problem_of
 
 log = Log("web")
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from service.web.documentation.document import openapi_document, openapi_json
 from service.wire.advice.advice import AdviceRequest
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import PROBLEM_TYPES
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "openapi" / "openapi.json"  # which test_the_kept_document_is_that_of_the_app holds to the app

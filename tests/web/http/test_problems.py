@@ -14,8 +14,7 @@ import service.web.http.limits  # noqa: F401
 from service.engine.errors import AdvisorError
 from service.errors import describe
 from service.hub.errors import HubRateLimited, RepoGated
-from service.wire.problem import problem_of, stored_problem
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import PROBLEM_TYPES, problem_of, stored_problem
 from tests.web.world import READY_REPO
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from service.queue.counters import Counters
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.web.app import create_app
-from service.wire.problem_types import PROBLEM_TYPES
+from service.wire.problem import PROBLEM_TYPES
 from tests.web.http.test_problems import assert_problem
 
 
