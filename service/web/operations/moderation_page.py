@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from litestar import Response, Router, get, post
 
@@ -17,7 +17,6 @@ from service.web.pages.render import page
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.moderation import (
-    Action,
     AuditEntry,
     Moderation,
     OpenRemovalRequest,
@@ -25,14 +24,6 @@ from service.wire.results.moderation import (
     QuarantinedResult,
 )
 
-_MEANINGS: dict[Action, str] = {
-    "hide": "hide the result", "show": "show the result", "remove": "remove the result for good",
-    "close": "close the report", "refuse": "refuse the request for removal", "ban": "ban the account",
-    "unban": "lift the ban of the account", "trust": "vouch for the account",
-    "distrust": "stop vouching for the account", "revoke": "end the host for good",
-    "settle": "settle the difference of buffers",
-}  # fmt: skip
-_ACTIONS = [("", "nothing: show what waits"), *((action, _MEANINGS[action]) for action in get_args(Action))]
 _FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "named"}
 
 
@@ -87,9 +78,7 @@ def _shown(
     request: HttpRequest, services: Services, form: Form, *, status: int = 200,
     queue: Queue | None = None, done: AuditEntry | None = None,
 ) -> Response[bytes]:  # fmt: skip
-    return page(
-        request, services, "moderation.html", status=status, form=form, actions=_ACTIONS, queue=queue, done=done
-    )
+    return page(request, services, "moderation.html", status=status, form=form, queue=queue, done=done)
 
 
 router = Router("/", route_handlers=[ask, act])

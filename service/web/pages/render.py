@@ -25,19 +25,6 @@ HTML = "text/html"
 STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml", "advisor.js": "text/javascript"}
 _CODE = re.compile(r"`([^`]{1,200})`")
 _ADDRESS = re.compile(r"(https://[^\s<>&\"']{1,300}[\w/])")
-# The guides that a page links, by the first part of its address.
-_GUIDES = {
-    "": (("quickstart", "Quickstart"), ("pick-a-quant", "Pick a quant"), ("what-if", "Weigh an upgrade")),
-    "advice": (("offloading", "What goes where"), ("commands", "The commands"), ("validation", "Have it measured")),
-    "check": (("check", "Check a command"), ("rules", "The rules")),
-    "leaderboard": (("data", "Open data"), ("trust", "Which results count")),
-    "models": (("pick-a-quant", "Pick a quant"), ("quality", "Quality")),
-    "hardware": (("what-if", "Weigh an upgrade"), ("speed", "Speed")),
-    "results": (("measuring", "What counts as measured"), ("trust", "Which results count")),
-    "submit": (("submitting", "Submit a result"), ("validation", "Measure first")),
-    "hosts": (("hosts", "Add a GPU machine"), ("accounts", "Accounts and tokens")),
-    "accuracy": (("speed", "Speed"), ("memory", "Memory")),
-}
 _MOST = 400  # characters shown of a name from outside; the filter `whole` exempts commands and logs
 
 
@@ -87,11 +74,6 @@ def _capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _guide_of(path: str) -> tuple[tuple[str, str], ...]:
-    """Return the names and titles of the guides that a page links."""
-    return _GUIDES.get(path.split("/")[1], ())
-
-
 def _outside(address: str) -> str:
     """Return an external address for a link; anything but http and https becomes the start page."""
     return address if re.match(r"https?://", address) else "/"
@@ -117,7 +99,7 @@ def _environment() -> jinja2.Environment:
         counted=_counted,
         capitalised=_capitalised,
     )
-    made.globals.update(mark=curves.mark, versioned=versioned, version=__version__, guide_of=_guide_of)
+    made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
     return made
 
 

@@ -34,15 +34,6 @@ from service.wire.results.submissions import Correction, Preview, Submission
 _MOST_LOG = 16_000  # characters of a log that a result's page shows, to keep it small
 _PHASES = (("tg", "Token generation (TG), t/s"), ("pp", "Prompt processing (PP), t/s"))
 
-KINDS = [
-    ("wrong-figures", "The figures cannot be right"),
-    ("not-theirs", "Somebody else measured it"),
-    ("private", "It shows something private"),
-    ("offensive", "It is offensive"),
-    ("spam", "It is spam"),
-    ("other", "Something else"),
-]
-
 
 class DepthRow(msgspec.Struct, frozen=True, kw_only=True):
     """Speeds at one depth: measured (None: not measured), and predicted."""
@@ -70,7 +61,6 @@ def shown(result_id: str, request: HttpRequest, services: Services, form: Form, 
         "result.html",
         status=status,
         form=form,
-        kinds=KINDS,
         history=corrections.history(services.context, result.id),
         result=result,
         rig=to_shorthand(result.hardware),
@@ -242,43 +232,10 @@ def _form_page(
     return page(request, services, "submit.html", status=status, form=typed, preview=preview)
 
 
-_FIGURES = {"tg": "Token generation (TG)", "pp": "Prompt processing (PP)", "memory": "Memory of a device"}
-_DIVISIONS = {
-    "all": "All",
-    "engine": "Engine",
-    "backend": "Back end",
-    "cards": "Cards",
-    "family": "Family of models",
-    "model": "Kind of model",
-    "placement": "Where the weights are",
-    "depth": "Depth",
-    "month": "Month",
-}
-_PARTS = {
-    "weights": "Weights",
-    "kv": "Cache",
-    "compute": "Compute buffer",
-    "output": "Output buffer",
-    "graph_splits": "Splits of the graph",
-}
-_STATES = {"unconfirmed": "Nobody known shows it", "open": "Open", "warned": "Answers say so"}
-
-
 @get("/accuracy", sync_to_thread=True)
 def accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Results compared with the predictions made before them."""
-    found = services.accuracy.read(services.context)
-    lines = {figure: [line for line in found.lines if line.figure == figure] for figure in _FIGURES}
-    return page(
-        request,
-        services,
-        "accuracy.html",
-        found=found,
-        figures=[(figure, title, lines[figure]) for figure, title in _FIGURES.items() if lines[figure]],
-        divisions=_DIVISIONS,
-        parts=_PARTS,
-        states=_STATES,
-    )
+    return page(request, services, "accuracy.html", found=services.accuracy.read(services.context))
 
 
 router = Router("/", route_handlers=[show, compare, report, change, form, submit, accuracy])
