@@ -19,8 +19,8 @@ from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Flags
 from service.engine.hardware_text import parse_hardware
 from service.engine.run.resolved import ResolvedRun, resolve_run
-from service.engine.speed.at_once import TOO_FAST, evaluation
 from service.engine.speed.machine import machine_of
+from service.engine.speed.predict import TOO_FAST, evaluation
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
 from tests.models import build

@@ -17,8 +17,8 @@ from bench.fit import Row
 from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Phase, assumed_shares, class_of, trust, unknown
-from service.engine.speed.parts import Seconds
 from service.engine.speed.predict import prompt_seconds
+from service.engine.speed.work import Seconds
 
 HELD = 0.8
 _LEAST = 8  # cases: a class of fewer keeps the factor that it had

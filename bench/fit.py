@@ -9,11 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from bench.runs import Test, author_of, kind_of
-from service.engine.speed.binding import bound_machine
 from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import Machine
-from service.engine.speed.predict import prompt_seconds
+from service.engine.speed.predict import bound_machine, prompt_seconds
 from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 

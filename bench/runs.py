@@ -36,7 +36,7 @@ from service.engine.model import Model
 from service.engine.run.binding import Binding, binding_of
 from service.engine.run.placement import place
 from service.engine.run.resolved import ResolvedRun, resolve_run
-from service.engine.speed.binding import bound_rig
+from service.engine.speed.predict import bound_rig
 from tests.models import build
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"

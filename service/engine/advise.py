@@ -59,9 +59,8 @@ from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import backend_named, rig_of_command
-from service.engine.speed.at_once import at_once
-from service.engine.speed.parts import milliseconds
-from service.engine.speed.predict import predict_speed, speed_point
+from service.engine.speed.predict import at_once, predict_speed, speed_point
+from service.engine.speed.work import milliseconds
 from service.engine.versions import versions
 
 

@@ -16,7 +16,6 @@ from service.engine.speed.attention import (
     token_operations,
 )
 from service.engine.speed.machine import CUDA_KERNELS, CardRate, CpuRate, Machine
-from service.engine.speed.parts import Seconds, no_time, overlap
 from service.engine.speed.tensor_parallel import (
     attention_ways,
     cards_seconds,
@@ -24,7 +23,7 @@ from service.engine.speed.tensor_parallel import (
     is_parallel,
     reduction_seconds,
 )
-from service.engine.speed.work import Attention, Weights, Work
+from service.engine.speed.work import Attention, Seconds, Weights, Work, no_time, overlap
 
 _CYCLE_WEIGHTS = 8  # weights a cycle and core, the unit of the fitted coefficients
 _CYCLE_OPERATIONS = 16

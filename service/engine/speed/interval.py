@@ -12,8 +12,7 @@ from service.engine.calibration import Comparison, Part
 from service.engine.config import Device
 from service.engine.hardware import Card, Rig
 from service.engine.speed.machine import cpu_class
-from service.engine.speed.parts import Seconds
-from service.engine.speed.work import Work
+from service.engine.speed.work import Seconds, Work
 
 Phase: TypeAlias = Literal["tg", "pp"]
 FORMULA = "formula"

@@ -1,34 +1,55 @@
-"""Speed of a config at a depth, the time of a goal, and how two configs of one rig compare."""
+"""Speed of a config at a depth, for one request or several at once, the time of a goal, what limits it, comparisons."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from service.engine.advice import SpeedPoint
-from service.engine.calibration import Calibration, Coefficients
+from service.engine.calibration import Calibration, Coefficients, Part
 from service.engine.config import Device, Flags
 from service.engine.estimate import Z80, Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
-from service.engine.run.binding import Binding, binding_of, prefix_of
+from service.engine.run.binding import Binding, binding_of, one_socket, prefix_of
 from service.engine.run.resolved import ResolvedRun
-from service.engine.speed.binding import bound_machine, bound_rig, widened
 from service.engine.speed.generation import Token, token_seconds
-from service.engine.speed.interval import CALLED, Phase, Trust, comparison_of, spread_of_ratio, trust
-from service.engine.speed.machine import Machine
-from service.engine.speed.parts import Seconds
+from service.engine.speed.interval import CALLED, Phase, Trust, comparison_of, share_of, spread_of_ratio, trust
+from service.engine.speed.machine import CpuRate, Machine, machine_of
 from service.engine.speed.prompt import MicroBatch, batch_seconds
 from service.engine.speed.sums import work_of
 from service.engine.speed.tensor_parallel import is_parallel, pipeline_gain
-from service.engine.speed.work import Work
+from service.engine.speed.work import Seconds, Work, overlap
 
 # Usual prompts, as multiples of a goal's, and their share of requests: the mean is the goal's prompt.
 _PROMPTS = ((0.3, 1 / 4), (0.55, 1 / 4), (0.8, 1 / 4), (2.35, 1 / 4))
+# Times of reading RAM. `distribute` and `isolate` against one bound socket: ik_llama.cpp discussion 396 (40, 27 and
+# 10 t/s). `interleave` against the calibration's two sockets: its published runs (discussion 491, pull request 762)
+# are 4 % slower than predicted, of which reading RAM is half.
+_TIMES: dict[Binding, float] = {
+    "unset": 1.0, "interleave": 1.09, "bound": 1.0, "distribute": 40 / 27, "isolate": 40 / 10,
+}  # fmt: skip
+# What widens the 80 % interval of the class besides: of each of these one machine was published.
+_LESS_KNOWN: dict[Binding, float] = {"distribute": 1.6, "isolate": 2.0}
+Resource: TypeAlias = Literal["GPU", "RAM and CPU", "link", "waiting"]
+# Attention counts as work of the GPU: with a cache in RAM it is a small part of what the CPU does.
+_PARTS: dict[Resource, tuple[Part, ...]] = {
+    "GPU": ("weights on GPU", "attention"),
+    "RAM and CPU": ("experts in RAM", "other weights in RAM"),
+    "link": ("copies over PCIe",),
+    "waiting": ("launch overhead", "synchronisation"),
+}
+_MORE_RAM = 4 / 3  # DDR5-6400 for 4800, DDR4-3200 for 2400
+TOO_FAST = 1.15  # of `at_once`: median of predicted over measured in published tables
+_ALIKE = 0.62  # exponent: n tokens choose as many experts as so many that have nothing in common
+_WITHIN = 1.5  # a factor within which 80 % of them lie
+_WITHIN_UNSEEN = 2.0  # for several cards or weights in RAM, of which there are none among them
+_BASIS = "formula"
+_LARGE = 2048  # tokens of a batch, from which on its time grows by arithmetic alone
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -223,3 +244,86 @@ def prompt_seconds(
     if rest:
         total += sum(batch_seconds(work, machine, p, rest, depth + count * u).values())
     return total, first
+
+
+def bound_rig(rig: Rig, binding: Binding) -> Rig:
+    """Return the part of a machine that a command with this binding reads from."""
+    return one_socket(rig) if rig.sockets > 1 and binding not in ("unset", "interleave") else rig
+
+
+def bound_machine(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficients, binding: Binding) -> Machine:
+    """Return the rates of `bound_rig` and some of its GPUs, with RAM as fast as this binding of `rig` leaves it."""
+    machine, times = machine_of(bound_rig(rig, binding), devices, flags, p), _TIMES[binding] if rig.sockets > 1 else 1.0
+    return replace(machine, token_cpu=_slower(machine.token_cpu, times), batch_cpu=_slower(machine.batch_cpu, times))
+
+
+def widened(trusted: Trust, rig: Rig, binding: Binding) -> Trust:
+    """Return the interval of a speed, wider where little is published of the binding."""
+    more = math.log(_LESS_KNOWN.get(binding, 1.0)) if rig.sockets > 1 else 0.0
+    return Trust(math.exp(math.hypot(math.log(trusted.factor), more)), trusted.basis)
+
+
+def _slower(cpu: CpuRate, times: float) -> CpuRate:
+    return replace(cpu, read=cpu.read * times, read_batch=cpu.read_batch * times)
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """The resource that takes most of the time, its share of it, and upper bounds of what improvements gain.
+
+    `gains`: how many times faster the config would be if that resource were infinitely fast; `ram`: with RAM a third
+    faster.
+    """
+
+    resource: Resource
+    share: float
+    gains: dict[Resource, float]
+    ram: float
+
+
+def limit_of(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> Limit:
+    """Return what limits a time made of `parts`: of a token at depth `n_kv`, or of a micro-batch that starts there."""
+    on_cpu = not run.placement.n_devices
+    names = {**_PARTS, "RAM and CPU": (*_PARTS["RAM and CPU"], "attention"), "GPU": ()} if on_cpu else _PARTS
+    shares = {resource: share_of(parts, of) for resource, of in names.items()}
+    largest = max(shares, key=lambda resource: shares[resource])
+    gains = {resource: 1 / max(1 - share, 0.01) for resource, share in shares.items()}
+    return Limit(largest, shares[largest], gains, _with_faster_ram(run, parts, phase, n_kv))
+
+
+def _with_faster_ram(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> float:
+    faster = replace(run.rig, cpu_bandwidth_gbs=run.rig.cpu_bandwidth_gbs * _MORE_RAM)
+    p, work = run.rig.calibration.coefficients, work_of(run)
+    machine = bound_machine(faster, run.devices, run.flags, p, run.binding)
+    then = (
+        token_seconds(work, machine, p, n_kv) if phase == "tg" else batch_seconds(work, machine, p, work.n_ubatch, n_kv)
+    )
+    return sum(parts.values()) / sum(then.values())
+
+
+def at_once(run: ResolvedRun, n: int, n_kv: int) -> Estimate:
+    """Return the tokens a second of `n` requests together, each with `n_kv` tokens in its cache.
+
+    Weights are read once for all, of the experts those that any of the tokens chose; arithmetic, caches and states
+    count for each. A bias is fitted; how alike the tokens choose is what published prompts of 1 to 512 tokens say (0.55
+    to 0.69). 89 figures of 20 published tables (tests/data/many_at_once.jsonl, one card each) have a median error of
+    11 % (`python -m bench.at_once`). No table of several cards or of weights in RAM was found.
+    """
+    p, work = run.rig.calibration.coefficients, work_of(run)
+    machine = bound_machine(run.rig, run.devices, run.flags, p, run.binding)
+    expected = n / (TOO_FAST * sum(evaluation(work, machine, p, n, n_kv).values()))
+    factor = _WITHIN if work.n_devices == 1 and not work.host_layers else _WITHIN_UNSEEN
+    return Estimate(expected / factor, expected, expected * factor, _BASIS)
+
+
+def evaluation(work: Work, machine: Machine, p: Coefficients, n: int, n_kv: int) -> Seconds:
+    """Return the seconds of one evaluation with a token of each of `n` requests, by part; for one request a token's."""
+    chosen = 1 - (1 - work.share) ** n**_ALIKE
+    parts = token_seconds(replace(work, n_expert_used=chosen * work.n_expert), machine, p, n_kv)
+    large, larger = (batch_seconds(work.without_copies(), machine, p, size, 0) for size in (_LARGE, 2 * _LARGE))
+    each = {part: (larger[part] - large[part]) / _LARGE for part in parts}
+    parts["attention"] *= n
+    if n > 1:
+        parts["weights on GPU"] += n * each["weights on GPU"]
+        for part in ("experts in RAM", "other weights in RAM"):
+            parts[part] = overlap(parts[part], n * each[part])
+    return parts

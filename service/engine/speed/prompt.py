@@ -15,10 +15,8 @@ from service.engine.engines import engine_spec
 from service.engine.speed.attention import batch_form, batch_operations, cache_bytes, heads_a_kv_head, visible
 from service.engine.speed.generation import link_seconds, own_coefficient
 from service.engine.speed.machine import CUDA_KERNELS, CardRate, CpuRate, Machine
-from service.engine.speed.parts import Seconds, no_time, overlap
 from service.engine.speed.tensor_parallel import attention_ways, cards_seconds, is_by_rows, reduction_seconds
-from service.engine.speed.types import time_of_type
-from service.engine.speed.work import Attention, Weights, Work
+from service.engine.speed.work import Attention, Seconds, Weights, Work, no_time, overlap, time_of_type
 
 _CYCLE_WEIGHTS = 8
 _CYCLE_OPERATIONS = 128

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from service.engine.config import Flags, Placement
+from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
+from service.engine.engines.speed import SpeedChange
 from service.engine.ggml_types import type_named
 from service.engine.kept import kept
 from service.engine.layers import Layer
@@ -27,9 +28,7 @@ from service.engine.run.weights import (
     rows_of,
     used_weights,
 )
-from service.engine.speed.builds import changes_after
-from service.engine.speed.types import quant_class
-from service.engine.speed.work import Attention, Weights, Work
+from service.engine.speed.work import Attention, Weights, Work, quant_class
 
 _Alike: TypeAlias = tuple[int, int, Use, str, str, bool, bool, int, bool]  # the fields of Weights but for the sums
 _Sums: TypeAlias = tuple[tuple[_Alike, tuple[int, int, int]], ...]  # bytes, elements and tensors of what is alike
@@ -258,3 +257,11 @@ def _experts_used(model: Model, flags: Flags) -> int:
     used = max(model.n_expert_used, 1)
     numbers = numbers_of(flags, "-ser", "--smart-expert-reduction")
     return min(used, numbers[0]) if numbers and numbers[0] > 0 else used
+
+
+@lru_cache(maxsize=256)
+def changes_after(engine: Engine, build_date: str | None) -> frozenset[SpeedChange]:
+    """Return the changes that a build of `build_date` (YYYY-MM-DD) does not have yet; none without a date."""
+    if build_date is None:
+        return frozenset()
+    return frozenset(m.change for m in engine_spec(engine).speed.milestones if build_date < m.date)

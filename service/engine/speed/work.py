@@ -1,14 +1,88 @@
-"""Work: what one config makes any devices do: bytes and operations of weights, attention, changes of device."""
+"""Work: what one config makes any devices do: bytes and operations of weights, attention, changes of device.
+
+And the parts of the time that it takes, and how tensor types differ in speed by published tables.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import TypeAlias, get_args
+
 import msgspec
 
+from service.engine.calibration import Part
 from service.engine.config import Engine
 from service.engine.engines.speed import SpeedChange
 from service.engine.model import Mla
 from service.engine.run.copies import NEVER
 from service.engine.run.weights import Use, WeightRules
+
+PARTS: tuple[Part, ...] = get_args(Part)
+Seconds: TypeAlias = dict[Part, float]
+
+
+def no_time() -> Seconds:
+    """Return zero seconds for every part."""
+    return dict.fromkeys(PARTS, 0.0)
+
+
+def overlap(reading: float, computing: float, power: float = 3.0) -> float:
+    """Return the time of work that reads and computes at once: near the longer one, the less so the lower `power` is.
+
+    Forms that fit: 3 for the tokens of a CPU, 1.5 for its batches.
+    """
+    longer = max(reading, computing)
+    if longer <= 0:
+        return 0.0
+    shorter = min(reading, computing) / longer
+    return float(longer * (1 + shorter**power) ** (1 / power))
+
+
+def milliseconds(spent: Seconds) -> dict[str, float]:
+    """Return the parts that take any time in milliseconds, rounded to a thousandth."""
+    return {part: round(1000 * seconds, 3) for part, seconds in spent.items() if seconds >= 5e-7}
+
+
+class _Table(msgspec.Struct, frozen=True):
+    source: str
+    families: dict[str, dict[str, float]]
+
+
+@cache
+def _families() -> Mapping[str, Mapping[str, float]]:
+    text = resources.files("service.engine.data").joinpath("type_speeds.json").read_bytes()
+    return msgspec.json.decode(text, type=_Table).families
+
+
+@cache
+def time_of_type(engine: Engine, backend: str, generation: str, name: str) -> float | None:
+    """Return the time of matrix products of a batch with tensors of type `name`, over that with q4_0.
+
+    `backend`: of a card, or the family of a CPU. The table of the generation counts before that of the back end; None
+    where neither has the type.
+    """
+    for family in (f"{engine} {backend} {generation}", f"{engine} {backend}"):
+        speed = _families().get(family, {}).get(name)
+        if speed is not None:
+            return 1 / speed
+    return None
+
+
+@cache
+def quant_class(name: str) -> str:
+    """Return the class of a tensor type as calibration names it: k | iqk | iq | iq1 | kt | f."""
+    base = name.lower().split("_r")[0]
+    if base in ("f32", "f16", "bf16"):
+        return "f"
+    if base.endswith("_kt"):
+        return "kt"
+    if base.startswith("iq") and ("_k" in base):
+        return "iqk"
+    if base.startswith("iq1"):
+        return "iq1"
+    return "iq" if base.startswith(("iq2", "iq3")) else "k"
 
 
 class Weights(msgspec.Struct, frozen=True):

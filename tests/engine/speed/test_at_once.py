@@ -6,10 +6,9 @@ import math
 import statistics
 
 from bench.at_once import ratios, run_of, tables
-from service.engine.speed.at_once import at_once, evaluation
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
-from service.engine.speed.predict import predict_speed
+from service.engine.speed.predict import at_once, evaluation, predict_speed
 from service.engine.speed.sums import work_of
 
 

@@ -10,8 +10,8 @@ from service.engine.engines.speed import Milestone
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.run.resolved import resolve_run
-from service.engine.speed.builds import changes_after
 from service.engine.speed.predict import Speed, predict_speed
+from service.engine.speed.sums import changes_after
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
     RTX_4090,

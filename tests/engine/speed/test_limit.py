@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.run.resolved import resolve_run
-from service.engine.speed.limit import limit_of
-from service.engine.speed.predict import predict_speed
+from service.engine.speed.predict import limit_of, predict_speed
 from tests.engine.speed.machines import RTX_5090, devices, hybrid_flags, rig, spread
 from tests.models import build
 

@@ -14,7 +14,7 @@ from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.run.resolved import resolve_run
 from service.engine.speed.predict import goal_seconds, predict_speed, versus
-from service.engine.speed.types import quant_class
+from service.engine.speed.work import quant_class
 from tests.engine.speed.machines import (
     DUAL_SKYLAKE,
     M2_ULTRA,

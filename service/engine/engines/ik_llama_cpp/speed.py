@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.engine.engines.speed import EngineSpeed, Milestone
-from service.engine.speed.types import time_of_type
+from service.engine.speed.work import time_of_type
 
 if TYPE_CHECKING:
     from service.engine.calibration import Coefficients

@@ -19,8 +19,8 @@ from service.engine.planner.ranking.current_command import CurrentCommand
 from service.engine.planner.ranking.rank import Contender
 from service.engine.run.resolved import resolve_run
 from service.engine.speed.interval import Phase
-from service.engine.speed.parts import PARTS, Seconds
 from service.engine.speed.predict import Speed, is_called, predict_speed, versus
+from service.engine.speed.work import PARTS, Seconds
 from service.engine.units import GIB
 
 OPTION_OF = {

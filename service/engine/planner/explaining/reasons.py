@@ -20,8 +20,7 @@ from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.interval import Phase
-from service.engine.speed.limit import Limit, Resource, limit_of
-from service.engine.speed.predict import is_called, predict_speed, versus
+from service.engine.speed.predict import Limit, Resource, is_called, limit_of, predict_speed, versus
 from service.engine.units import GIB
 
 # Requests at once. LocalAI measured 128 on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM

@@ -25,8 +25,8 @@ from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import Case, case_of
 from service.engine.run.settings import option_value
-from service.engine.speed.parts import milliseconds
 from service.engine.speed.predict import goal_seconds, speed_point, typical_seconds
+from service.engine.speed.work import milliseconds
 from service.engine.units import MIB
 
 FIELD = "constraints.current_command"
