@@ -25,7 +25,7 @@ from service.web.api_routes import API, PARTS
 from service.web.chat import bot_routers
 from service.web.documentation import documents
 from service.web.http.access_log import access_log
-from service.web.http.body import require_json
+from service.web.http.body import JsonBody, require_json
 from service.web.http.compression import compressed
 from service.web.http.intake import bounded
 from service.web.http.limits import MAX_BODY_BYTES, RateLimits
@@ -127,6 +127,9 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
 _COUNTED = (
     ask_page, advice_page, check_page, board_page, results_page, people_page, operator_pages, moderation_page,
 )  # fmt: skip
-_COUNTED_API = Router("/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed)
+_COUNTED_API = Router(
+    "/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed, dto=JsonBody,
+    return_dto=None,
+)  # fmt: skip
 _counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count])
 PAGES = Router("/", route_handlers=[_counted_pages, documents.router])

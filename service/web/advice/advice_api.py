@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from anyio import to_thread
 from litestar import Response, Router, delete, get, post
-from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
 from service.errors import WrongKey
 from service.flows.advice import advise
-from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE, READY_ADVICE
+from service.web.documentation.examples import EXAMPLES
 from service.web.documentation.operations import E_TAG, Streaming, TextToo, answer, streamed
-from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
@@ -55,18 +55,17 @@ _MOST_IDS = 8
 @post(
     PATH,
     **ANYBODY,
-    **json_body(AdviceRequest),
     status_code=200,
     operation_class=TextToo,
     summary="Ask for ranked configs",
     responses={
-        200: answer(CreatedAdvice, "The advice is ready.", READY_ADVICE),
-        202: answer(CreatedAdvice, "The request is queued; `Location` has it.", QUEUED_ADVICE),
+        200: answer(CreatedAdvice, "The advice is ready.", EXAMPLES["ready-advice"]),
+        202: answer(CreatedAdvice, "The request is queued; `Location` has it.", EXAMPLES["queued-advice"]),
         **problem_responses(*_PROBLEMS),
     },
 )
 async def request_advice(
-    data: Annotated[AdviceRequest, BodyKwarg(examples=[ADVICE_REQUEST])],
+    data: JSONBody[AdviceRequest],
     request: HttpRequest,
     services: AppServices,
     wait: Wait = 0,
@@ -120,7 +119,7 @@ async def _requested(
     summary="Read an advice",
     **ANYBODY,
     responses={
-        200: answer(Advice, "The advice as it is now.", ADVICE),
+        200: answer(Advice, "The advice as it is now.", replace(EXAMPLES["ready-advice"], id=None)),
         **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),
     },
     response_headers=E_TAG,

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import Response, Router, post
-from litestar.params import BodyKwarg, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 
 from service.flows.advice import check
-from service.web.documentation.examples import CHECK_REQUEST
 from service.web.documentation.operations import TextToo, answers
-from service.web.http.body import json_body
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS
@@ -30,7 +28,6 @@ Detail = Annotated[
 
 @post(
     "/v1/check",
-    **json_body(CheckRequest),
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
     operation_class=TextToo,
@@ -38,7 +35,7 @@ Detail = Annotated[
     responses=answers(200, Checked, "Memory, speed and findings.", "not-acceptable", *BODY_PROBLEMS, *RUN_PROBLEMS),
 )
 async def check_command(
-    data: Annotated[CheckRequest, BodyKwarg(examples=[CHECK_REQUEST])],
+    data: JSONBody[CheckRequest],
     request: HttpRequest,
     services: AppServices,
     as_format: AsFormat = None,

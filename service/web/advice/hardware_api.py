@@ -8,15 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from anyio import to_thread
 from litestar import Response, Router, get, post
-from litestar.params import BodyKwarg, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 
 from service.engine.catalogue import resolve
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.hardware_text import parse_hardware as parse_text
 from service.engine.hardware_text.form import to_shorthand
-from service.web.documentation.examples import HARDWARE_QUESTION
 from service.web.documentation.operations import answers
-from service.web.http.body import json_body
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
@@ -52,7 +50,6 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
 
 @post(
     "/v1/hardware/parse",
-    **json_body(HardwareQuestion),
     status_code=200,
     summary="How a text about hardware is understood",
     responses=answers(
@@ -67,7 +64,9 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
         "invalid-hardware",
     ),
 )
-async def parse_hardware(data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])]) -> ParsedHardware:
+async def parse_hardware(
+    data: JSONBody[HardwareQuestion],
+) -> ParsedHardware:
     """Takes shorthand, pasted tool output or a mixture, and lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)
 

@@ -1,7 +1,8 @@
 """The OpenAPI document of the API.
 
 It is made by an app that is never served, so that the framework's own documentation routes, which load scripts from
-other sites, do not exist in ours.
+other sites, do not exist in ours. `document.json` has what no handler says: about the whole,
+about parameters, and examples of requests, by their types.
 """
 
 from __future__ import annotations
@@ -9,60 +10,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import msgspec
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.spec import Components, Contact, License, Reference, SecurityScheme, Tag
 
 from service import __version__
 from service.web.api_routes import ROUTERS
 from service.web.documentation.operations import Taking
+from service.web.http.body import JsonBody
 from service.wire.advice.compact import CompactAdvice
 from service.wire.health import Health
-from service.wire.measuring.agent import SIGNATURE_HEADER
 from service.wire.problem import MEDIA_TYPE, Problem
 
-_DESCRIPTION = (
-    "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
-    "llama.cpp, with the memory of every device and the speed at every context depth."
-)
-_SCHEMES: dict[str, SecurityScheme | Reference] = {
-    "Token": SecurityScheme(type="http", scheme="bearer", description="What `advisor token create` printed."),
-    "HostSession": SecurityScheme(type="http", scheme="bearer", description="The token of `POST /v1/agent/sessions`."),
-    "HostSignature": SecurityScheme(
-        type="apiKey",
-        name=SIGNATURE_HEADER,
-        security_scheme_in="header",
-        description="Ed25519 signature (base64) with the headers Advisor-Host and Advisor-Counter: see docs/hosts.md.",
-    ),
-}
+_OWN = msgspec.json.decode(resources.files("service.web.documentation").joinpath("document.json").read_bytes())
 _CONFIG = OpenAPIConfig(
     title="Offload Advisor",
     version=__version__,
-    description=_DESCRIPTION,
     use_handler_docstrings=True,
     operation_id_creator=lambda handler, *_: handler.handler_name,
-    components=Components(security_schemes=_SCHEMES),
-    contact=Contact(name="The operator of the service: see /about"),
-    license=License(name="Apache-2.0", identifier="Apache-2.0"),
-    tags=[
-        Tag("advice", "Ask for configs, read them, follow their making"),
-        Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
-        Tag("repos", "What a repo holds"),
-        Tag("validations", "Have configs measured, follow it, and see what came of it"),
-        Tag("results", "What was measured: the leaderboard, and every result as open data"),
-        Tag("moderation", "What readers say is wrong with a result, and what operators do about it"),
-        Tag("hosts", "Machines that measure, and whose they are"),
-        Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
-        Tag("hardware", "The catalogue, and how hardware is understood"),
-        Tag("health", "Whether the service runs"),
-    ],
 )
-
-
 _OTHERS = (CompactAdvice, Health, Problem)  # types that no handler lists in its `responses`
 
 
@@ -79,7 +49,10 @@ def openapi_document() -> dict[str, Any]:
     Schemas are msgspec's, which unlike the framework's have docstrings, all bounds and `additionalProperties`.
     """
     no_services = Provide(lambda: None, sync_to_thread=False)
-    app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
+    app = Litestar(
+        ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None, dto=JsonBody,
+        return_dto=None,
+    )  # fmt: skip
     schema = app.openapi_schema.to_schema()
     operations = [spec for item in schema["paths"].values() for spec in item.values()]
     for spec in operations:
@@ -92,8 +65,12 @@ def openapi_document() -> dict[str, Any]:
         _say_simply(shape)
     for name in _sent_by_clients(document["paths"], shapes):
         _say_defaults_in_words(shapes[name])
-    schemes = document["components"]["securitySchemes"]
-    return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}
+    components = {"schemas": dict(sorted(shapes.items())), "securitySchemes": _OWN["securitySchemes"]}
+    return document | {
+        "components": components,
+        "info": dict(sorted((document["info"] | _OWN["info"]).items())),
+        "tags": _OWN["tags"],
+    }
 
 
 def _correct(spec: dict[str, Any]) -> None:
@@ -160,52 +137,21 @@ def _say_simply(schema: Any) -> None:
         _say_simply(part)
 
 
-_MEANINGS = {
-    "advice_id": "Of an advice, as the answer to its request has it.",
-    "arch": "The family of the model, as its header names it: `deepseek2`, `qwen3moe`.",
-    "contributor": "The pseudonym of who sent it.",
-    "cursor": "`next` of the page before.",
-    "depth": "Tokens in the cache at which speeds are compared.",
-    "engine": "Results of this engine only.",
-    "host": "The pseudonym of the host that measured it.",
-    "host_id": "Of a host, as its enrolment or the list of hosts has it.",
-    "limit": "Rows in one page.",
-    "model": "The model's slug, as in the address of its page.",
-    "name": "Of the repo: what stands behind the `/`.",
-    "origin": "How it came here: from an agent, from a submission, or published elsewhere.",
-    "owner": "Of the repo: what stands before the `/`.",
-    "platform": "The kind of machine, by its channels of memory.",
-    "q": "Words that the name of the model, the cards or the variant has.",
-    "ram": "The class of RAM, in GiB.",
-    "repo": "The Hugging Face repo, as OWNER/NAME.",
-    "result_id": "Of a result, as the answer to its submission or a list has it.",
-    "rig": "The cards, by slug: `2x-rtx-3090`.",
-    "run_id": "Of the run that was leased.",
-    "since": "Received on this day or later, as YYYY-MM-DD.",
-    "sort": "What the rows are ordered by.",
-    "tier": "Results of this trust tier only.",
-    "trust": "Results of this trust tier at least.",
-    "until": "Received on this day or before, as YYYY-MM-DD.",
-    "validation_id": "Of a validation, as the answer to its request has it.",
-    "variant": "The quantised model: `Q4_K_M`.",
-    "vram": "The class of the cards' memory together, in GiB.",
-}
-_ELSEWHERE = {
-    ("read_dump", "name"): "Of the file, as the list of dumps has it.",
-    ("read_leaderboard", "since"): "Measured on this day or later, as YYYY-MM-DD.",
-}
-
-
 def explain(operations: Iterable[dict[str, Any]]) -> None:
-    """Describe every parameter, and remove null from its type: a query has a text or nothing."""
+    """Describe every parameter, without null in its type (a query has a text or nothing); give requests examples."""
+    meanings = _OWN["parameters"]
     for spec in operations:
         for one in spec.get("parameters", ()):
             name = one["name"]
-            meaning = _ELSEWHERE.get((spec["operationId"], name)) or _MEANINGS.get(name)
+            meaning = meanings.get(f"{spec['operationId']}.{name}") or meanings.get(name)
             if meaning and not one.get("description"):
                 one["description"] = meaning
             one["schema"].pop("description", None)
             _leave_out_null(one["schema"])
+        for media in spec.get("requestBody", {}).get("content", {}).values():
+            example = _OWN["requests"].get(media["schema"]["$ref"].rpartition("/")[2])
+            if example is not None:
+                media["schema"] = {"allOf": [media["schema"]], "examples": [example]}
 
 
 def _leave_out_null(schema: dict[str, Any]) -> None:

@@ -28,8 +28,8 @@ class MalformedJson(AdvisorError):
     problem = "malformed-json"
 
 
-class JsonBody(AbstractDTO[T]):
-    """Decodes a handler's `data` from the raw body, and unlike Litestar accepts no number written as a string."""
+class JsonBody(AbstractDTO[Any]):
+    """Decodes handlers' `data` from the raw body, and unlike Litestar accepts no number written as a string."""
 
     @classmethod
     def create_for_field_definition(cls, field_definition: FieldDefinition, *args: Any, **kwargs: Any) -> None:
@@ -55,12 +55,7 @@ class JsonBody(AbstractDTO[T]):
 
     def decode_bytes(self, value: bytes) -> Any:
         """Return the decoded body. Raises as `decoded`."""
-        return decoded(value, self.model_type)
-
-
-def json_body(kind: type[Any]) -> dict[str, Any]:
-    """Return the decorator's arguments for a handler whose `data` is a `kind`."""
-    return {"dto": JsonBody[kind], "return_dto": None}  # type: ignore[valid-type]
+        return decoded(value, self.asgi_connection.route_handler.parsed_data_field.annotation)
 
 
 def decoded(body: bytes, kind: type[T]) -> T:

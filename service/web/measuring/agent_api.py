@@ -18,7 +18,7 @@ from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
 from service.web.documentation.operations import answer, answers, taking
 from service.web.http.access_log import waits
-from service.web.http.body import decoded, json_body
+from service.web.http.body import decoded
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
@@ -75,7 +75,6 @@ def _decoded(body: bytes, kind: type[T]) -> T:
 
 @post(
     PATH + "/greeting",
-    **json_body(Greeting),
     status_code=200,
     summary="Ask whose code this is",
     responses=answers(200, Greeted, "Who made the code.", "enrolment-code-unknown", *_BODY),
@@ -88,7 +87,6 @@ async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppSer
 
 @post(
     PATH + "/hosts",
-    **json_body(NewHost),
     summary="Enrol a machine",
     responses=answers(
         201,

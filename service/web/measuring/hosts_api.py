@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from litestar import Response, Router, delete, get, patch, post
-from litestar.params import BodyKwarg, FromPath
+from litestar.params import FromPath, JSONBody
 
 from service.flows.measuring import hosts
-from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
 from service.web.documentation.operations import answers
-from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, known, knows, scoped
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.http.types import HttpRequest
@@ -35,15 +31,12 @@ async def read_account(request: HttpRequest) -> Response[Account]:
 
 @post(
     PATH + "/enrolments",
-    **json_body(EnrolmentRequest),
     summary="Get a code for a new host",
     **scoped("host"),
     responses=answers(201, Enrolment, "The code, shown once.", "too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def create_enrolment(
-    data: Annotated[EnrolmentRequest, BodyKwarg(examples=[ENROLMENT_REQUEST])],
-    request: HttpRequest,
-    services: AppServices,
+    data: JSONBody[EnrolmentRequest], request: HttpRequest, services: AppServices
 ) -> Response[Enrolment]:
     """A single-use code for one machine, valid for ten minutes, and the command to type there."""
     address = services.address(request, "")
@@ -77,7 +70,6 @@ async def read_host(host_id: FromPath[str], request: HttpRequest, services: AppS
 
 @patch(
     PATH + "/{host_id:str}",
-    **json_body(HostChange),
     summary="Approve, pause, publish a host",
     **scoped("host"),
     responses=answers(
@@ -85,10 +77,7 @@ async def read_host(host_id: FromPath[str], request: HttpRequest, services: AppS
     ),
 )
 async def change_host(
-    host_id: FromPath[str],
-    data: Annotated[HostChange, BodyKwarg(examples=[HOST_CHANGE])],
-    request: HttpRequest,
-    services: AppServices,
+    host_id: FromPath[str], data: JSONBody[HostChange], request: HttpRequest, services: AppServices
 ) -> Response[Host]:
     """For its owner: `active` approves a waiting host, or ends a pause."""
     found = await services.run(hosts.change_host, host_id, data, caller_of(request))

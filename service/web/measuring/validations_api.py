@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncGenerator, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from anyio import to_thread
 from litestar import Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
-from litestar.params import BodyKwarg, FromPath
+from litestar.params import FromPath, JSONBody
 
 from service.flows.accounts import Caller
 from service.flows.measuring import validate, validated
 from service.queue.progress import validation_channel
-from service.web.documentation.examples import VALIDATION_REQUEST
 from service.web.documentation.operations import E_TAG, Streaming, answer, answers, streamed
-from service.web.http.body import IdempotencyKey, checked, json_body
+from service.web.http.body import IdempotencyKey, checked
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SEES_MORE, anyone, caller_of, for_viewer, knows, scoped
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream, looks, sse, stream
 from service.web.http.limits import Lease
@@ -31,7 +30,6 @@ PATH = "/v1/validations"
 
 @post(
     "/v1/advice/{advice_id:str}/validations",
-    **json_body(ValidationRequest),
     summary="Have configs measured",
     **scoped("validate"),
     responses={
@@ -47,7 +45,7 @@ PATH = "/v1/validations"
 )
 async def request_validation(
     advice_id: FromPath[str],
-    data: Annotated[ValidationRequest, BodyKwarg(examples=[VALIDATION_REQUEST])],
+    data: JSONBody[ValidationRequest],
     request: HttpRequest,
     services: AppServices,
     key: IdempotencyKey = None,

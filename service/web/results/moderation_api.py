@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import Response, Router, get, post
-from litestar.params import BodyKwarg, FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from service.flows.operations import removals
 from service.flows.results import moderation
-from service.web.documentation.examples import ABUSE_REPORT, MODERATION, REMOVAL_REQUEST
 from service.web.documentation.operations import answers
-from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, anyone, caller_of, scoped
 from service.web.http.problems import BODY_PROBLEMS
 from service.web.http.types import HttpRequest
@@ -31,16 +29,12 @@ from service.wire.results.moderation import (
 
 @post(
     "/v1/results/{result_id:str}/reports",
-    **json_body(AbuseReport),
     summary="Say what is wrong with a result",
     **ANYBODY,
     responses=answers(201, Reported, "The report was kept.", "result-not-found", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def report_result(
-    result_id: FromPath[str],
-    data: Annotated[AbuseReport, BodyKwarg(examples=[ABUSE_REPORT])],
-    request: HttpRequest,
-    services: AppServices,
+    result_id: FromPath[str], data: JSONBody[AbuseReport], request: HttpRequest, services: AppServices
 ) -> Response[Reported]:
     """Operators read it together with the result. No account is needed; personal names are masked."""
     await services.count_report(request)
@@ -50,16 +44,12 @@ async def report_result(
 
 @post(
     "/v1/results/{result_id:str}/removal-requests",
-    **json_body(RemovalRequest),
     summary="Ask the operator to remove a result",
     **ANYBODY,
     responses=answers(201, RemovalAsked, "The request was kept.", "result-not-found", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def ask_removal(
-    result_id: FromPath[str],
-    data: Annotated[RemovalRequest, BodyKwarg(examples=[REMOVAL_REQUEST])],
-    request: HttpRequest,
-    services: AppServices,
+    result_id: FromPath[str], data: JSONBody[RemovalRequest], request: HttpRequest, services: AppServices
 ) -> Response[RemovalAsked]:
     """For people whom a result concerns, or whose work it is. No account is needed; an operator decides."""
     await services.count_report(request)
@@ -102,16 +92,11 @@ async def list_reports(services: AppServices) -> Response[list[OpenReport]]:
 
 @post(
     "/v1/moderation",
-    **json_body(Moderation),
     summary="Hide, show, ban, vouch for, close",
     **scoped("operator"),
     responses=answers(201, AuditEntry, "What was done, as it was written down.", *BODY_PROBLEMS, *PROBLEMS),
 )
-async def moderate(
-    data: Annotated[Moderation, BodyKwarg(examples=[MODERATION])],
-    request: HttpRequest,
-    services: AppServices,
-) -> Response[AuditEntry]:
+async def moderate(data: JSONBody[Moderation], request: HttpRequest, services: AppServices) -> Response[AuditEntry]:
     """For operators. Each act is recorded for good, with who, when and why."""
     done = await services.run(moderation.moderate, caller_of(request).name, data)
     return Response(done, status_code=201, headers=PRIVATE)

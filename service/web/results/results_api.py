@@ -10,12 +10,11 @@ from anyio import to_thread
 from litestar import Response, Router, delete, get, patch, post
 from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from service.flows.results import corrections, dumps, leaderboard, read_results, submissions
-from service.web.documentation.examples import CORRECTION, SUBMISSION
 from service.web.documentation.operations import TextToo, answer, answers
-from service.web.http.body import IdempotencyKey, checked, json_body
+from service.web.http.body import IdempotencyKey, checked
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional, file_answer
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
@@ -171,7 +170,6 @@ async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServ
     return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
 
 
-Sent = Annotated[Submission, BodyKwarg(examples=[SUBMISSION])]
 EditKey = Annotated[
     str | None,
     HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
@@ -180,7 +178,6 @@ EditKey = Annotated[
 
 @post(
     PATH + "/preview",
-    **json_body(Submission),
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
     summary="See what is understood of a benchmark",
@@ -189,14 +186,13 @@ EditKey = Annotated[
         200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS
     ),
 )
-async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Preview:
+async def preview_submission(data: JSONBody[Submission], request: HttpRequest, services: AppServices) -> Preview:
     """Model, flags, machine and rows as they would be stored, with the expected figures. Nothing is stored."""
     return await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
 
 
 @post(
     PATH,
-    **json_body(Submission),
     request_max_body_size=MAX_CHECK_BYTES,
     summary="Send a benchmark that you ran",
     **ANYBODY,
@@ -208,7 +204,7 @@ async def preview_submission(data: Sent, request: HttpRequest, services: AppServ
     response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
 )
 async def submit_result(
-    data: Sent, request: HttpRequest, services: AppServices, key: IdempotencyKey = None
+    data: JSONBody[Submission], request: HttpRequest, services: AppServices, key: IdempotencyKey = None
 ) -> Response[Submitted]:
     """No account is needed: without one the answer has an `edit_key`, which is shown once, and again if the same
     request is repeated with the same `Idempotency-Key` of at least 22 characters. With a token, it needs the scope
@@ -225,7 +221,6 @@ async def submit_result(
 
 @patch(
     PATH + "/{result_id:str}",
-    **json_body(Correction),
     summary="Correct a result of yours",
     **ANYBODY,
     responses=answers(
@@ -241,7 +236,7 @@ async def submit_result(
 )
 async def correct_result(
     result_id: FromPath[str],
-    data: Annotated[Correction, BodyKwarg(examples=[CORRECTION])],
+    data: JSONBody[Correction],
     request: HttpRequest,
     services: AppServices,
     edit_key: EditKey = None,
