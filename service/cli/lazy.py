@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -53,50 +54,12 @@ def add_verb(verb: str, parser: argparse.ArgumentParser) -> None:
     module = import_module(f"service.cli.{verb}")
     module.add_arguments(parser)
     if parser.epilog is None:
-        parser.epilog, parser.formatter_class = epilog(verb), argparse.RawDescriptionHelpFormatter
+        parser.epilog = "\n".join(("examples:", *(f"  {line}" for line in examples(verb))))
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(run=module.run)
 
 
-EXAMPLES = {
-    "advise": (
-        "advisor advise unsloth/Qwen3-235B-A22B-GGUF -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'",
-        "advisor advise ./models/model.gguf -H '2x RTX 4090, 64GB' --goal agent --context 65536",
-        "(nvidia-smi; lscpu; free -h) | advisor advise Qwen/Qwen3-0.6B-GGUF -H -",
-    ),
-    "inspect": ("advisor inspect unsloth/Qwen3-235B-A22B-GGUF", "advisor inspect ./models/ --json"),
-    "check": (
-        "advisor check 'llama-server -m model.gguf -ngl 99 -ot exps=CPU' -H 'RTX 3090, 64GB' --model OWNER/NAME:Q4_K_M",
-    ),
-    "validate": (
-        "advisor validate @advice.json --print",
-        "advisor validate @advice.json --here --engine-dir ~/llama.cpp/build/bin --models ~/models",
-    ),
-    "submit": ("advisor submit bench.log --service https://HOST -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'",),
-    "hardware": (
-        "advisor hardware",
-        "advisor hardware '2x5090, EPYC 9355, 512GB DDR5-4800 x8'",
-        "advisor hardware --measure",
-    ),
-    "up": (
-        "advisor up unsloth/Qwen3-30B-A3B-GGUF -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600' --dry-run",
-        "advisor up models/Qwen3-0.6B-Q8_0.gguf --engine-dir ~/llama.cpp/build/bin",
-    ),
-    "watch": (
-        "advisor watch http://127.0.0.1:8080 --command 'llama-server -m model.gguf --metrics'",
-        "advisor watch server.log --command 'llama-server -m model.gguf' --once",
-    ),
-    "mcp": ("advisor mcp", "advisor mcp --service https://HOST"),
-    "token": ("advisor token create alice --scope submit,validate", "advisor token list"),
-    "bots": ("advisor bots discord register", "advisor bots slack manifest > manifest.json"),
-    "calibrate": ("advisor calibrate --dry", "advisor calibrate --json"),
-    "admin": ("advisor admin backup advisor.backup", "advisor admin hosts --json"),
-    "doctor": ("advisor doctor", "advisor doctor --json"),
-    "serve": ("advisor serve",),
-    "host": ("advisor host enrol https://HOST --code CODE", "advisor host run", "advisor host status"),
-    "completion": ('eval "$(advisor completion bash)"',),
-}
-
-
-def epilog(verb: str) -> str:
-    """Return a command's examples, for the end of its help."""
-    return "\n".join(("examples:", *(f"  {line}" for line in EXAMPLES[verb])))
+def examples(verb: str) -> list[str]:
+    """Return a command's examples, those lines of `examples.txt` that call it."""
+    lines = Path(__file__).with_name("examples.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if f"advisor {verb} " in f"{line} "]

@@ -17,7 +17,7 @@ from service.cli import COMMANDS, command_line, main
 from service.cli.advise import allows_colour, coloured
 from service.cli.completion import SHELLS, script, words_of_verbs
 from service.cli.inputs import cache_folder, tokens
-from service.cli.lazy import EXAMPLES, LazyParser
+from service.cli.lazy import LazyParser, examples
 from tests.models import write_gguf
 
 
@@ -118,7 +118,7 @@ def test_every_help_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> No
     for command in COMMANDS:
         with pytest.raises(SystemExit):
             main([command.verb, "--help"])
-        assert f"\n  {EXAMPLES[command.verb][0]}" in capsys.readouterr().out or command.verb == "completion"
+        assert f"\n  {examples(command.verb)[0]}" in capsys.readouterr().out or command.verb == "completion"
 
 
 WITHOUT_JSON = {
@@ -151,11 +151,11 @@ def test_every_verb_answers_in_json_but_those_that_have_a_reason() -> None:
 
 def test_the_examples_are_understood() -> None:
     parser = command_line()
-    for verb, lines in EXAMPLES.items():
-        for line in lines:
+    for command in COMMANDS:
+        for line in examples(command.verb):
             words = shlex.split(line.rpartition("| ")[2].partition(" > ")[0])
             if words[0] == "advisor" and "--help" not in words:
-                assert parser.parse_args(words[1:]).verb.verb == verb
+                assert parser.parse_args(words[1:]).verb.verb == command.verb
 
 
 def test_bash_completes_commands_and_options() -> None:

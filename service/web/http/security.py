@@ -5,17 +5,9 @@ from __future__ import annotations
 from litestar.datastructures import MutableScopeHeaders
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "base-uri 'none'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "img-src 'self'",
-        "script-src 'self'",
-        "style-src 'self'",
-    )
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; base-uri 'none'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "img-src 'self'; script-src 'self'; style-src 'self'"
 )
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,

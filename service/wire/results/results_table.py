@@ -18,43 +18,19 @@ Cell: TypeAlias = str | int | float | bool | None
 _FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")  # full-width forms too, which some spreadsheets accept
 _MOST_TEXT = 8_000
 
-COLUMNS: dict[str, type[str] | type[int] | type[float] | type[bool]] = {
-    "id": str,
-    "origin": str,
-    "state": str,
-    "tier": str,
-    "model": str,
-    "model_slug": str,
-    "variant": str,
-    "arch": str,
-    "n_params": int,
-    "n_active": int,
-    "bpw": float,
-    "repo": str,
-    "revision": str,
-    "engine": str,
-    "build": str,
-    "rig": str,
-    "rig_slug": str,
-    "vram_mib": int,
-    "cpu": str,
-    "ram_gib": int,
-    "n_kv": int,
-    "n_prompt": int,
-    "n_gen": int,
-    "pp_tps": float,
-    "tg_tps": float,
-    "repeats": int,
-    "failure": str,
-    "command": str,
-    "contributor": str,
-    "host": str,
-    "published_by": str,
-    "published_url": str,
-    "licence": str,
-    "measured_at": str,
-    "created_at": str,
-}
+_KINDS: tuple[tuple[type[str] | type[int] | type[float], str], ...] = (
+    (str, "id origin state tier model model_slug variant arch"),
+    (int, "n_params n_active"),
+    (float, "bpw"),
+    (str, "repo revision engine build rig rig_slug"),
+    (int, "vram_mib"),
+    (str, "cpu"),
+    (int, "ram_gib n_kv n_prompt n_gen"),
+    (float, "pp_tps tg_tps"),
+    (int, "repeats"),
+    (str, "failure command contributor host published_by published_url licence measured_at created_at"),
+)
+COLUMNS = {name: kind for kind, names in _KINDS for name in names.split()}
 """Name and type of each column, in order; any cell may be empty."""
 
 
