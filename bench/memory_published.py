@@ -23,7 +23,6 @@ from tests.memory_published import NotDerivable, PublishedRow, published_rows
 CACHE_TARGET, COMPUTE_TARGET = 0.01, 0.10
 NOT_EXPLAINED = "not explained"
 CACHE_CAUSES = {
-    "pr394-Panchovix-2": "the log says mla 0, the figure is that of a latent cache",
     "pr260-davidsyoung-table-2": "the table's context is no multiple of 256; the figure is that of 16,384 tokens",
     "disc258-ubergarm-5": "the post does not state -mla: 0 by default then, but the figure is that of a latent cache",
     "disc286-ubergarm-1": "the post does not state -mla: 0 by default then, but the figure is that of a latent cache",

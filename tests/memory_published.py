@@ -40,6 +40,7 @@ SHAPES = {
     "gemma3-27b": "Gemma-3-27B",
     "gemma3-12b": "Gemma-3-12B",
 }
+OLDER_LAYOUTS = {"DeepSeek-R1-0528": ("DeepSeek-R1-kv_b-alone", "DeepSeek-R1-with-kv_b")}
 PRESETS = {"Q4_K - Medium": "q4_k_m", "Q5_K - Medium": "q5_k_m", "Q4_K_M": "q4_k_m"}
 _SETTINGS = {"n_ctx": "n_ctx", "n_batch": "n_batch", "n_ubatch": "n_ubatch", "mla": "mla", "mg": "main_gpu",
              "attn_max_b": "attn_max_batch", "sm": "split_mode", "ctk": "cache_type_k"}  # fmt: skip
@@ -172,12 +173,11 @@ class PublishedRow:
         return build(self._shape(), "q8_0") if base in SHAPES else _from_log(self.record["hparams"])
 
     def _shape(self) -> str:
-        """Files without the head sizes of latent attention were what llama.cpp read before it had that."""
-        base = str(self.record["model"]["base"])
-        whole = (
-            self.engine == "llama.cpp" and base == "deepseek-671b" and self.build.rules.memory.latent_cache == "heads"
-        )
-        return "DeepSeek-R1-with-kv_b" if whole else SHAPES[base]
+        """Return the shape whose layout of latent attention has as many tensors as the log counts."""
+        newest, model = SHAPES[str(self.record["model"]["base"])], self.record["model"]
+        n_tensors = model["n_tensors"] or sum((model["type_counts"] or {}).values())
+        layouts = OLDER_LAYOUTS.get(newest, ())
+        return next((shape for shape in layouts if len(build(shape, "q8_0").tensors) == n_tensors), newest)
 
 
 def _from_log(facts: dict[str, Any]) -> Model:
