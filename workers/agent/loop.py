@@ -7,18 +7,17 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from service import logs
 from service.engine.errors import AdvisorError, InvalidFlags
 from service.engine.measured.classify import Failure
-from service.engine.measured.rows import MeasuredRow
 from service.logs import Log
 from service.wire.measuring.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal
@@ -29,52 +28,18 @@ from workers.agent.download import download, is_allowed, touch
 from workers.agent.errors import NotEnrolled, ServiceError, Unsafe
 from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost, pause_after
-from workers.agent.local import EngineProgram, LocalGpu, Machine
+from workers.agent.measure import measure
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
 from workers.agent.preflight import Declined, Prepared, are_confirmed, prepare
 from workers.agent.process import Confinement
 from workers.agent.state import DOING, Doing, State
 from workers.agent.usage import UsageOfDay
+from workers.agent.watcher import Watcher
 
 log = Log("agent")
 
 IDLE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
-
-
-class Result(Protocol):
-    """The outcome of running an engine."""
-
-    def report(self, fence: int, program: EngineProgram, *, files_confirmed: bool) -> Report: ...
-
-
-class Measure(Protocol):
-    """Runs an engine: see workers/agent/measure.py. `gpus`: all of this machine's."""
-
-    def __call__(
-        self,
-        document: RunDocument,
-        program: EngineProgram,
-        files: Sequence[Path],
-        gpus: Sequence[LocalGpu],
-        policy: Policy,
-        on_row: Callable[[MeasuredRow], None],
-        stop: Callable[[], str | None],
-        *,
-        usage: UsageOfDay,
-    ) -> Result: ...
-
-
-class Watching(Protocol):
-    """Watches the machine, also in the background: see workers/agent/watcher.py."""
-
-    def look(self, policy: Policy) -> Machine: ...
-
-    def in_use(self, policy: Policy) -> str | None: ...
-
-    def fetched(self, contents: Mapping[Path, str]) -> None: ...
-
-    def rest(self, resting: bool) -> None: ...
 
 
 class EndRequested(BaseException):
@@ -85,13 +50,13 @@ class Agent:
     """The agent; `serve` runs until it is asked to end."""
 
     def __init__(
-        self, state: State, policy: Path, client: Client, machine: Watching, measure: Measure, *,
-        held: Confinement, ending: threading.Event, say: Callable[[str], None] = print,
+        self, state: State, policy: Path, client: Client, machine: Watcher, *, held: Confinement,
+        ending: threading.Event, say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
         """`policy`: its file, read again before every decision. `held`: what confines engines on this machine.
         `say`: prints what a dry run shows."""
         self.state, self.policy_path, self.client = state, policy, client
-        self.machine, self.measure, self.say, self.ending = machine, measure, say, ending
+        self.machine, self.say, self.ending = machine, say, ending
         self.held, self.usage = held, UsageOfDay(state)
         self._sent: bytes | None = None
         self._failures = 0
@@ -258,7 +223,7 @@ class _LeasedRun:
             journal.write(log_path(self.policy, self.agent.state.path), self._ran("started", 0))
             touch(prepared.files)
             self.lease.step("loading")
-            result = self.agent.measure(
+            result = measure(
                 self.document,
                 prepared.program,
                 prepared.files,
@@ -266,6 +231,8 @@ class _LeasedRun:
                 self.policy,
                 self.lease.add_row,
                 self._stop,
+                watched=self.agent.machine.gpus,
+                state=self.agent.state.path,
                 usage=self.agent.usage,
             )
             models = _same(prepared, self.agent.machine.look(self.policy).models)

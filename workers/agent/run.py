@@ -14,7 +14,7 @@ from workers.agent import owner
 from workers.agent.errors import HostError
 from workers.agent.leftovers import end_leftovers
 from workers.agent.loop import Agent, EndRequested
-from workers.agent.measure import RECORD, measure
+from workers.agent.measure import RECORD
 from workers.agent.process import Confinement, confinement
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
@@ -38,10 +38,9 @@ def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dr
     ending = threading.Event()
     client = owner.open_client(state)
     watcher = Watcher(state.path, ending=ending)
-    engine = partial(measure, watched=watcher.gpus, state=state.path)
     say = partial(print, flush=True)
     path = owner.policy_path(state, policy)
-    agent = Agent(state, path, client, watcher, engine, held=held, ending=ending, say=say)
+    agent = Agent(state, path, client, watcher, held=held, ending=ending, say=say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.end)
     try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -28,6 +28,7 @@ from workers.agent.loop import Agent, why_idle
 from workers.agent.policy import Policy
 from workers.agent.process import Confinement
 from workers.agent.state import State
+from workers.agent.watcher import Watcher
 
 ROW = MeasuredRow(n_kv=0, n_prompt=512, n_gen=64, pp_seconds=(1.0,), tg_seconds=(2.0,))
 GOES_ON: Answer = (200, {"stop": False, "why": None})
@@ -61,8 +62,9 @@ class AgentBench:
         self.taken: str | None = None
         self.folder = folder
         self.fetched_files: Mapping[Path, str] = {}
+        self.gpus = None
         self.agent = Agent(
-            self.state, self.policy, client, self, self.measure, held=Confinement(network="seccomp", files="landlock"),
+            self.state, self.policy, client, cast(Watcher, self), held=Confinement(network="seccomp", files="landlock"),
             ending=self.ending, say=self.said.append,
         )  # fmt: skip
         service.answers["/progress"] = [GOES_ON]
@@ -114,6 +116,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentBenc
     monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.0)
     with fake_service() as service:
         bench = AgentBench(tmp_path, service)
+        monkeypatch.setattr(loop, "measure", bench.measure)
         yield bench
         bench.agent.client.close()
 

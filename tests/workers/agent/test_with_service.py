@@ -42,7 +42,6 @@ from workers.agent import owner, probe
 from workers.agent.gpus import NoGpus
 from workers.agent.journal import last
 from workers.agent.loop import Agent
-from workers.agent.measure import measure
 from workers.agent.process import confinement
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
@@ -97,9 +96,8 @@ class AgentBench:
         """Return a new agent, as after a restart."""
         client = owner.open_client(self.state)
         watcher = Watcher(self.state.path, NoGpus(), self.ending)
-        engine = partial(measure, watched=watcher.gpus, state=self.state.path)
         agent = Agent(
-            self.state, self.policy, client, watcher, engine, held=confinement(self.state.path),
+            self.state, self.policy, client, watcher, held=confinement(self.state.path),
             ending=self.ending, say=self.said.append,
         )  # fmt: skip
         client.lease = partial(client.lease, 0)  # type: ignore[method-assign]
