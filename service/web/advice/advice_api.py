@@ -15,7 +15,7 @@ from service.engine.errors import InvalidInput
 from service.errors import WrongKey
 from service.flows.advice import advise
 from service.web.documentation.examples import EXAMPLES
-from service.web.documentation.operations import E_TAG, Streaming, TextToo, answer, streamed
+from service.web.documentation.operations import E_TAG, answer, streamed
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
@@ -56,7 +56,6 @@ _MOST_IDS = 8
     PATH,
     **ANYBODY,
     status_code=200,
-    operation_class=TextToo,
     summary="Ask for ranked configs",
     responses={
         200: answer(CreatedAdvice, "The advice is ready.", EXAMPLES["ready-advice"]),
@@ -115,7 +114,6 @@ async def _requested(
 
 @get(
     PATH + "/{advice_id:str}",
-    operation_class=TextToo,
     summary="Read an advice",
     **ANYBODY,
     responses={
@@ -185,7 +183,6 @@ async def read_advice_file(
 
 @get(
     PATH + "/{advice_id:str}/events",
-    operation_class=Streaming,
     summary="Follow an advice live",
     responses=streamed(
         AdviceEvent,

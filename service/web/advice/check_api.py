@@ -12,7 +12,7 @@ from litestar import Response, Router, post
 from litestar.params import JSONBody, QueryParameter
 
 from service.flows.advice import check
-from service.web.documentation.operations import TextToo, answers
+from service.web.documentation.operations import answers
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS
@@ -30,7 +30,6 @@ Detail = Annotated[
     "/v1/check",
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
-    operation_class=TextToo,
     summary="Check a command that you use",
     responses=answers(200, Checked, "Memory, speed and findings.", "not-acceptable", *BODY_PROBLEMS, *RUN_PROBLEMS),
 )

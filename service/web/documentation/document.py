@@ -8,7 +8,7 @@ about parameters, and examples of requests, by their types.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 from litestar import Litestar
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 
 from service import __version__
 from service.web.api_routes import ROUTERS
-from service.web.documentation.operations import Taking
 from service.web.http.body import JsonBody
+from service.web.http.formats import MEDIA_TYPES
 from service.wire.advice.compact import CompactAdvice
 from service.wire.health import Health
 from service.wire.problem import MEDIA_TYPE, Problem
@@ -33,6 +34,7 @@ _CONFIG = OpenAPIConfig(
     use_handler_docstrings=True,
     operation_id_creator=lambda handler, *_: handler.handler_name,
 )
+_REFERENCE = "#/components/schemas/{name}"
 _OTHERS = (CompactAdvice, Health, Problem)  # types that no handler lists in its `responses`
 
 
@@ -54,13 +56,14 @@ def openapi_document() -> dict[str, Any]:
         return_dto=None,
     )  # fmt: skip
     schema = app.openapi_schema.to_schema()
-    operations = [spec for item in schema["paths"].values() for spec in item.values()]
-    for spec in operations:
+    handlers = {one.operation_id or one.handler_name: one for one in _handlers(app)}
+    for spec in (spec for item in schema["paths"].values() for spec in item.values()):
         _correct(spec)
+        _complete(spec, handlers[spec["operationId"]].opt)
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema, order="sorted"))
     explain(spec for item in document["paths"].values() for spec in item.values())
-    kinds = (*_stated_by(app), *_OTHERS)
-    _, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    kinds = (*(kind for one in handlers.values() for kind in _stated_by(one)), *_OTHERS)
+    _, shapes = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for shape in shapes.values():
         _say_simply(shape)
     for name in _sent_by_clients(document["paths"], shapes):
@@ -85,14 +88,36 @@ def _correct(spec: dict[str, Any]) -> None:
                 example.pop("id", None)
 
 
-def _stated_by(app: Litestar) -> Iterator[Any]:
-    """Yield the types of all bodies in requests and answers."""
-    for handler in {handler for route in app.routes for handler, _ in getattr(route, "route_handler_map", {}).values()}:
-        yield from (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container)
-        if (data := handler.parsed_data_field) is not None:
-            yield data.annotation
-        if issubclass(handler.operation_class, Taking):
-            yield handler.operation_class.kind
+def _complete(spec: dict[str, Any], opt: Mapping[str, Any]) -> None:
+    """Add what the framework does not see: a `body` that the handler reads itself, because a signature covers it, a
+    `query` that is decoded as one Struct, and what events consist of."""
+    if "body" in opt:
+        schema = {"$ref": _REFERENCE.format(name=opt["body"].__name__)}
+        spec["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
+    if "query" in opt:
+        _, shapes = msgspec.json.schema_components((opt["query"],), ref_template=_REFERENCE)
+        usual = {"in": "query", "required": False, "deprecated": False, "allowEmptyValue": True, "allowReserved": False}
+        asked = shapes[opt["query"].__name__]["properties"].items()
+        spec["parameters"] = [*spec["parameters"], *({**usual, "name": name, "schema": one} for name, one in asked)]
+    for response in spec["responses"].values():
+        if media := response.get("content", {}).get("text/event-stream"):
+            said = "Events with `event`, `id` and `data`, which is JSON of the schema of the content."
+            event = {"contentMediaType": "application/json", "contentSchema": media["schema"]}
+            media["schema"] = {"type": "string", "description": said, **event}
+
+
+def _handlers(app: Litestar) -> Iterator[HTTPRouteHandler]:
+    for route in app.routes:
+        yield from (handler for handler, _ in getattr(route, "route_handler_map", {}).values())
+
+
+def _stated_by(handler: HTTPRouteHandler) -> Iterator[Any]:
+    """Yield the types of the bodies of its requests and answers."""
+    yield from (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container)
+    if (data := handler.parsed_data_field) is not None:
+        yield data.annotation
+    if "body" in handler.opt:
+        yield handler.opt["body"]
 
 
 def _sent_by_clients(paths: dict[str, Any], shapes: dict[str, Any]) -> set[str]:
@@ -148,14 +173,28 @@ def explain(operations: Iterable[dict[str, Any]]) -> None:
                 one["description"] = meaning
             one["schema"].pop("description", None)
             _leave_out_null(one["schema"])
+            if name == "format" and "markdown" in one["schema"]["enum"]:
+                _say_text_too(spec)
         for media in spec.get("requestBody", {}).get("content", {}).values():
             example = _OWN["requests"].get(media["schema"]["$ref"].rpartition("/")[2])
             if example is not None:
                 media["schema"] = {"allOf": [media["schema"]], "examples": [example]}
 
 
+def _say_text_too(spec: dict[str, Any]) -> None:
+    """State in words that answers also come as text and Markdown: as media types they would turn an answer's type in
+    generated clients into a union with a string."""
+    others = " or ".join(f"`{kind}`" for kind in MEDIA_TYPES if kind != "application/json")
+    for status, response in spec["responses"].items():
+        if status.startswith("2") and "content" in response:
+            said = response["description"].rstrip(".")
+            response["description"] = f"{said}. As {others} too: by `Accept`, or `?format=`."
+
+
 def _leave_out_null(schema: dict[str, Any]) -> None:
-    several = [kind for kind in schema.pop("oneOf", ()) if kind != {"type": "null"}]
+    if schema.get("default", "") is None:
+        del schema["default"]
+    several = [kind for kind in (*schema.pop("oneOf", ()), *schema.pop("anyOf", ())) if kind != {"type": "null"}]
     if len(several) == 1:
         schema |= several[0]
     elif several:

@@ -16,7 +16,7 @@ from service.engine.decoding import require_no_nul
 from service.flows.measuring import hosts, runs, signed_calls
 from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
-from service.web.documentation.operations import answer, answers, taking
+from service.web.documentation.operations import answer, answers
 from service.web.http.access_log import waits
 from service.web.http.body import decoded
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -106,7 +106,7 @@ async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: Ap
 
 @post(
     PATH + "/sessions",
-    operation_class=taking(Nothing),
+    opt={"body": Nothing},
     summary="Open a session",
     security=[{"HostSignature": []}],
     responses=answers(201, Session, "A token for an hour.", *SIGNED_PROBLEMS),
@@ -122,7 +122,7 @@ async def open_session(request: HttpRequest, services: AppServices) -> Session:
     PATH + "/probe",
     status_code=204,
     request_max_body_size=MAX_PROBE_BYTES,
-    operation_class=taking(Probe),
+    opt={"body": Probe},
     summary="Say what the machine is",
     security=SIGNED,
     responses=problem_responses("invalid-hardware", *SIGNED_PROBLEMS),
@@ -136,7 +136,7 @@ async def send_probe(request: HttpRequest, services: AppServices) -> None:
 @post(
     PATH + "/leave",
     status_code=204,
-    operation_class=taking(Nothing),
+    opt={"body": Nothing},
     summary="Leave for good",
     security=SIGNED,
     responses=problem_responses(*SIGNED_PROBLEMS),
@@ -150,7 +150,7 @@ async def leave(request: HttpRequest, services: AppServices) -> None:
 @post(
     PATH + "/leases",
     status_code=200,
-    operation_class=taking(LeaseRequest),
+    opt={"body": LeaseRequest},
     summary="Ask for a run",
     security=SIGNED,
     responses={
@@ -202,7 +202,7 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
 @post(
     PATH + "/runs/{run_id:str}/progress",
     status_code=200,
-    operation_class=taking(Progress),
+    opt={"body": Progress},
     summary="Renew a lease",
     security=SIGNED,
     responses=answers(
@@ -219,7 +219,7 @@ async def note_progress(run_id: FromPath[str], request: HttpRequest, services: A
     PATH + "/runs/{run_id:str}/report",
     status_code=200,
     request_max_body_size=MAX_REPORT_BYTES,
-    operation_class=taking(Report),
+    opt={"body": Report},
     summary="Report the end of a run",
     security=SIGNED,
     responses=answers(200, Accepted, "It is stored.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS),

@@ -15,7 +15,7 @@ from litestar.params import FromPath, JSONBody
 from service.flows.accounts import Caller
 from service.flows.measuring import validate, validated
 from service.queue.progress import validation_channel
-from service.web.documentation.operations import E_TAG, Streaming, answer, answers, streamed
+from service.web.documentation.operations import E_TAG, answer, answers, streamed
 from service.web.http.body import IdempotencyKey, checked
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SEES_MORE, anyone, caller_of, for_viewer, knows, scoped
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream, looks, sse, stream
@@ -99,7 +99,6 @@ async def read_validation(validation_id: FromPath[str], request: HttpRequest, se
 
 @get(
     PATH + "/{validation_id:str}/events",
-    operation_class=Streaming,
     summary="Follow a validation live",
     **ANYBODY,
     responses=streamed(

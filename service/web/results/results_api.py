@@ -13,14 +13,14 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from service.flows.results import corrections, dumps, leaderboard, read_results, submissions
-from service.web.documentation.operations import TextToo, answer, answers
+from service.web.documentation.operations import answer, answers
 from service.web.http.body import IdempotencyKey, checked
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional, file_answer
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS, problem_responses
-from service.web.http.query import asking, query_of
+from service.web.http.query import query_of
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices
 from service.wire.results.accuracy import Accuracy
@@ -47,7 +47,7 @@ _LIST_TYPES: dict[str, ListFormat] = {"application/json": "json", "application/j
 
 @get(
     "/v1/leaderboard",
-    operation_class=asking(BoardQuery, TextToo),
+    opt={"query": BoardQuery},
     summary="The fastest of each model, rig and engine",
     responses=answers(200, Board, "A page of the board.", "not-acceptable", *_PROBLEMS),
 )
@@ -70,7 +70,7 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
 
 @get(
     PATH,
-    operation_class=asking(ResultQuery),
+    opt={"query": ResultQuery},
     summary="Results, the last received first",
     responses=answers(
         200,
@@ -105,7 +105,6 @@ async def list_results(request: HttpRequest, services: AppServices, as_format: A
 
 @get(
     PATH + "/{result_id:str}",
-    operation_class=TextToo,
     summary="Read a result",
     **ANYBODY,
     responses=answers(200, Result, "The result.", "not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
