@@ -30,9 +30,8 @@ from bench.soak import keep
 from bench.stamp import stamp
 from service.engine.errors import AdvisorError
 from service.engine.gguf.header import Header
-from service.engine.gguf.jump import Doubt, LargeArray
 from service.engine.gguf.parser import HeaderParser, parse_header
-from service.engine.gguf.window import NeedMore
+from service.engine.gguf.window import Doubt, LargeArray, NeedMore
 
 SLOW_SECONDS, MOST_MIB = 1.0, 64
 CORPUS = Path(__file__).parent.parent / "tests/data/gguf_corpus"

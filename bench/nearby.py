@@ -24,8 +24,7 @@ from bench.runs import Setup, author_of
 from bench.stamp import stamp
 from service.engine.calibration import shipped
 from service.engine.estimate import Z80
-from service.engine.measured.agreement import PHASES, Phase
-from service.engine.measured.nearby import SPREADS, Nearness, Observation, correction
+from service.engine.measured.nearby import PHASES, SPREADS, Nearness, Observation, Phase, correction
 
 _CHOICES = 4  # of anchors, for each run
 

@@ -26,7 +26,7 @@ from bench.runs import kind_of
 from bench.stamp import stamp
 from service.engine.calibration import shipped
 from service.engine.estimate import Z80
-from service.engine.measured.agreement import PHASES, Phase
+from service.engine.measured.nearby import PHASES, Phase
 from service.engine.measured.residuals import CUT, UNMOVED, Residual, shared
 from service.engine.speed.fitting import Fit, Values
 from service.engine.speed.machine import cpu_class

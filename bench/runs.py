@@ -33,7 +33,7 @@ from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
 from service.engine.model import Model
-from service.engine.run.binding import Binding, binding_of
+from service.engine.run.environment import Binding, binding_of
 from service.engine.run.placement import place
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.predict import bound_rig

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from service.engine.commands.parse import ParsedCommand
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
-from service.engine.engines.fit import FitAsked
+from service.engine.engines.spec import FitAsked
 from service.engine.model import Model
 from service.engine.units import MIB
 from tests import models as shapes

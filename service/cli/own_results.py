@@ -20,9 +20,8 @@ from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
 from service.engine.logs.requests import MeasuredSpeed
-from service.engine.measured.agreement import Phase
 from service.engine.measured.identity import match_kind
-from service.engine.measured.nearby import FARTHEST, Nearness, Observation
+from service.engine.measured.nearby import FARTHEST, Nearness, Observation, Phase
 from service.engine.measured.rows import MeasuredRow
 from service.engine.planner.ranking.measured import rerank, with_nearby_results
 from service.engine.run_flags import to_flags

@@ -1,7 +1,7 @@
 """Reads headers of variants: parsed while they arrive, several files at once, known content never twice.
 
 A repo's first file is read until its tensor table is complete. That makes the tokenizer known, so of other variants
-only the start and the tensor table are read, by ranges that jump over the shared part (engine/gguf/jump.py); if
+only the start and the tensor table are read, by ranges that jump over the shared part (engine/gguf/window.py); if
 anything differs from the expectation, the file is read in full. A header read by a jump is cached for its repo only.
 """
 
@@ -19,8 +19,8 @@ from urllib.parse import quote
 from service.counting import count
 from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf.header import Header, merge_shards
-from service.engine.gguf.jump import Doubt, LargeArray
 from service.engine.gguf.parser import HeaderParser
+from service.engine.gguf.window import Doubt, LargeArray
 from service.hub.errors import HubBusy, RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, Variant
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf.header import Header
-from service.engine.gguf.jump import SMALLEST, Doubt, LargeArray
 from service.engine.gguf.parser import HeaderParser, parse_header
+from service.engine.gguf.window import SMALLEST, Doubt, LargeArray
 
 U32, I32, STRING, ARRAY = 4, 5, 8, 9
 _SPARE = 1 << 10

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
 from typing import TYPE_CHECKING
 
-from service.engine.config import Engine, Tool
+import msgspec
+
+from service.engine.config import Engine, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.memory import EngineMemory
 from service.engine.engines.speed import EngineSpeed
 from service.engine.engines.tables import Architectures
+from service.engine.model import Model
 
 if TYPE_CHECKING:
     from service.engine.builds import History
     from service.engine.config import Flags
-    from service.engine.engines.fit import FitAsked
     from service.engine.ggml_types import GgmlType
+
+
+class FitAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that is placed. `n_ctx` 0: not given. `free`: bytes on each card.
+
+    `placed`: the command places the model itself. `streams`: caches of their own (no `-kvu`). `used`: returns the bytes
+    that flags take on each card.
+    """
+
+    model: Model
+    flags: Flags
+    n_ctx: int
+    free: Sequence[int]
+    placed: bool
+    streams: int
+    used: Callable[[Flags], list[int]]
 
 
 @dataclass(frozen=True, kw_only=True)

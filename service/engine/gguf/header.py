@@ -38,8 +38,8 @@ class Header(msgspec.Struct, frozen=True):
     """Metadata and tensor table of one file; `n_bytes` is where the data section begins.
 
     `by_jump` says that parts of large arrays were not read but taken to be as in another file of the same repo
-    (jump.py). `misplaced` describes the first tensor that is not stored right after the one before it, which not every
-    engine accepts; it is None if there is none.
+    (window.py). `misplaced` describes the first tensor that is not stored right after the one before it, which not
+    every engine accepts; it is None if there is none.
     """
 
     metadata: dict[str, MetadataValue]

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from service.engine.errors import InvalidHeader, NotGguf, TruncatedHeader
 from service.engine.ggml_types import is_known, tensor_bytes, type_with_id, unknown_type
 from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
-from service.engine.gguf.jump import SAMPLE, SMALLEST, Doubt, LargeArray, check_jump, known_as
-from service.engine.gguf.window import NeedMore, Window
+from service.engine.gguf.window import SAMPLE, SMALLEST, Doubt, LargeArray, NeedMore, Window, check_jump, known_as
 
 MAX_STRING_BYTES = 1 << 20  # chat templates reach some 100 KB
 _LENGTH = 8  # bytes of a text's length, the least that one takes

@@ -22,8 +22,7 @@ import msgspec
 
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.config import CPU, Flags
-from service.engine.measured.agreement import Phase
-from service.engine.measured.nearby import FARTHEST, Correction, moved
+from service.engine.measured.nearby import FARTHEST, Correction, Phase, moved
 from service.engine.run_flags import RunFlags
 
 UNMOVED = 4.0

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from service.engine.memory.closed_form import rough_compute
-from service.engine.memory.contents import Contents
+from service.engine.memory.contents import Contents, stays_in_ram
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Slot
-from service.engine.memory.stored import stays_in_ram
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 

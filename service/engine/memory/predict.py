@@ -11,7 +11,7 @@ import msgspec
 from service.engine.engines import engine_spec
 from service.engine.kept import kept
 from service.engine.memory.closed_form import rough_compute
-from service.engine.memory.contents import Contents
+from service.engine.memory.contents import Contents, stays_in_ram
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot, geometry
 from service.engine.memory.graphs import graphs_of
@@ -21,7 +21,6 @@ from service.engine.memory.overhead import expert_cache
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions
 from service.engine.memory.spec import GraphSpec, one_token_each
-from service.engine.memory.stored import stays_in_ram
 from service.engine.run.resolved import ResolvedRun
 
 Found = TypeVar("Found")

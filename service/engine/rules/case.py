@@ -15,8 +15,7 @@ from service.engine.commands.companions import draft_of
 from service.engine.commands.parse import ParsedCommand, parse_words
 from service.engine.config import CPU, Allocator, Device, Engine, Flags, Override, Placement, Tool
 from service.engine.engines import engine_spec
-from service.engine.engines.fit import FitAsked
-from service.engine.engines.spec import EngineSpec
+from service.engine.engines.spec import EngineSpec, FitAsked
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion
@@ -26,9 +25,8 @@ from service.engine.memory.report import report
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of, projector_companion
-from service.engine.run.binding import binding_of
 from service.engine.run.devices import chosen_devices, with_lab_bytes
-from service.engine.run.environment import Environment, environment_of
+from service.engine.run.environment import Environment, binding_of, environment_of
 from service.engine.run.overrides import matching_names
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram

@@ -1,4 +1,4 @@
-"""The environment of a command, as far as an engine reads it.
+"""The environment of a command, as far as an engine reads it, and which sockets numactl and `--numa` bind it to.
 
 Sources: ik_llama.cpp ggml-cuda.cu (ggml_cuda_host_malloc, ggml_backend_cuda_register_host_buffer), src/llama-load-
 tensors.cpp:5309; llama.cpp ggml-cuda/ggml-cuda.cu (getenv), src/llama-kv-cache.cpp, common/arg.cpp:787; the CUDA
@@ -7,14 +7,16 @@ programming guide, "CUDA environment variables". A variable counts if it is set 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.engines.commands import Effect
-from service.engine.run.binding import Binding
+from service.engine.hardware import Rig
 
 _OF_ALL: dict[str, Effect] = {  # of the runtime, and of what both engines took from ggml
     "CUDA_VISIBLE_DEVICES": "devices",
@@ -27,6 +29,34 @@ _OF_ALL: dict[str, Effect] = {  # of the runtime, and of what both engines took 
 }
 _LEAST_BATCH = "GGML_OP_OFFLOAD_MIN_BATCH"
 _READ_ELSEWHERE = ("GGML_CUDA_", "GGML_VK_", "GGML_SCHED_")
+Binding: TypeAlias = Literal["unset", "interleave", "distribute", "isolate", "bound"]
+_BOUND = re.compile(r"(?:^|\s)(?:-N|--cpunodebind|-m|--membind|-p|--preferred)[ =]?\d+(?:\s|$)")
+BIND = ("numactl", "-N", "0", "-m", "0")
+INTERLEAVE = ("numactl", "--interleave=all")
+
+
+def prefix_of(numa: str | None) -> tuple[str, ...]:
+    """Return the words before a command with this `--numa`: numactl's, which bind memory as well as threads."""
+    return {"distribute": INTERLEAVE, "numactl": BIND}.get(numa or "", ())
+
+
+def binding_of(prefix: Sequence[str], numa: str | None) -> Binding:
+    """Return the binding that results from the words before a program and its `--numa`."""
+    words = " ".join(prefix)
+    if "numactl" in words:
+        if re.search(r"(?:-i|--interleave)\b", words):
+            return "interleave"
+        if _BOUND.search(words):
+            return "bound"
+    return "distribute" if numa == "distribute" else "isolate" if numa == "isolate" else "unset"
+
+
+def one_socket(rig: Rig) -> Rig:
+    """Return the share of a machine that is left to a command bound to one of its sockets."""
+    n = rig.sockets
+    return msgspec.structs.replace(
+        rig, sockets=1, physical_cores=max(rig.physical_cores // n, 1), cpu_bandwidth_gbs=rig.cpu_bandwidth_gbs / n
+    )
 
 
 class Variable(msgspec.Struct, frozen=True):

@@ -13,9 +13,8 @@ from service.engine.config import CPU, Allocator, Device, Engine, Flags, Placeme
 from service.engine.engines import engine_spec
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.run.binding import Binding, binding_of, prefix_of
 from service.engine.run.copies import copies_of
-from service.engine.run.environment import PLAIN, Environment
+from service.engine.run.environment import PLAIN, Binding, Environment, binding_of, prefix_of
 from service.engine.run.placement import place
 from service.engine.run.settings import micro_batch, padded_context
 from service.engine.run.weights import UsedWeight, WeightRules, loaded, used_weights, weight_rules

@@ -15,7 +15,7 @@ from service.engine.config import Device, Flags
 from service.engine.estimate import Z80, Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
-from service.engine.run.binding import Binding, binding_of, one_socket, prefix_of
+from service.engine.run.environment import Binding, binding_of, one_socket, prefix_of
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.generation import Token, token_seconds
 from service.engine.speed.interval import CALLED, Phase, Trust, comparison_of, share_of, spread_of_ratio, trust

@@ -13,10 +13,9 @@ from service.engine.catalogue import resolve
 from service.engine.config import ENGINES
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
-from service.engine.measured.agreement import PHASES, Phase, apart
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.measured.identity import MatchKind, match_kind, rig_identity
-from service.engine.measured.nearby import Nearness, Observation
+from service.engine.measured.nearby import PHASES, Nearness, Observation, Phase, apart
 from service.engine.measured.residuals import Residual, all_on_cards
 from service.engine.measured.summary import measured_speed
 from service.engine.planner.ranking.current_command import parsed_command

@@ -31,9 +31,8 @@ from service.engine.rules.case import Case, case_of
 from service.engine.run.devices import rig_of_command
 from service.engine.run_flags import RunFlags
 from service.engine.speed.predict import speed_point
-from service.engine.submission.agreement import disagreement
 from service.engine.submission.command import plain_command
-from service.engine.submission.reading import Reading, read_paste
+from service.engine.submission.reading import Reading, disagreement, read_paste
 from service.engine.submission.tables import Tool
 from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of

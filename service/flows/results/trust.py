@@ -16,9 +16,9 @@ from service.engine.catalogue import resolve
 from service.engine.config import Engine as EngineName
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured.agreement import Place, agree, outlier
 from service.engine.measured.doubts import doubt_of, elsewhere, same_figures, too_fast
 from service.engine.measured.identity import match_kind
+from service.engine.measured.nearby import Place, agree, outlier
 from service.engine.measured.roofline import require_possible
 from service.engine.measured.summary import measured_speed
 from service.flows.context import Records

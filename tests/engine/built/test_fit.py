@@ -15,8 +15,8 @@ import pytest
 
 from service.engine.commands.parse import parse
 from service.engine.config import Flags
-from service.engine.engines.fit import FitAsked
 from service.engine.engines.llama_cpp.fit import fitted
+from service.engine.engines.spec import FitAsked
 from service.engine.units import MIB
 from tests import models
 from tests.bare_runs import memory_on

@@ -22,9 +22,9 @@ from service.engine.check.report import CheckReport
 from service.engine.check.run import check
 from service.engine.commands.parse import parse
 from service.engine.config import Flags
-from service.engine.engines.fit import FitAsked
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.placement import slot_sizes, split_layers
+from service.engine.engines.spec import FitAsked
 from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model
 from service.engine.tensor_names import layer_of

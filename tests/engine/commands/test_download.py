@@ -8,7 +8,7 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands.download import download, model_path
+from service.engine.commands.building import download, model_path
 
 R1 = [f"IQ4_KS_R4/DeepSeek-R1-0528-IQ4_KS_R4-{i:05d}-of-00009.gguf" for i in range(1, 10)]
 

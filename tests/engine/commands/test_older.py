@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.engine.builds import BuildAsked, resolve_build
-from service.engine.commands.older import is_young, oldest_build
 from service.engine.commands.parse import parse
-from service.engine.commands.render import launch, render
+from service.engine.commands.render import is_young, launch, oldest_build, render
 from service.engine.config import ENGINES, Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from service.engine.calibration import shipped
-from service.engine.measured.agreement import TOLERANCE, Phase, Place, agree, outlier
+from service.engine.measured.nearby import TOLERANCE, Phase, Place, agree, outlier
 from tests.speeds import point
 
 ONE = [point(0, 900, 40), point(8192, 700, 30)]

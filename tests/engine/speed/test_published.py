@@ -18,7 +18,7 @@ from service.engine.calibration import shipped as shipped_calibration
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
 from service.engine.goal import GoalRequest, resolve_goal
-from service.engine.run.binding import one_socket
+from service.engine.run.environment import one_socket
 from service.engine.speed.predict import goal_seconds, predict_speed
 from tests.engine.speed.machines import DUAL_SKYLAKE
 

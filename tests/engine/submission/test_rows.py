@@ -19,8 +19,7 @@ from service.engine.errors import InvalidInput
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow
 from service.engine.reduction import reduced
-from service.engine.submission.agreement import disagreement
-from service.engine.submission.reading import read_paste
+from service.engine.submission.reading import disagreement, read_paste
 from tests.engine.submission.pastes import (
     ALL,
     HARMLESS,

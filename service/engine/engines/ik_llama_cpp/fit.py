@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags, Override
-from service.engine.engines.fit import FitAsked
 from service.engine.engines.ik_llama_cpp.placement import slot_sizes, split_layers, usable
+from service.engine.engines.spec import FitAsked
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model
 

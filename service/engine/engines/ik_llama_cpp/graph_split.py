@@ -23,12 +23,11 @@ from service.engine.engines.ik_llama_cpp.shares import (
 )
 from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_tensors
-from service.engine.memory.contents import Contents
+from service.engine.memory.contents import Contents, lacks_kernels, reserved_bytes
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot
 from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory
 from service.engine.memory.replay import Replay
-from service.engine.memory.stored import lacks_kernels, reserved_bytes
 from service.engine.model import Model
 from service.engine.run.placement import ROPE_FACTORS
 from service.engine.run.resolved import ResolvedRun

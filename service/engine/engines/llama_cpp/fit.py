@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags, Override
-from service.engine.engines.fit import FitAsked
+from service.engine.engines.spec import FitAsked
 from service.engine.run.settings import numbers_of
 from service.engine.units import MIB
 

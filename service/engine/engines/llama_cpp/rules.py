@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.commands.tables import MODEL_REPO, MODEL_URL
-from service.engine.engines.llama_cpp.placement import split_aborts, split_refused
+from service.engine.engines.llama_cpp.memory import split_aborts, split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in

@@ -8,11 +8,9 @@ import msgspec
 
 from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
-from service.engine.commands.building import build_line
-from service.engine.commands.download import download, model_path
+from service.engine.commands.building import build_line, download, model_path
 from service.engine.commands.forms import docker, powershell, systemd
-from service.engine.commands.older import is_young, oldest_build
-from service.engine.commands.render import bash, launch, render
+from service.engine.commands.render import bash, is_young, launch, oldest_build, render
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
@@ -21,7 +19,7 @@ from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.ranking.rank import Contender
-from service.engine.run.binding import prefix_of
+from service.engine.run.environment import prefix_of
 from service.engine.units import MIB
 
 MODELS_DIR = "models"

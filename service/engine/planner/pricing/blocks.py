@@ -10,7 +10,7 @@ import msgspec
 from service.engine.config import Engine
 from service.engine.gguf.header import Tensor
 from service.engine.layers import Layer
-from service.engine.memory.stored import reserved_bytes
+from service.engine.memory.contents import reserved_bytes
 from service.engine.model import Model
 from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.tensor_names import role_of

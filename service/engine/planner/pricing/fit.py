@@ -15,7 +15,7 @@ import msgspec
 from service.engine.builds import Build
 from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.engines import engine_spec
-from service.engine.engines.fit import FitAsked
+from service.engine.engines.spec import FitAsked
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags
 from service.engine.memory.cache import cache_bytes
+from service.engine.memory.contents import derived_by_layer, reserved_bytes
 from service.engine.memory.figures import Memory
 from service.engine.memory.spec import make_spec
-from service.engine.memory.stored import derived_by_layer, reserved_bytes
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.costs import Costs, costs_of
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, shortfall_of, slack
