@@ -2,15 +2,18 @@
 
 Discord: discord-api-docs, topics/opcodes-and-status-codes (JSON error codes); that an edit may come before the
 acknowledgement has arrived: discord-api-docs issue 7220. Slack: docs.slack.dev, errors of chat.postMessage,
-chat.postEphemeral and auth.test; its Web API reports failures with status 200. tests/recorded holds both lists.
+chat.postEphemeral and auth.test; its Web API reports failures with status 200. `replies.json` has the codes that are
+known here, tests/recorded both lists.
 """
 
 from __future__ import annotations
 
 import json
+from importlib import resources
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
+import msgspec
 
 Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
 # Why no message gets through: its address has expired; the bot may not write there; the person cannot be messaged; the
@@ -22,45 +25,18 @@ SOON = 15.0  # seconds after a question within which Discord may not yet know it
 _SOON_WAIT, _USUAL_WAIT = 2.0, 5.0
 _NOT_THERE_YET = frozenset({10008, 10015})
 
-_DISCORD: dict[int, Why] = {
-    10003: "not-invited",  # Unknown Channel
-    10004: "not-invited",  # Unknown Guild
-    10008: "expired",  # Unknown Message
-    10013: "unreachable",  # Unknown User
-    10015: "expired",  # Unknown Webhook
-    10062: "expired",  # Unknown interaction
-    40001: "token",  # Unauthorized
-    50001: "not-invited",  # Missing Access
-    50007: "unreachable",  # Cannot send messages to this user
-    50008: "not-invited",  # Cannot send messages in a non-text channel
-    50013: "not-invited",  # lacks permissions
-    50014: "token",  # Invalid authentication token
-    50027: "expired",  # Invalid Webhook Token
-    50083: "not-invited",  # Thread is archived
-    50278: "unreachable",  # no mutual guilds
-    160005: "not-invited",  # Thread is locked
-}
-_SLACK_LATER = frozenset({
-    "fatal_error", "internal_error", "message_limit_exceeded", "rate_limited", "ratelimited", "request_timeout",
-    "rollup_error", "service_unavailable", "team_added_to_org",
-})  # fmt: skip
-_SLACK_GONE: dict[Why, tuple[str, ...]] = {
-    "expired": ("expired_url", "used_url", "no_service", "no_service_id", "no_team", "invalid_token"),
-    "not-invited": (
-        "not_in_channel", "channel_not_found", "is_archived", "channel_is_archived", "user_not_in_channel",
-        "restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
-        "restricted_action_non_threadable_channel", "restricted_action_thread_locked", "action_prohibited",
-        "posting_to_general_channel_denied", "method_not_supported_for_channel_type", "team_access_not_granted",
-    ),
-    "unreachable": ("messages_tab_disabled", "user_not_found", "user_disabled", "cannot_dm_bot", "is_inactive"),
-    "token": (
-        "access_denied", "account_inactive", "app_access_denied", "as_user_not_supported", "ekm_access_denied",
-        "enterprise_is_restricted", "invalid_auth", "missing_scope", "no_permission", "not_allowed_token_type",
-        "not_authed", "org_login_required", "token_expired", "token_revoked", "two_factor_setup_required",
-        "user_is_bot", "user_is_restricted", "accesslimited",
-    ),
-}  # fmt: skip
-_SLACK = {code: why for why, codes in _SLACK_GONE.items() for code in codes}
+
+class _Known(msgspec.Struct, frozen=True):
+    """The codes that mean that nothing gets through, by why: Discord's with what its list calls them."""
+
+    discord: dict[Why, dict[int, str]]
+    slack: dict[Why, tuple[str, ...]]
+    slack_later: frozenset[str]
+
+
+_KNOWN = msgspec.json.decode(resources.files("service.bots").joinpath("replies.json").read_bytes(), type=_Known)
+_DISCORD = {code: why for why, codes in _KNOWN.discord.items() for code in codes}
+_SLACK = {code: why for why, codes in _KNOWN.slack.items() for code in codes}
 
 
 class Sent(NamedTuple):
@@ -101,7 +77,7 @@ def of_slack(reply: httpx.Response) -> Sent:
     code = str(body.get("error") or "") if failed else reply.text.strip()
     if not code.replace("_", "").isalnum() or len(code) > 60:
         code = str(reply.status_code)
-    if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error or code in _SLACK_LATER:
+    if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error or code in _KNOWN.slack_later:
         return Sent("later", seconds_asked(reply), code)
     if code in _SLACK:
         return Sent("gone", 0.0, code, _SLACK[code])

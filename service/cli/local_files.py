@@ -14,6 +14,7 @@ from service.engine.measured.chosen import Measurement
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunFile
+from service.wire.results.results import ResultModel
 from service.wire.results.submissions import ON_DISK
 from workers.agent.local import LocalModel
 from workers.agent.models import Hashes, content_sha256
@@ -22,27 +23,19 @@ from workers.agent.preflight import Declined
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 
-class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant's files in order, at a commit of a repo."""
-
-    repo: str
-    revision: str
-    files: tuple[RunFile, ...]
-
-
-FilesOf: TypeAlias = Callable[[Measurement], ConfigFiles]
+FilesOf: TypeAlias = Callable[[Measurement], ResultModel]
 
 
 def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
     """Return a function that finds a config's files in the repo's listing, with the hashes stated there."""
 
-    def files(one: Measurement) -> ConfigFiles:
+    def files(one: Measurement) -> ResultModel:
         variant = next((v for v in repo.variants if v.name == one.variant), None)
         found = variant.files if variant else []
         if not found or any(file.n_bytes is None or file.sha256 is None for file in found):
             raise Declined("model_missing", f"{repo.repo} does not state size and hash of {one.variant}'s files")
         made = tuple(RunFile(path=f.path, size=f.n_bytes or 0, sha256=f.sha256 or "") for f in found)
-        return ConfigFiles(repo=advice.repo, revision=advice.revision or "", files=made)
+        return ResultModel(repo=advice.repo, revision=advice.revision or "", variant=one.variant, files=made)
 
     return files
 
@@ -50,11 +43,12 @@ def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
 def local_files(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
     """Return a function that finds a config's files by the name in its command, among models already hashed."""
 
-    def files(one: Measurement) -> ConfigFiles:
+    def files(one: Measurement) -> ResultModel:
         found = shards(advice, one, models)
         made = tuple(RunFile(path=m.file.name, size=m.file.size, sha256=m.file.sha256 or "") for m in found)
         revision = advice.revision or made[0].sha256
-        return ConfigFiles(repo=advice.repo if advice.revision else ON_DISK, revision=revision, files=made)
+        repo = advice.repo if advice.revision else ON_DISK
+        return ResultModel(repo=repo, revision=revision, variant=one.variant, files=made)
 
     return files
 

@@ -30,7 +30,6 @@ from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
 from workers.agent.preflight import Declined, cards_of
 from workers.agent.process import (
     CannotStart,
-    Confinement,
     Ended,
     NotConfined,
     ProcessLimits,
@@ -56,7 +55,6 @@ class Measured(Seen, frozen=True, kw_only=True):
     rows: tuple[MeasuredRow, ...] = ()
     failure: Failure | None = None
     log: str = ""
-    confinement: Confinement = Confinement()
 
     def report(self, fence: int, program: EngineProgram, *, files_confirmed: bool) -> Report:
         """Return the report to send."""
@@ -116,7 +114,6 @@ class _EngineRun:
         self.measuring_seconds = 0.0
         self.load_seconds: float | None = None
         self.log = ""
-        self.confinement = Confinement()
         self.page_cache: PageCache = page_cache(self.files)
         self.cards: list[LocalGpu] = []
         self.sampler: Sampler | None = None
@@ -197,7 +194,6 @@ class _EngineRun:
             page_cache=self.page_cache,
             gpu_seconds=round(len(self.cards) * (time.monotonic() - self.began), 1),
             log=_shown(self.log, self.files),
-            confinement=self.confinement,
         )
 
 
@@ -236,7 +232,6 @@ class _Pass:
         of.measuring_seconds += self.measuring_seconds
         if of.load_seconds is None:
             of.load_seconds = round(self.loaded, 3) if self.loaded is not None else None
-        of.confinement = ended.confinement
         of.rows += self.rows
         failure = self.failure(ended)
         if failure is not None or not of.log:

@@ -132,13 +132,10 @@ def decode_policy(data: bytes, name: str) -> Policy:
         raise InvalidPolicy(f"{name}: {field or 'the file'}: {what}", field=field, choices=choices) from None
     if policy.downloads.repos and (policy.downloads.folder is None or not policy.downloads.max_gib):
         raise InvalidPolicy(f"{name}: downloads.repos needs downloads.folder and downloads.max_gib")
-    if policy.downloads.folder and not _is_searched(policy, policy.downloads.folder):
+    into, searched = policy.downloads.folder, policy.models.folders
+    if into and not any(folder(into).is_relative_to(folder(one)) for one in searched):
         raise InvalidPolicy(f"{name}: downloads.folder must lie in one of models.folders, where models are looked for")
     return policy
-
-
-def _is_searched(policy: Policy, text: str) -> bool:
-    return any(folder(text).is_relative_to(folder(searched)) for searched in policy.models.folders)
 
 
 def folder(text: str) -> Path:
@@ -163,11 +160,8 @@ def allows_engine(policy: Policy, sha256: str) -> bool:
 
 def allows_gpu(policy: Policy, index: int, uuid: str | None) -> bool:
     """Return whether a card may be used. `index`: its number in nvidia-smi's list."""
-    return policy.gpus is None or index in policy.gpus or (uuid is not None and uuid.lower() in _uuids(policy))
-
-
-def _uuids(policy: Policy) -> set[str]:
-    return {gpu.lower() for gpu in policy.gpus or () if isinstance(gpu, str)}
+    named = {str(gpu).lower() for gpu in policy.gpus or ()}
+    return policy.gpus is None or str(index) in named or (uuid or "").lower() in named
 
 
 def allows_repo(policy: Policy, repo: str) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from workers.agent.engines import BENCH, SWEEP
 from workers.agent.gpus import Gpus, open_gpus
-from workers.agent.local import LocalModel, Machine
+from workers.agent.local import Machine
 from workers.agent.models import Hashes, Known, find_models, hash_contents, header_sha256
 from workers.agent.policy import Policy, allows_gpu, folder, pause_path
 from workers.agent.probe import describe
@@ -43,7 +43,9 @@ class Watcher:
             self._machine = describe(policy, self.gpus, self._hashes, hardware=known)
             self._seen, self._looked = seen, now
         elif now > self._looked + FRESH_SECONDS:
-            self._machine = _with_models(self._machine, find_models(policy, self._hashes))
+            models = find_models(policy, self._hashes)
+            probe = replace(self._machine.probe, models=tuple(model.file for model in models))
+            self._machine = replace(self._machine, models=models, probe=probe)
             self._looked = now
         self._hash()
         return self._machine
@@ -89,11 +91,6 @@ class Watcher:
         while not self._ending.is_set() and not self._free.wait(0.5):
             pass
         return self._ending.is_set()
-
-
-def _with_models(machine: Machine, models: tuple[LocalModel, ...]) -> Machine:
-    probe = replace(machine.probe, models=tuple(model.file for model in models))
-    return replace(machine, models=models, probe=probe)
 
 
 def _programs(policy: Policy) -> tuple[tuple[str, int, int], ...]:
