@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import get_args
 
 import httpx
 import pytest
 
 from service.bots import sending
 from service.bots.slack.manifest import manifest
-from service.bots.vocabulary import NAMES
+from service.bots.vocabulary import NAMES, verb_named
 from service.cli import main
+from service.engine.config import ENGINES
+from service.engine.goal import Preset
 from tests.bots.platforms import APPLICATION, BOT_TOKEN, DISCORD, Platforms
 
 
@@ -93,3 +96,10 @@ def test_the_manifest_needs_our_address(
     monkeypatch.delenv("ADVISOR_PUBLIC_URL")
     assert main(["bots", "slack", "manifest"]) == 1
     assert "ADVISOR_PUBLIC_URL" in capsys.readouterr().err
+
+
+def test_goals_and_engines_to_choose_are_those_that_there_are() -> None:
+    advise = verb_named("advise")
+    assert advise is not None
+    choices = {option.name: option.choices for option in advise.options}
+    assert (choices["goal"], choices["engine"]) == (get_args(Preset), ENGINES)
