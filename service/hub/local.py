@@ -11,10 +11,9 @@ import msgspec
 from service.engine.errors import InvalidHeader, InvalidInput
 from service.engine.gguf.header import Header, merge_shards
 from service.hub.errors import RepoTooLarge, RepoWithoutGguf
-from service.hub.file_kinds import is_gguf, without_suffix
 from service.hub.headers import header_of_file
 from service.hub.listing import ListingLimits, OtherFile, RepoFile, RepoListing, Variant
-from service.hub.variants import find_variants
+from service.hub.variants import find_variants, is_gguf, without_suffix
 
 _DEPTH = 4
 AnyFile = TypeVar("AnyFile", RepoFile, OtherFile)

@@ -433,3 +433,61 @@ comparison = Table(
     Column("expected", Float),
     Index("comparison_architecture", "architecture"),
 )
+
+# The commit of a branch when it was last asked for.
+branch = Table(
+    "branch",
+    metadata,
+    Column("repo", String(200), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("revision", String(64), nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+)
+
+# A repo's contents at a commit, which never change: a msgpack RepoListing. Also serves as the list of repos read here.
+repo_listing = Table(
+    "repo_listing",
+    metadata,
+    Column("repo", String(200), primary_key=True),
+    Column("revision", String(64), primary_key=True),
+    Column("listing", LargeBinary, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+)
+
+# The CPU seconds of advices that each payer has used, on a common clock, itself a row (store/advice/queue.py). Payers
+# are network prefixes, accounts and chat places; a row is removed once its payer has used no more than its fair share.
+share = Table(
+    "share",
+    metadata,
+    Column("payer", String(160), primary_key=True),
+    Column("used", Float, nullable=False),
+)
+
+# Requests to remove a result, by its submitter or anybody concerned. `contact`: how to reply, emptied when the request
+# is closed. `removed`: the decision.
+removal_request = Table(
+    "removal_request",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
+    Column("text", String(1000), nullable=False),
+    Column("contact", String(200)),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
+    Column("closed_at", UtcDateTime),
+    Column("closed_by", String(120)),
+    Column("removed", Boolean),
+)
+
+# Scheduled jobs (service.flows.operations.schedule), one row each. `holder`: the process that runs it until
+# `held_until`; after that it counts as lost, and another may run it.
+job = Table(
+    "job",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("due_at", UtcDateTime, nullable=False),
+    Column("holder", String(22)),
+    Column("held_until", UtcDateTime),
+    Column("succeeded_at", UtcDateTime),
+    Column("failed_at", UtcDateTime),
+)

@@ -21,8 +21,8 @@ from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, no_report
 from service.engine.units import MIB
-from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
+from service.flows.advice.repo_view import headers_of
 from service.hub.client import Hub
 from service.hub.listing import OtherFile, RepoListing, Variant
 

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf.header import Header
 from service.engine.model import build_model
-from service.flows.advice.headers import headers_of
 from service.flows.advice.opening import opened
 from service.hub.client import Hub
 from service.hub.listing import RepoListing, Variant
+from service.hub.local import read_local_header
 from service.hub.references import RepoReference
 from service.hub.variants import choose
 from service.settings import Settings
 from service.wire.advice.repo import CostView, FileView, ModelView, RepoView, VariantView, header_view, model_view
+
+
+def headers_of(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
+) -> Iterator[Header | InvalidHeader]:
+    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors."""
+    if listing.repo is None and listing.address is None:
+        return (_local(variant) for variant in variants)
+    return hub.read_headers(listing, variants, in_full)
+
+
+def _local(variant: Variant) -> Header | InvalidHeader:
+    try:
+        return read_local_header(variant)
+    except InvalidHeader as error:
+        return error
 
 
 def view(

@@ -15,8 +15,7 @@ from service.engine.measured.summary import speed_at
 from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context, Records
-from service.flows.paging import cursor_of, day_of, position_in
-from service.flows.results.read_results import list_results, safe
+from service.flows.results.read_results import cursor_of, day_of, list_results, position_in, safe
 from service.store import versions
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric

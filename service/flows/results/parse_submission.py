@@ -39,8 +39,8 @@ from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import listed
 from service.flows.context import Context
-from service.flows.paging import day_of
 from service.flows.results.cells import cell_of, files_of
+from service.flows.results.read_results import day_of
 from service.hub.listing import RepoListing
 from service.hub.references import checked_revision, parse_reference
 from service.store.advice import listings

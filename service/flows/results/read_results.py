@@ -1,10 +1,13 @@
-"""Results as they are read: one, its log, or pages of them."""
+"""Results as they are read: one, its log, or pages of them, which an opaque cursor continues."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from service.engine.commands.render import render
 from service.engine.errors import AdvisorError, InvalidInput
@@ -14,7 +17,6 @@ from service.engine.run_flags import to_flags
 from service.errors import ResultNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context, Records
-from service.flows.paging import cursor_of, day_of, position_in
 from service.store.queries import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult
@@ -27,6 +29,32 @@ from service.wire.results.results import FiledModel, FiledRig, Result, ResultPag
 
 _MOST_NAME = 120
 _RECEIVED = "received"  # the order of a list of results
+_Instant = Annotated[datetime, Meta(tz=True)]
+
+
+def cursor_of(order: str, position: tuple[float | datetime, str]) -> str:
+    """Return where a page ended, the sort key and id of its last row, as text that is safe in a URL."""
+    return base64.urlsafe_b64encode(msgspec.json.encode((order, *position))).decode().rstrip("=")
+
+
+def position_in(cursor: str, order: str, *, is_time: bool) -> tuple[Any, str]:
+    """Return the key and id that `cursor_of` was given. Raises InvalidInput for other text, or another order."""
+    kind: Any = tuple[str, _Instant, str] if is_time else tuple[str, float, str]
+    try:
+        of, key, row_id = msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
+        if of == order and is_id(row_id):
+            return key.astimezone(UTC) if is_time else key, row_id
+    except (ValueError, OverflowError):  # bad Base64, bad JSON, or a time that no timezone shift can represent
+        pass
+    raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")
+
+
+def day_of(text: str, field: str) -> datetime:
+    """Return the start of a day in UTC. Raises InvalidInput for an invalid date."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise InvalidInput(f"{text} is not a valid date", field=field) from error
 
 
 def read_result(context: Records, result_id: str, caller: Caller | None = None) -> Result:

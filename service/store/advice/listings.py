@@ -9,9 +9,9 @@ from typing import NamedTuple
 from sqlalchemy import Engine, Table, bindparam, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from service.store.advice.tables import branch, repo_listing
 from service.store.engines import glance
 from service.store.queries import column, value
+from service.store.tables import branch, repo_listing
 
 _MOST_LISTINGS = 2_000
 _REVISION = select(branch.c.revision).where(

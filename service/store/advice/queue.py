@@ -23,9 +23,8 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody
 from service.store.advice.advices import StoredAdvice, decoded, packed
-from service.store.advice.tables import share
 from service.store.engines import locked
-from service.store.tables import advice
+from service.store.tables import advice, share
 
 SHORT_SECONDS = 5.0  # CPU seconds that most advices stay under (docs/scaling.md)
 _CLOCK = "clock"  # the row of `share` for the clock

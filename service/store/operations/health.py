@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Engine, Table, func, inspect, select, text
 
 from service.store.advice import queue
-from service.store.operations.tables import removal_request
-from service.store.tables import advice, host, interaction, run
+from service.store.tables import advice, host, interaction, removal_request, run
 
 _DAY = timedelta(days=1)
 _UNFINISHED = ("queued", "running")

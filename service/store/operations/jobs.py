@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Engine, case, insert, or_, select, update
 
 from service.store.engines import glance, locked
-from service.store.operations.tables import job as table
 from service.store.queries import changed, converted
+from service.store.tables import job as table
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,11 +24,19 @@ from sqlalchemy import (
     update,
 )
 
-from service.store.advice.tables import branch, repo_listing
 from service.store.engines import locked
-from service.store.operations.tables import removal_request
 from service.store.queries import value
-from service.store.tables import abuse_report, advice, enrolment, host_session, result, validation
+from service.store.tables import (
+    abuse_report,
+    advice,
+    branch,
+    enrolment,
+    host_session,
+    removal_request,
+    repo_listing,
+    result,
+    validation,
+)
 
 _BATCH = 500
 _MEASURED = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row, false, func, insert, or_, select, update
 
 from service.store import versions
-from service.store.operations.tables import removal_request as removal
 from service.store.queries import changed, is_name, shown, value
 from service.store.tables import abuse_report, account, audit
+from service.store.tables import removal_request as removal
 from service.store.tables import result as table
 from service.wire.results.moderation import (
     Action,

@@ -13,11 +13,10 @@ from service.flows.operations.removals import ask_removal, open_requests
 from service.flows.operations.retention import purge
 from service.flows.results.moderation import moderate, report_abuse
 from service.settings import Settings
-from service.store.advice.tables import branch, repo_listing
 from service.store.measuring import hosts
 from service.store.operations import retention
 from service.store.results import results
-from service.store.tables import advice, host_session, result
+from service.store.tables import advice, branch, host_session, repo_listing, result
 from service.wire.results.moderation import AbuseReport, Moderation, RemovalRequest
 from tests.flows.conftest import Clock
 from tests.flows.measuring.test_runs import queued as run_of

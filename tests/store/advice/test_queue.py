@@ -18,10 +18,10 @@ from service.engine.hardware import Hardware
 from service.store.advice import queue
 from service.store.advice.advices import StoredAdvice, read
 from service.store.advice.queue import SHORT_SECONDS, Added
-from service.store.advice.tables import share
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.store.tables import advice as table
+from service.store.tables import share
 from service.wire.advice.advice import AdviceRequest
 from tests.sampling import examples
 

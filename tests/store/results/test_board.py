@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, select
 
 from service.engine.measured.classes import platform_of, ram_class, speeds_by_depth, vram_class
-from service.flows.paging import day_of
+from service.flows.results.read_results import day_of
 from service.store.results import board, leaderboard, results
 from service.store.results.board_tables import board as board_table
 from service.store.results.board_tables import result_speed
