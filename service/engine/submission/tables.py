@@ -21,7 +21,7 @@ from service.engine.submission.lines import Line
 Tool: TypeAlias = Literal["llama-sweep-bench", "llama-batched-bench", "llama-bench"] | Program
 
 _MOST_JOINED = 6
-_MAX_LINE = 4_000
+_MAX_LINE = 16_000  # three rules of -ot for each of 94 layers
 _MAY_BE_HEAD = re.compile("PP|model|test")
 _FIRST = ("PP", "model")
 _SWEEP = ("PP", "TG", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")
@@ -186,10 +186,14 @@ class _TableReader:
         return True
 
     def _row_like(self, text: str) -> bool:
-        if len(text) > _MAX_LINE or "=" in text:
+        if len(text) > _MAX_LINE:
             return False
         if self._head.tool == "llama-bench" and "|" in text:
-            return True
+            # A column of -ot has the equals signs of its rules; other lines with them are a log's.
+            cells = _cells(text) if "=" in text else []
+            return "=" not in text or text.lstrip().startswith("|") or any(map(_TEST.fullmatch, cells[-2:-1]))
+        if "=" in text:
+            return False
         tokens = _tokens(text)
         numeric = sum(1 for token in tokens if _NUMERIC.fullmatch(token))
         if "|" in text:
@@ -240,13 +244,15 @@ class _TableReader:
     def _bench(self, text: str) -> bool:
         cells = _cells(text)
         columns = self._head.columns
-        # A column of -ot has the bars of its regular expressions.
-        if len(cells) != len(columns) and not ("ot" in columns and len(cells) > len(columns)):
+        if "ot" in columns and len(cells) > len(columns):  # it has the bars of its regular expressions
+            at, surplus = columns.index("ot"), len(cells) - len(columns)
+            cells[at : at + surplus + 1] = ["|".join(cells[at : at + surplus + 1])]
+        if len(cells) != len(columns):
             return False
         test, speed = re.sub(r"\s+", " ", cells[-2]), _SPEED.fullmatch(cells[-1].replace("*", ""))
         if not _TEST.fullmatch(test) or speed is None:
             return False
-        stated = dict(zip(columns[:-2], cells[:-2], strict=False))
+        stated = dict(zip(columns[:-2], cells[:-2], strict=True))
         found = self._reader.read(f"| | | {test} | {speed[1]}.{speed[2]} |")
         if not self._same(stated):
             return False

@@ -179,6 +179,27 @@ def test_every_published_table_mangled_parses_right_or_is_refused(how: str) -> N
     assert sum(read) >= (0.9 if how in WRAPS else 1.0) * len(read)
 
 
+# As ik_llama.cpp's pull request 1141 prints it: the rules of -ot, with their bars and equals signs, and a longer name.
+OT_TABLE = """\
+| model                          |       size |     params | backend    | ngl | threads | n_ubatch | ot              |          test |              t/s |
+| ------------------------------ | ---------: | ---------: | ---------- | --: | ------: | -------: | --------------- | ------------: | ---------------: |
+| qwen3moe 30B.A3B IQ2_XXS - 2.0625 bpw |   7.80 GiB |    30.53 B | CUDA       | 100 |       1 |     2048 | {ot} |         pp2048 |  5413.54 ± 25.10 |
+| qwen3moe 30B.A3B IQ2_XXS - 2.0625 bpw |   7.80 GiB |    30.53 B | CUDA       | 100 |       1 |     2048 | {ot} |          tg128 |    95.68 ± 0.31 |
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("layers", [0, 3, 94])
+def test_a_table_of_llama_bench_with_rules_of_ot_is_read(layers: int) -> None:
+    layer = r"blk\.{}\.(ffn_(up|down|gate)_exps\.weight)=CPU"
+    table = OT_TABLE.format(ot=",".join(map(layer.format, range(layers))) or "exps=CPU")
+    log = "\na = 1 |\nllama_model_loader: - kv  3: general.name str = Qwen | 30B\n"
+    assert [(row.n_prompt, row.n_gen) for row in read_paste(table + log).rows] == [(2048, 0), (0, 128)]
+    without = "\n".join(line.strip().strip("|") for line in table.splitlines())
+    assert read_paste(without).rows == read_paste(table).rows
+    with pytest.raises(InvalidInput, match="line 4"):
+        read_paste(table[::-1].replace("UPC=", "1ADUC=", 1)[::-1])  # the second row is of other rules
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_is_taken_out_of_a_log_before_it_is_kept_changes_no_row(name: str) -> None:
     assert read_paste(reduced(recorded(name))).rows == as_run(recorded(name))
