@@ -8,7 +8,7 @@ from service.bots.advising import advise, commands, measure
 from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
 from service.bots.checking import check
 from service.bots.results import board, keep, result
-from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
+from service.bots.vocabulary import OF_BUTTONS, example, shown, verb_named
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import RateLimited, ServiceUnavailable
 from service.flows.chat import chat_accounts
@@ -98,12 +98,10 @@ def _token(bot: BotContext, asked: Question) -> Outcome:
 
 
 def _help(bot: BotContext, asked: Question) -> Outcome:
-    lines = [line for verb in shown(bot.context.settings.bot_verbs_off) for line in _help_lines(verb, asked.platform)]
+    lines: list[str | Code] = []
+    for verb in shown(bot.context.settings.bot_verbs_off):
+        lines += [f"{verb.help}:", Code(example(verb, asked.platform))]
     return _private("Where to put a GGUF model on your hardware: ranked, explained, ready to paste.", *lines)
-
-
-def _help_lines(verb: Verb, platform: str) -> list[str | Code]:
-    return [f"{verb.help}:", Code(example(verb, platform))]
 
 
 def _private(title: str, *parts: str | Code, buttons: tuple[Button, ...] = ()) -> Outcome:

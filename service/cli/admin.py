@@ -27,10 +27,10 @@ Answer: TypeAlias = "tuple[object, Iterable[str]]"  # the value for --json, and 
 
 
 class Verb(NamedTuple):
-    """One verb: its help, the function that adds its arguments, and the one that runs it, which import on use."""
+    """One verb: its help, the function that adds arguments, if any, and the one that runs it, which import on use."""
 
     help: str
-    add: Callable[[argparse.ArgumentParser], None]
+    add: Callable[[argparse.ArgumentParser], None] | None
     run: Callable[[argparse.Namespace], Answer]
 
 
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(verb: Verb, parser: argparse.ArgumentParser) -> None:
-    verb.add(parser)
+    if verb.add is not None:
+        verb.add(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(admin=verb.run)
 
@@ -57,10 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in lines:
             print(line)
     return 0
-
-
-def _nothing(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
 
 
 @contextmanager
@@ -328,8 +325,8 @@ VERBS = {
     "backup": Verb("all of the database in one file, while the service runs", _add_backup, _backup),
     "moderate": Verb(_MODERATE, _add_moderate, _moderate),
     "dump": Verb("all results in files, as they are made each night; or in a Parquet file", _add_dump, _dump),
-    "migrate": Verb(_MIGRATE, _nothing, _migrate),
-    "hosts": Verb("all hosts: whose, what they have, when last seen", _nothing, _hosts),
+    "migrate": Verb(_MIGRATE, None, _migrate),
+    "hosts": Verb("all hosts: whose, what they have, when last seen", None, _hosts),
     "jobs": Verb(_JOBS_HELP, _add_jobs, _jobs),
     "purge": Verb("what is older than the settings allow, removed; the service does it each night", _add_purge, _purge),
     "requeue": Verb("failed advice and runs tried again, once the cause is fixed", _add_requeue, _requeue),

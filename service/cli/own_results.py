@@ -93,18 +93,14 @@ def _runs(file: str, advice: Advice) -> Iterator[_OwnRun]:
     text = file_text(file, "--measured", _MAX_FILE)
     kept = saved_results(text)
     if kept is not None:
-        _require_same_machine(file, kept, advice.hardware)
+        if match_kind(advice.hardware, resolve(advice.hardware), kept.hardware, resolve(kept.hardware)) != "exact":
+            raise InvalidInput(f"{file} was measured on another machine than --hardware says", field="--measured")
         yield from _of_saved(file, kept, advice)
         return
     said = read_paste(text)
     if not said.rows or said.command is None:
         raise InvalidInput(f"{file} holds no command with what it printed", field="--measured")
     yield _OwnRun(parse(said.command).engine, said.command, advice.repo, said.rows)
-
-
-def _require_same_machine(file: str, kept: SavedResults, hardware: Hardware) -> None:
-    if match_kind(hardware, resolve(hardware), kept.hardware, resolve(kept.hardware)) != "exact":
-        raise InvalidInput(f"{file} was measured on another machine than --hardware says", field="--measured")
 
 
 def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_OwnRun]:

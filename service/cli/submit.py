@@ -81,7 +81,8 @@ def _run(arguments: argparse.Namespace, service: Service, text: str) -> int:
         several = submissions_of(kept, arguments.model)
         previews = [previewed(service, one) for one in several]
     else:
-        one, preview = _completed(service, _submission(arguments, text), interactive=_at_terminal(arguments))
+        asks = arguments.file != "-" and not arguments.json and sys.stdin.isatty()
+        one, preview = _completed(service, _submission(arguments, text), interactive=asks)
         several, previews = [one], [preview]
     if arguments.json and not arguments.yes:
         for each in previews:
@@ -157,10 +158,6 @@ def _completed(service: Service, sent: Submission, *, interactive: bool) -> tupl
         missing = preview.missing[0]
         raise InvalidInput(f"missing: {clean(missing.text)}", field=_OPTIONS.get(missing.field, missing.field))
     return sent, preview
-
-
-def _at_terminal(arguments: argparse.Namespace) -> bool:
-    return arguments.file != "-" and not arguments.json and sys.stdin.isatty()
 
 
 def _address(arguments: argparse.Namespace) -> str:

@@ -78,7 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
         following = None
         if failure.kind == "out_of_memory":
             following = ready.without(failure, ended.tail.decode(errors="replace"))
-        if following is None or not _agreed(arguments, following.what):
+        if following is None:
+            return FAILURE
+        _say(f"instead: {following.what}")
+        if not (arguments.yes or confirmed("start this?")):
             return FAILURE
         plan = following
     return FAILURE
@@ -146,11 +149,6 @@ def _server(folder: Path | None) -> EngineProgram:
 
 def _advice(what: str) -> bytes | None:
     return file_text(what[1:], "WHAT", _MAX_ADVICE).encode() if what.startswith("@") else None
-
-
-def _agreed(arguments: argparse.Namespace, what: str) -> bool:
-    _say(f"instead: {what}")
-    return bool(arguments.yes) or confirmed("start this?")
 
 
 def _told(launch: Launch, kept: list[str]) -> str:

@@ -91,7 +91,9 @@ class Lease:
             except ServiceError as error:
                 if error.status != 422 or not report.rows:
                     return None
-                report = _without_rows(report, error.detail)
+                why = f"the figures were refused: {error.detail}"[:500]
+                failure = Failure(kind="no_output", transient=False, text=why)
+                report = msgspec.structs.replace(report, rows=(), failure=failure)
         return None
 
     def _pause(self, seconds: float) -> None:
@@ -132,12 +134,6 @@ class Lease:
         self._renewed = time.monotonic()
         if renewed.stop:
             self._why = (renewed.why or "the service stopped the run")[:200]
-
-
-def _without_rows(report: Report, why: str) -> Report:
-    """Return a failure report instead of figures that the service rejected."""
-    failure = Failure(kind="no_output", transient=False, text=f"the figures were refused: {why}"[:500])
-    return msgspec.structs.replace(report, rows=(), failure=failure)
 
 
 _FIRST_SECONDS, _LONGEST_PAUSE = 1.0, 20.0

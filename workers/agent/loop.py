@@ -90,7 +90,9 @@ class Agent:
             if why := paused or self.machine.in_use(policy):
                 self._idle(why, IDLE_SECONDS)
                 return False
-            leased = self._await_run()
+            self._note("waiting", "for a run")
+            with _Interruptible(self):
+                leased = self.client.lease()
             self._failures = 0
         except InvalidPolicy as error:
             self._idle(error.detail, IDLE_SECONDS)
@@ -111,11 +113,6 @@ class Agent:
             with _Interruptible(self):
                 self.client.probe(probe)
             self._sent = said
-
-    def _await_run(self) -> LeasedRun | None:
-        self._note("waiting", "for a run")
-        with _Interruptible(self):
-            return self.client.lease()
 
     def _back_off(self, error: ServiceError) -> None:
         """Wait before asking the service again. Raises NotEnrolled if it will never answer."""

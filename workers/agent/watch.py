@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from service.wire.measuring.runs import DeviceUse
-from workers.agent.gpus import GpuNow, GpuProcess, Gpus
+from workers.agent.gpus import GpuNow, Gpus
 from workers.agent.policy import Policy, is_within_hours
 
 # Drivers and displays use some MiB on every card.
@@ -76,7 +76,8 @@ class Watch:
         foreign = [one for one in now.processes if psutil.pid_exists(one.pid) and not _is_ours(one.pid)]
         if any(process.is_compute and process.pid not in self._present for process in foreign):
             return Halt(kind="gave_way", why=f"another program began to use GPU {now.index}")
-        return self._is_full(now, sum(process.used or 0 for process in _once(foreign)))
+        once = {process.pid: process.used or 0 for process in foreign}  # who computes and draws is listed twice
+        return self._is_full(now, sum(once.values()))
 
     def _is_full(self, now: GpuNow, used: int) -> Halt | None:
         most = max(now.total * self._policy.foreign_mib_percent / 100, _SMALL_BYTES)
@@ -96,11 +97,6 @@ class Watch:
 
 def _first(found: Iterable[Halt | None]) -> Halt | None:
     return next((halt for halt in found if halt is not None), None)
-
-
-def _once(processes: Sequence[GpuProcess]) -> list[GpuProcess]:
-    """Drop duplicates: a program that both computes and draws is listed twice."""
-    return list({process.pid: process for process in processes}.values())
 
 
 def _is_ours(pid: int) -> bool:

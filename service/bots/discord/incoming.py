@@ -120,8 +120,9 @@ def _read(payload: _Payload, application: str | None) -> Incoming:
     asker = _asker(payload)
     if payload.type == COMPLETION:
         return _completion(asker, payload.data)
-    if payload.type == COMMAND and payload.data.type != _IN_MESSAGE_MENU and _has_form(payload.data.name):
-        return Form(asker, payload.data.name)
+    verb = verb_named(payload.data.name) if payload.type == COMMAND and payload.data.type != _IN_MESSAGE_MENU else None
+    if verb and verb.form:
+        return Form(asker, verb.name)
     ask = _ask(payload)
     reply = Reply(
         platform="discord",
@@ -143,11 +144,6 @@ def _user(payload: _Payload) -> _User:
 def _asker(payload: _Payload) -> Asker:
     account = f"discord:{_user(payload).id}"
     return Asker(account=account, place=f"discord-guild:{payload.guild_id}" if payload.guild_id else account)
-
-
-def _has_form(name: str) -> bool:
-    verb = verb_named(name)
-    return verb is not None and bool(verb.form)
 
 
 def _ask(payload: _Payload) -> Ask:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,6 @@ from service.engine.measured.identity import short_name
 from service.engine.units import in_digits
 from service.errors import AdviceNotFound
 from service.flows.advice import advise, repos
-from service.flows.advice.fair_queue import Payer
 from service.flows.advice.requests import as_goal
 from service.web.documentation.examples import REPO, RIG
 from service.web.http.types import HttpRequest
@@ -76,7 +74,8 @@ async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
     form = await read_form(request)
     admission = services.admission(request)
     try:
-        asked = await to_thread.run_sync(_request_advice, services, form, admission, services.payer(request, None))
+        wanted = await to_thread.run_sync(_asked, services, form)
+        asked = await services.run(advise.request_advice, wanted, admission, services.payer(request, None))
     except AdviceNotFound:
         raise
     except AdvisorError as error:
@@ -88,10 +87,6 @@ async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
         return page(request, services, "asked.html", to=address, key=asked.delete_key, seconds=_READ_SECONDS)
     key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment appears in no log
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": address + key})
-
-
-def _request_advice(services: Services, form: Form, admit: Callable[[], None], payer: Payer) -> Any:
-    return advise.request_advice(services.context, _asked(services, form), admit, payer)
 
 
 def _asked(services: Services, form: Form) -> AdviceRequest:

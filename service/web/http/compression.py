@@ -47,7 +47,9 @@ def compressed(app: ASGIApp, kept: ResponseCache) -> ASGIApp:
             if begun["status"] == 304:  # its ETag must be the client's
                 _weaken(headers, if_named_in=asked.get(b"if-none-match", b"").decode("latin-1"))
             elif takes_gzip and not message.get("more_body") and len(message.get("body", b"")) >= LEAST_BYTES:
-                body = await _gzipped(kept, headers["ETag"], message["body"])
+                etag, whole = headers["ETag"], message["body"]
+                made = await kept.answer(("gzip", etag), etag, lambda: gzip.compress(whole, LEVEL, mtime=0))
+                body = made.body
                 headers["Content-Encoding"], headers["Content-Length"] = "gzip", str(len(body))
                 _weaken(headers)
                 return {**message, "body": body}
@@ -78,8 +80,3 @@ def _weaken(headers: MutableScopeHeaders, if_named_in: str | None = None) -> Non
     weak = headers["ETag"] if headers["ETag"].startswith(_WEAK) else _WEAK + headers["ETag"]
     if if_named_in is None or weak in if_named_in:
         headers["ETag"] = weak
-
-
-async def _gzipped(kept: ResponseCache, etag: str, body: bytes) -> bytes:
-    found = await kept.answer(("gzip", etag), etag, lambda: gzip.compress(body, LEVEL, mtime=0))
-    return found.body

@@ -29,10 +29,20 @@ def draw_trade(configs: Sequence[AdvisedConfig]) -> Markup:
         across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * tg / most_x
         return round(across, 1), round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * share, 1)
 
-    parts = [_grid(loss, at(0, loss)[1]) for loss in _TICKS if math.log10(loss) <= lowest]
-    parts += [_across(x, at(x, _LEAST)[0]) for x in ticks(round_step(most_x), most_x)]
-    parts.append(_axis_names())
-    front = sorted((tg, loss) for c, tg, loss in points if not _is_beaten(tg, loss, points))
+    text = Markup("<text x='{}' y='{}'{}>{}</text>")
+    end, middle = Markup(" text-anchor='end'"), Markup(" text-anchor='middle'")
+    grid = Markup("<line class='grid' x1='{}' y1='{}' x2='{}' y2='{}'/>")
+    parts = []
+    for loss in (loss for loss in _TICKS if math.log10(loss) <= lowest):
+        y = at(0, loss)[1]
+        parts.append(grid.format(_LEFT, y, _WIDTH - _RIGHT, y) + text.format(_LEFT - 8, y + 5, end, f"{loss:g} %"))
+    for x in ticks(round_step(most_x), most_x):
+        parts.append(text.format(at(x, _LEAST)[0], _HEIGHT - _BOTTOM + 22, middle, f"{x:g}"))
+    parts.append(text.format(0, 18, "", "perplexity above 16-bit"))
+    parts.append(text.format(_WIDTH - _RIGHT, _HEIGHT - 10, end, "TG, t/s"))
+    each = [(tg, loss) for _, tg, loss in points]
+    beaten = [(tg, loss) for tg, loss in each if any(t >= tg and q <= loss and (t, q) != (tg, loss) for t, q in each)]
+    front = sorted(one for one in each if one not in beaten)
     line = Markup("<polyline class='c0' fill='none' points='{}'/>")
     parts.append(line.format(path(at(*one) for one in front)))
     seen: list[tuple[float, float]] = []
@@ -43,25 +53,6 @@ def draw_trade(configs: Sequence[AdvisedConfig]) -> Markup:
         seen += [place] if alone else []
     spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16-bit" for c, tg, loss in points)
     return svg("trade", (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
-
-
-def _is_beaten(tg: float, loss: float, points: Sequence[tuple[AdvisedConfig, float, float]]) -> bool:
-    return any(t >= tg and q <= loss and (t, q) != (tg, loss) for _, t, q in points)
-
-
-def _grid(loss: float, y: float) -> Markup:
-    return Markup(
-        "<line class='grid' x1='{}' y1='{}' x2='{}' y2='{}'/><text x='{}' y='{}' text-anchor='end'>{:g} %</text>"
-    ).format(_LEFT, y, _WIDTH - _RIGHT, y, _LEFT - 8, y + 5, loss)
-
-
-def _across(x: float, left: float) -> Markup:
-    return Markup("<text x='{}' y='{}' text-anchor='middle'>{:g}</text>").format(left, _HEIGHT - _BOTTOM + 22, x)
-
-
-def _axis_names() -> Markup:
-    names = Markup("<text x='0' y='18'>perplexity above 16-bit</text>")
-    return names + Markup("<text x='{}' y='{}' text-anchor='end'>TG, t/s</text>").format(_WIDTH - _RIGHT, _HEIGHT - 10)
 
 
 def _point(rank: int, place: tuple[float, float], on_front: bool, labelled: bool) -> Markup:
