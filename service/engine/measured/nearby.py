@@ -106,8 +106,8 @@ What shares less is never taken to be nearer."""
 
 
 FARTHEST = math.log(3)
-"""An error beyond three times says more of that run than of its model and rig: of 320 published figures one is so far
-(docs/speed.md)."""
+"""An error beyond three times says more of that run than of its model and rig: of 1,233 published figures three are so
+far (bench/results/speed.txt)."""
 
 
 class Observation(msgspec.Struct, frozen=True):
