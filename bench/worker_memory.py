@@ -52,7 +52,7 @@ def answer(number: int) -> str:
         VariantModel(mix, Files("a/b", "0" * 40, (f"{mix}.gguf",)), build_model(build_header(name, mix)))
         for mix in random.sample(MIXES, random.choice([2, 3]))
     ]
-    goal = GoalRequest(preset=random.choice(get_args(Preset)), context=random.choice([8192, 16384, 32768]))
+    goal = GoalRequest(preset=random.choice(get_args(Preset)))
     try:
         body = advise(variants, hardware(random), goal, Constraints())
     except AdvisorError as error:
