@@ -8,7 +8,7 @@ import httpcore
 import httpx
 
 from service.outgoing.connections import with_checked_addresses
-from service.outgoing.rules import HEADERS, Bounded, Refused, Rule, authorities, require_allowed, require_plain
+from service.outgoing.rules import HEADERS, Bounded, Rule, authorities, require_allowed, require_plain
 
 
 def new_client(
@@ -58,11 +58,7 @@ class _Guarded(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         require_allowed(self._rule, request.url)
         response = self._asks.handle_request(request)
-        try:
-            require_plain(response.headers)
-        except Refused:
-            response.close()
-            raise
+        require_plain(response)
         response.stream = _Body(response.stream, self._max_bytes, self._max_seconds, httpx.ReadTimeout)
         return response
 

@@ -51,11 +51,7 @@ class Access:
         if not self._rule.may_see_token(request.url):
             request.headers.pop("authorization", None)
         response = self._transport.handle_request(request)
-        try:
-            require_plain(response.headers)
-        except Refused:
-            response.close()
-            raise
+        require_plain(response)
         response.stream = _Body(response.stream, self._max_bytes, self._max_seconds, httpx2.ReadTimeout)
         return response
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -120,9 +120,10 @@ def require_allowed(rule: Rule, url: Url) -> None:
         raise Refused(f"{url.scheme[:20]}://{url.host[:100]} is not among the addresses that are asked")
 
 
-def require_plain(headers: Mapping[str, str]) -> None:
-    """Raise Refused for a compressed reply, although none was asked for."""
-    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+def require_plain(reply: Any) -> None:
+    """Close a compressed reply, although none was asked for, and raise Refused."""
+    if reply.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        reply.close()
         raise Refused("the reply is compressed, though it was asked for as it is")
 
 

@@ -25,7 +25,7 @@ from tests.cli.test_submit import Terminal
 from tests.engine_replay import install
 from tests.tiny_model import write_tiny_model
 from tests.wire.test_validation_text import DONE
-from workers.agent.gpus import NoGpus
+from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent.models import content_sha256
 
 DOCS = Path(__file__).parents[2] / "docs" / "validation.md"
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("workers.agent.probe.find_hardware", lambda nvidia: NO_GPU)
-    monkeypatch.setattr("service.cli.local_validation.open_gpus", NoGpus)
+    monkeypatch.setattr("service.cli.local_validation.open_gpus", lambda: ScriptedGpus(count=0))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     write_tiny_model(tmp_path / "models" / "tiny.gguf")

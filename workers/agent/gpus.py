@@ -6,6 +6,7 @@ Without NVML nothing can be seen: no card, no foreign use, no power.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -50,25 +51,11 @@ class Gpus(Protocol):
         """Return the current state of these cards, leaving out a card that has gone."""
 
 
-class NoGpus:
-    """A machine whose cards, if any, cannot be watched."""
-
-    def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
-        """Return none."""
-        return ()
-
-    def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
-        """Return nothing."""
-        return ()
-
-
 def open_gpus(nvml: ModuleType | Any = pynvml) -> Gpus:
-    """Return NVIDIA's cards if their driver is loaded, else none."""
-    try:
+    """Return NVIDIA's cards; none if their driver is not loaded, and then every call says so."""
+    with suppress(nvml.NVMLError):
         nvml.nvmlInit()
-        return Nvidia(nvml) if nvml.nvmlDeviceGetCount() else NoGpus()
-    except nvml.NVMLError:
-        return NoGpus()
+    return Nvidia(nvml)
 
 
 class Nvidia:

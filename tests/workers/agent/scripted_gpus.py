@@ -29,7 +29,7 @@ def display(pid: int, used: int | None = GIB) -> GpuProcess:
 
 
 class ScriptedGpus:
-    """Cards of one kind. `looks`: what each look shows; the last one stays."""
+    """Cards of one kind. `looks`: what each look shows; the last one stays; `count=0`: a machine without any."""
 
     def __init__(self, *looks: Sequence[GpuNow], count: int = 1) -> None:
         self.looks = list(looks) or [[idle(i) for i in range(count)]]
@@ -78,9 +78,12 @@ class FakeNvml:
             raise FakeNvmlError("NVML Shared Library Not Found")
 
     def nvmlDeviceGetCount(self) -> int:
+        self.nvmlInit()
         return self.count
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index >= self.nvmlDeviceGetCount():
+            raise FakeNvmlError("Invalid Argument")
         return index
 
     def nvmlDeviceGetName(self, handle: int) -> str:

@@ -25,7 +25,7 @@ from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, idle
 from workers.agent import measure as measuring
 from workers.agent import watch
 from workers.agent.engines import find_engines
-from workers.agent.gpus import GpuNow, NoGpus
+from workers.agent.gpus import GpuNow
 from workers.agent.local import EngineProgram
 from workers.agent.measure import Measured, measure
 from workers.agent.policy import EnginePolicy, Policy
@@ -83,7 +83,7 @@ def run(tmp_path: Path, model: Path, nothing_left: None, monkeypatch: pytest.Mon
         folder = tmp_path / "bin"
         install(folder, PROGRAMS[engine], case, **options)
         (program,) = _known(folder)
-        gpus = watched or NoGpus()
+        gpus = watched or ScriptedGpus(count=0)
         local = [card for card, _ in gpus.cards()]
         one = document(engine, **(changed or {}))
         state = tmp_path / "state"
@@ -319,7 +319,9 @@ def test_what_the_owner_or_this_host_does_not_allow_is_not_started(
 def test_a_program_that_is_gone_is_told(run: Run, model: Path, tmp_path: Path) -> None:
     build = EngineBuild(engine="ik_llama.cpp", sha256="0" * 64)
     program = EngineProgram(path=tmp_path / "gone", build=build)
-    found = measure(document(), program, [model], [], NO_LIMITS, lambda _: None, lambda: None, watched=NoGpus())
+    found = measure(
+        document(), program, [model], [], NO_LIMITS, lambda _: None, lambda: None, watched=ScriptedGpus(count=0)
+    )
     assert found.failure is not None
     assert (found.failure.kind, found.failure.transient) == ("engine_missing", False)
 

@@ -17,7 +17,6 @@ from service.wire.measuring.hosts import Probe
 from tests.engine_replay import install
 from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent import probe
-from workers.agent.gpus import NoGpus
 from workers.agent.models import Hashes
 from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
 from workers.agent.probe import describe, find_hardware
@@ -58,7 +57,7 @@ def test_cards_of_other_makers_are_one_entry_each_and_lose_what_tells_them_apart
     assert found.gpus == [Gpu(name="AMD Radeon RX 7900 XTX", vram_gib=24)] * 2
     assert found.ram == Ram(total_gb=64, channels=2, mts=6000)
     assert found.notes is None
-    machine = describe(Policy(), NoGpus(), Hashes(Path("nowhere")), hardware=found)
+    machine = describe(Policy(), ScriptedGpus(count=0), Hashes(Path("nowhere")), hardware=found)
     assert [(card.index, card.backend, card.uuid) for card in machine.gpus] == [(0, "rocm", None), (1, "rocm", None)]
 
 

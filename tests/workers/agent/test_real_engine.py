@@ -13,8 +13,8 @@ from service.engine.measured.classify import classify
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import RunDocument, RunFile
 from tests.tiny_model import write_tiny_model
+from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent.engines import find_engines
-from workers.agent.gpus import NoGpus
 from workers.agent.local import EngineProgram
 from workers.agent.measure import Measured, measure
 from workers.agent.policy import EnginePolicy, Policy
@@ -55,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(program: EngineProgram, model: Path, **changed: Any) -> Measured:
     one = replace(DOCUMENT, **changed)
-    return measure(one, program, [model], [], Policy(), lambda _: None, lambda: None, watched=NoGpus())
+    return measure(one, program, [model], [], Policy(), lambda _: None, lambda: None, watched=ScriptedGpus(count=0))
 
 
 def test_the_build_is_described(program: EngineProgram) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, display, idle
-from workers.agent.gpus import GpuNow, NoGpus
+from workers.agent.gpus import GpuNow
 from workers.agent.policy import Policy
 from workers.agent.watch import Halt, Sampler, Watch
 
@@ -29,7 +29,7 @@ def child() -> Iterator[int]:
 
 
 def watch(tmp_path: Path, *looks: GpuNow, policy: Policy = NO_LIMITS, hour: int = 12) -> Watch:
-    gpus = ScriptedGpus(*([look] for look in looks)) if looks else NoGpus()
+    gpus = ScriptedGpus(*([look] for look in looks)) if looks else ScriptedGpus(count=0)
     return Watch(gpus, [0], policy, tmp_path / "pause", lambda: datetime(2026, 11, 21, hour))
 
 
@@ -126,6 +126,6 @@ def test_peaks_and_mean_power_are_what_a_run_took_beyond_what_was_there() -> Non
 
 
 def test_a_machine_without_cards_has_nothing_to_sample() -> None:
-    with Sampler(NoGpus(), [0]) as sampler:
+    with Sampler(ScriptedGpus(count=0), [0]) as sampler:
         pass
     assert sampler.uses([0], ["CUDA0"]) == ()

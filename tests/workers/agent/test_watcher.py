@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from service.engine.hardware import Hardware
 from tests.workers.agent.machines import make_machine
+from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent import watcher
-from workers.agent.gpus import NoGpus
 from workers.agent.local import Machine
 from workers.agent.models import find_models
 from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
@@ -52,7 +52,7 @@ def ending() -> Iterator[threading.Event]:
 @pytest.fixture
 def watched(tmp_path: Path, ending: threading.Event) -> Watcher:
     (tmp_path / "state").mkdir()
-    return Watcher(tmp_path / "state", NoGpus(), ending)
+    return Watcher(tmp_path / "state", ScriptedGpus(count=0), ending)
 
 
 def _until(is_so: Callable[[], bool]) -> bool:

@@ -38,8 +38,8 @@ from tests.engine_replay import install
 from tests.hosts import RIG
 from tests.valkeys import redis, valkey
 from tests.web.joining import api, code_of, token_of
+from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent import owner, probe
-from workers.agent.gpus import NoGpus
 from workers.agent.journal import last
 from workers.agent.loop import Agent
 from workers.agent.process import confinement
@@ -95,7 +95,7 @@ class AgentBench:
     def agent(self) -> Agent:
         """Return a new agent, as after a restart."""
         client = owner.open_client(self.state)
-        watcher = Watcher(self.state.path, NoGpus(), self.ending)
+        watcher = Watcher(self.state.path, ScriptedGpus(count=0), self.ending)
         agent = Agent(
             self.state, self.policy, client, watcher, held=confinement(self.state.path),
             ending=self.ending, say=self.said.append,
