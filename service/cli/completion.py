@@ -4,33 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 
-_BASH = """\
-_advisor() {{
-  local at="${{COMP_WORDS[1]}}" words
-  if [ "$COMP_CWORD" = 1 ]; then words="{verbs}"; else
-    case "$at" in
-{cases}
-    esac
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-}}
-complete -o default -F _advisor advisor
-"""
-_ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + _BASH
-_POWERSHELL = """\
-Register-ArgumentCompleter -Native -CommandName advisor -ScriptBlock {{
-  param($word, $line, $at)
-  $known = @{{
-{cases}
-  }}
-  $typed = @($line.CommandElements | ForEach-Object {{ "$_" }})
-  $first = $typed.Count -lt 2 -or ($typed.Count -eq 2 -and $word)
-  $words = if ($first) {{ $known.Keys | Sort-Object }} else {{ $known[$typed[1]] }}
-  $words | Where-Object {{ $_ -like "$word*" }} |
-    ForEach-Object {{ [System.Management.Automation.CompletionResult]::new($_) }}
-}}
-"""
+_ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"  # then as for bash
 SHELLS = ("bash", "zsh", "fish", "powershell")
 _INSTALL = """\
 to use it:
@@ -64,9 +40,14 @@ def script(shell: str) -> str:
         return "\n".join(lines) + "\n"
     if shell == "powershell":
         quoted = {verb: ", ".join(f"'{word}'" for word in words) for verb, words in known.items()}
-        return _POWERSHELL.format(cases="\n".join(f"    '{verb}' = @({words})" for verb, words in quoted.items()))
+        return _template("ps1").replace("{cases}", "\n".join(f"    '{verb}' = @({w})" for verb, w in quoted.items()))
     cases = "\n".join(f'      {verb}) words="{" ".join(words)}" ;;' for verb, words in known.items())
-    return (_BASH if shell == "bash" else _ZSH).format(verbs=" ".join(known), cases=cases)
+    told = _template("bash").replace("{verbs}", " ".join(known)).replace("{cases}", cases)
+    return told if shell == "bash" else _ZSH + told
+
+
+def _template(kind: str) -> str:
+    return Path(__file__).with_suffix(f".{kind}").read_text("utf-8")
 
 
 def _fish(word: str) -> str:
