@@ -41,7 +41,7 @@ from service.wire.measuring.agent import RunDocument, RunFile
 from service.wire.results.results import ResultModel
 from service.wire.results.submissions import ON_DISK, SavedResult
 from workers.agent.engines import find_engines
-from workers.agent.gpus import Gpus, NoGpus, open_gpus
+from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.measure import measure
 from workers.agent.probe import find_hardware
@@ -80,8 +80,8 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
 def look(asked: argparse.Namespace, before: Head | None) -> Here:
     """Return this machine; its RAM and links are measured, unless the file has them. Raises InvalidInput for a file of
     another machine."""
-    gpus = NoGpus() if asked.cpu else open_gpus()
-    found = gpus.cards()
+    gpus = open_gpus()
+    found = () if asked.cpu else gpus.cards()
     cards = tuple(card for card, _ in found)
     if before is not None and [gpu.name for gpu in before.hardware.gpus] != [gpu.name for _, gpu in found]:
         raise InvalidInput(f"{asked.out / FILE} is of other cards than are used now: name another --out")
