@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.service:
         address = arguments.service.strip().rstrip("/")
         runs["leaderboard"] = lambda asked, settings: _leaderboard(asked, address)
-    tools = {tool.name: tool for tool in _TOOLS if tool.name in runs}
+    tools = {name: tool for name, tool in _TOOLS.items() if name in runs}
     for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
         if line.strip():
             _answer(line, tools, runs, settings)
@@ -117,4 +117,4 @@ def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> Answer:
 
 
 _RUN: dict[str, Run] = {"advise": _advise, "check": _check, "inspect": _inspect, "hardware": _hardware}
-_TOOLS = (mcp_tools.ADVISE, mcp_tools.CHECK, mcp_tools.INSPECT, mcp_tools.LEADERBOARD, mcp_tools.THIS_HARDWARE)
+_TOOLS = mcp_tools.TOOLS | {"hardware": mcp_tools.THIS_HARDWARE}

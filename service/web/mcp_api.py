@@ -40,7 +40,7 @@ async def mcp_message(request: HttpRequest, services: AppServices) -> Response[A
     if origin is not None and urlsplit(origin).netloc.lower() != services.authority(request):
         raise NotAllowed("a page of another site may not speak to this service", field="Origin")
     headers = {name.lower(): value for name, value in request.headers.items()}
-    asked = mcp.received(await request.body(), _TOOLS, headers)
+    asked = mcp.received(await request.body(), mcp_tools.TOOLS, headers)
     reply = asked if isinstance(asked, mcp.Reply) else await _run(asked, request, services)
     body = b"" if reply.body is None else msgspec.json.encode(reply.body)
     return Response(body, status_code=reply.status, media_type="application/json")
@@ -107,11 +107,5 @@ _RUN: Mapping[str, Callable[[Any, HttpRequest, Services], Awaitable[Answer]]] = 
     "leaderboard": _leaderboard,
     "hardware": _hardware,
 }
-_TOOLS = {
-    tool.name: tool
-    for tool in (
-        mcp_tools.ADVISE, mcp_tools.CHECK, mcp_tools.INSPECT, mcp_tools.LEADERBOARD, mcp_tools.HARDWARE,
-    )
-}  # fmt: skip
 
 router = Router("/", route_handlers=[mcp_message])

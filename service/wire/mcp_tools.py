@@ -1,7 +1,11 @@
-"""The tools offered to AI agents; their arguments have the names and limits of the HTTP API."""
+"""The tools offered to AI agents; their arguments have the names and limits of the HTTP API.
+
+`mcp_tools.json` has what each tool is called and does, in words.
+"""
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Annotated, Any
 
 import msgspec
@@ -129,44 +133,11 @@ class Tool(msgspec.Struct, frozen=True):
         }
 
 
-ADVISE = Tool(
-    "advise",
-    "Ranked commands for a model on some hardware",
-    "Which variant of a GGUF repo to run on this hardware, and with which command of llama.cpp or ik_llama.cpp: where "
-    "each tensor goes, memory of every device to the byte, speed at depth with an interval, and why. The first "
-    "question about a repo takes some seconds.",
-    Advise,
+_SAID = msgspec.json.decode(
+    resources.files("service.wire").joinpath("mcp_tools.json").read_bytes(), type=dict[str, tuple[str, str]]
 )
-CHECK = Tool(
-    "check",
-    "A command in use, checked",
-    "Whether a llama-server (or benchmark) command fits on this hardware, how fast it will be, what is wrong with it "
-    "and what to write instead.",
-    Check,
-)
-INSPECT = Tool(
-    "inspect",
-    "What a GGUF repo holds",
-    "The variants of a repo with their sizes and tensor types, and the model's layers and cache per token, read from "
-    "headers only.",
-    Inspect,
-)
-LEADERBOARD = Tool(
-    "leaderboard",
-    "Measured speeds",
-    "The fastest measured results of each model on each set of cards and engine, never interpolated.",
-    Leaderboard,
-)
-HARDWARE = Tool(
-    "hardware",
-    "How a text about hardware is understood",
-    "What a description or pasted tool output of a machine is understood as, with what is assumed about it.",
-    HardwareArguments,
-)
-THIS_HARDWARE = msgspec.structs.replace(
-    HARDWARE,
-    title="This machine's hardware, or what a text says of another",
-    description="Without a text: what this machine has, in words that `advise` and `check` take. With one: how it is "
-    "understood, with what is assumed.",
-    arguments=ThisHardware,
-)
+_ARGUMENTS = {
+    "advise": Advise, "check": Check, "inspect": Inspect, "leaderboard": Leaderboard, "hardware": HardwareArguments,
+}  # fmt: skip
+TOOLS = {name: Tool(name, *_SAID[name], kind) for name, kind in _ARGUMENTS.items()}
+THIS_HARDWARE = Tool("hardware", *_SAID["this hardware"], ThisHardware)

@@ -10,9 +10,8 @@ from jsonschema import Draft202012Validator
 
 from service.engine.errors import InvalidInput
 from service.wire import mcp, mcp_tools
-from service.wire.mcp_tools import ADVISE, CHECK, HARDWARE, INSPECT, LEADERBOARD, THIS_HARDWARE
 
-TOOLS = {tool.name: tool for tool in (ADVISE, HARDWARE)}
+TOOLS = {name: mcp_tools.TOOLS[name] for name in ("advise", "hardware")}
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -108,7 +107,7 @@ def test_an_unknown_method_or_tool_is_an_error() -> None:
     assert sent("tools/call", {"name": "format_disk"}).body["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("tool", [ADVISE, CHECK, INSPECT, LEADERBOARD, HARDWARE, THIS_HARDWARE])
+@pytest.mark.parametrize("tool", [*mcp_tools.TOOLS.values(), mcp_tools.THIS_HARDWARE])
 def test_tools_only_read_and_describe_their_arguments_by_a_schema_with_an_object_at_its_root(
     tool: mcp_tools.Tool,
 ) -> None:
