@@ -136,7 +136,7 @@ class Tool(msgspec.Struct, frozen=True):
 _SAID = msgspec.json.decode(
     resources.files("service.wire").joinpath("mcp_tools.json").read_bytes(), type=dict[str, tuple[str, str]]
 )
-_ARGUMENTS = {
+_ARGUMENTS: dict[str, type[Arguments]] = {
     "advise": Advise, "check": Check, "inspect": Inspect, "leaderboard": Leaderboard, "hardware": HardwareArguments,
 }  # fmt: skip
 TOOLS = {name: Tool(name, *_SAID[name], kind) for name, kind in _ARGUMENTS.items()}
