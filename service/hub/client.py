@@ -98,7 +98,15 @@ class Hub:
             info = self._info(reference, checked_revision(reference.revision) if reference.revision else None)
         except RepoNotFound as error:
             raise self.with_nearest(error, reference.name) from error
-        listing = self._listing(reference, info)
+        if info.private and not self._allow_private:
+            raise _refusals().unknown(reference.repo)
+        listed = info.siblings or []
+        if len(listed) > self._limits.repo_files:
+            raise RepoTooLarge(f"the repo has {len(listed)} files, {self._limits.repo_files} are read", field="repo")
+        repo = next(iter(_valid_repos([info.id])), reference.repo)
+        files = (RepoFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else None) for file in listed)
+        variants, others = find_variants(files, repo.partition("/")[2])
+        listing = RepoListing(repo, info.sha, variants, others, bool(info.gated), _base_models(info.tags or ()))
         if not listing.variants:
             raise self._without_gguf(listing, reference)
         return listing
@@ -206,17 +214,6 @@ class Hub:
                 rule, seconds = ListingHosts(self._addresses), 2 * self._limits.request_seconds
                 self._library = Access(rule, max_bytes=_MAX_LISTING_BYTES, max_seconds=seconds, proxy=self._proxy)
             return self._library
-
-    def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
-        if info.private and not self._allow_private:
-            raise _refusals().unknown(reference.repo)
-        listed = info.siblings or []
-        if len(listed) > self._limits.repo_files:
-            raise RepoTooLarge(f"the repo has {len(listed)} files, {self._limits.repo_files} are read", field="repo")
-        repo = next(iter(_valid_repos([info.id])), reference.repo)
-        files = (RepoFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else None) for file in listed)
-        variants, others = find_variants(files, repo.partition("/")[2])
-        return RepoListing(repo, info.sha, variants, others, bool(info.gated), _base_models(info.tags or ()))
 
     def _without_gguf(self, listing: RepoListing, reference: RepoReference) -> RepoWithoutGguf:
         why = _why_none(listing)

@@ -158,23 +158,20 @@ class RepoReader:
 
     def _take(self, parser: HeaderParser, data: bytes) -> bool:
         """Parse `data`; return whether to stop the stream: the header is complete, or continues elsewhere."""
-        self._spend(len(data))
-        goes_on = parser.position + len(data)
-        return parser.feed(data) is not None or parser.position != goes_on
-
-    def _learn(self, arrays: Sequence[LargeArray]) -> None:
         with self._lock:
-            self._known = tuple(dict.fromkeys((*arrays, *(self._known or ()))))[:_MOST_KNOWN]
-
-    def _spend(self, n_bytes: int) -> None:
-        with self._lock:
-            self._n_bytes += n_bytes
+            self._n_bytes += len(data)
             if self._n_bytes > self._limits.repo_header_bytes:
                 raise RepoTooLarge(
                     f"the headers of this repo are larger than {self._limits.repo_header_bytes >> 20} MiB together: "
                     "name a variant",
                     field="constraints.variants",
                 )
+        goes_on = parser.position + len(data)
+        return parser.feed(data) is not None or parser.position != goes_on
+
+    def _learn(self, arrays: Sequence[LargeArray]) -> None:
+        with self._lock:
+            self._known = tuple(dict.fromkeys((*arrays, *(self._known or ()))))[:_MOST_KNOWN]
 
 
 def _merged(parts: Sequence[Future[Header]]) -> Header | InvalidHeader:

@@ -93,15 +93,11 @@ def _buffers(row: DeviceMemory, log: LogBuffers, parts: Sequence[str]) -> Iterat
     for part in parts:
         measured = getattr(log, f"{part}_mib")
         if measured is not None:
-            yield _buffer(part, row, measured)
-
-
-def _buffer(part: str, row: DeviceMemory, measured: float) -> Compared:
-    expected: float = getattr(row, f"{part}_mib")
-    slack = _TOLERANCE_MIB + (_SPREAD[row.basis] * expected if part == "compute" else 0.0)
-    interval = round(max(expected - slack, 0.0), 2), expected, round(expected + slack, 2)
-    text = f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed"
-    return _compared(part, measured, interval, text, device=row.device)
+            expected: float = getattr(row, f"{part}_mib")
+            slack = _TOLERANCE_MIB + (_SPREAD[row.basis] * expected if part == "compute" else 0.0)
+            interval = round(max(expected - slack, 0.0), 2), expected, round(expected + slack, 2)
+            text = f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed"
+            yield _compared(part, measured, interval, text, device=row.device)
 
 
 def _count(what: str, measured: int, expected: int) -> Compared:

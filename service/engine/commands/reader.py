@@ -112,7 +112,20 @@ class OptionReader:
 
     def flags(self) -> Flags:
         """Return the flags; what the command leaves out is the build's default of this program."""
-        self._defaults()
+        self.fields.setdefault("n_ctx", self.tests().n_ctx if self.bench else 0)
+        self.fields.setdefault("flash_attn", self.build.flash_attn)
+        self.fields.setdefault("fused_moe", self.build.fused_moe)
+        self.fields.setdefault("n_gpu_layers", 999 if self.bench else self.build.n_gpu_layers)
+        for field, value in self.dialect.bench_defaults.items() if self.bench else ():
+            self.fields.setdefault(field, value)
+        self.fit = self.fit or (self.bench and not self.dialect.bench_fits.isdisjoint(self.used))
+        auto = self.program == "llama-server"
+        slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
+        if self.program == "llama-perplexity":
+            slots = self._perplexity_windows()
+        if slots < 1:
+            self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
+        self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
         rules = self._ordered_rules()
         return Flags(**self.fields, overrides=tuple(rules), other=tuple(self.other))
 
@@ -253,22 +266,6 @@ class OptionReader:
             self.measured.setdefault(field, []).append(tuple(numbers))
         else:
             raise InvalidFlags(f"{name} {value}: two numbers must follow, such as 512,128", field=name)
-
-    def _defaults(self) -> None:
-        self.fields.setdefault("n_ctx", self.tests().n_ctx if self.bench else 0)
-        self.fields.setdefault("flash_attn", self.build.flash_attn)
-        self.fields.setdefault("fused_moe", self.build.fused_moe)
-        self.fields.setdefault("n_gpu_layers", 999 if self.bench else self.build.n_gpu_layers)
-        for field, value in self.dialect.bench_defaults.items() if self.bench else ():
-            self.fields.setdefault(field, value)
-        self.fit = self.fit or (self.bench and not self.dialect.bench_fits.isdisjoint(self.used))
-        auto = self.program == "llama-server"
-        slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
-        if self.program == "llama-perplexity":
-            slots = self._perplexity_windows()
-        if slots < 1:
-            self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
-        self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
 
     def _perplexity_windows(self) -> int:
         """llama-perplexity's -c is one window, and a batch has several of them (perplexity.cpp: 2012, ik 2090)."""

@@ -105,13 +105,9 @@ def bash(command: Launch) -> str:
     words += [quote(word) for word in (*command.prefix, command.program)]
     before = ""
     for word in command.arguments:
-        words.append(_always_quoted(word) if before == "-ot" else quote(word))
+        words.append(("'" + word.replace("'", "'\"'\"'") + "'") if before == "-ot" else quote(word))
         before = word
     return " ".join(words)
-
-
-def _always_quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 # Fields that are written elsewhere, or together with another field that belongs to them.
@@ -219,7 +215,9 @@ def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, 
             skip = False
             continue
         if word not in _OLDER or _reads(build, program, word):
-            _refuse_unknown(build, program, word)
+            if word.startswith("-") and not word[1:2].isdigit() and build.has(program, word) is False:
+                came = build.next_change(program, word)
+                raise InvalidFlags(f"a build {build.label} has no {word}: it came on {came}", field="build")
             kept.append(word)
             continue
         kept += _older(word, value, build)
@@ -232,12 +230,6 @@ def _reads(build: Build, program: str, option: str) -> bool:
     if option == "-fa":
         return program == "llama-bench" or build.rules.flash_attn_value == "needed"
     return build.has(program, option) is not False
-
-
-def _refuse_unknown(build: Build, program: str, word: str) -> None:
-    if word.startswith("-") and not word[1:2].isdigit() and build.has(program, word) is False:
-        came = build.next_change(program, word)
-        raise InvalidFlags(f"a build {build.label} has no {word}: it came on {came}", field="build")
 
 
 def _older(word: str, value: str, build: Build) -> list[str]:

@@ -95,7 +95,10 @@ def _json_rows(text: str) -> Iterator[PrintedRow]:
     if '"speed_pp"' in text:
         line = _decoded(text, _SweepLine)
         if line is not None:
-            yield from _sweep_line(line)
+            pp = _timed(line.pp, _Printed(line.t_pp, _SIXTH), _Printed(line.speed_pp, _SIXTH))
+            tg = _timed(line.tg, _Printed(line.t_tg, _SIXTH), _Printed(line.speed_tg, _SIXTH))
+            if pp is not None and tg is not None:
+                yield _both(line.n_kv, line.pp, line.tg, pp, tg)
     elif '"avg_ts"' in text:
         tests = _decoded(text, list[_BenchTest]) if text.startswith("[") else [_decoded(text, _BenchTest)]
         for test in tests or ():
@@ -136,13 +139,6 @@ class _SweepLine(msgspec.Struct):
     speed_pp: float
     t_tg: float
     speed_tg: float
-
-
-def _sweep_line(line: _SweepLine) -> Iterator[PrintedRow]:
-    pp = _timed(line.pp, _Printed(line.t_pp, _SIXTH), _Printed(line.speed_pp, _SIXTH))
-    tg = _timed(line.tg, _Printed(line.t_tg, _SIXTH), _Printed(line.speed_tg, _SIXTH))
-    if pp is not None and tg is not None:
-        yield _both(line.n_kv, line.pp, line.tg, pp, tg)
 
 
 class _Phase(NamedTuple):

@@ -77,7 +77,7 @@ def read_log(text: str) -> LogReading:
         offloaded=_offloaded(run),
         speeds=read_speeds(run),
         architecture=_architecture(run),
-        engine=_engine(run),
+        engine=next((one.name for one in all_engines() if any(map(one.logs.lines.match, run))), None),
     )
     if not reading.buffers and not reading.speeds:
         wanted = "lines with `buffer size =`, a table of llama-sweep-bench or llama-bench, or `eval time =`"
@@ -88,10 +88,6 @@ def read_log(text: str) -> LogReading:
 def _architecture(lines: list[str]) -> str | None:
     found = [match for line in lines if (match := _ARCHITECTURE.search(line))]
     return (found[-1][1] or found[-1][2]) if found else None
-
-
-def _engine(lines: list[str]) -> Engine | None:
-    return next((one.name for one in all_engines() if any(map(one.logs.lines.match, lines))), None)
 
 
 def _last_run(lines: list[str]) -> list[str]:

@@ -39,21 +39,18 @@ class Excerpt:
         """Look at whole lines, the next of the output."""
         if self._seen < _MAX_LOOKED_AT:
             for word in _TELLING:
-                self._find(word, block)
+                at = block.find(word)
+                while at >= 0 and self._size + _MAX_KEPT_LINE <= MAX_KEPT and len(self._kept) < _MAX_LINES:
+                    first = block.rfind(b"\n", 0, at) + 1
+                    behind = block.find(b"\n", at) + 1 or len(block)
+                    self._keep(self._seen + first, block[first:behind])
+                    at = block.find(word, behind)
         self._seen += len(block)
         self._end = (self._end + block[-_MAX_END:])[-_MAX_END:]
 
     def add_row(self, line: bytes, at: int) -> None:
         """Keep a line that made a row: `at` bytes into the block that is added next."""
         self._keep(self._seen + at, line + b"\n")
-
-    def _find(self, word: bytes, block: bytes) -> None:
-        at = block.find(word)
-        while at >= 0 and self._size + _MAX_KEPT_LINE <= MAX_KEPT and len(self._kept) < _MAX_LINES:
-            first = block.rfind(b"\n", 0, at) + 1
-            behind = block.find(b"\n", at) + 1 or len(block)
-            self._keep(self._seen + first, block[first:behind])
-            at = block.find(word, behind)
 
     def _keep(self, where: int, line: bytes) -> None:
         room = len(self._kept) < _MAX_LINES and self._size + _MAX_KEPT_LINE <= MAX_KEPT

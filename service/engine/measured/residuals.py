@@ -53,24 +53,20 @@ def shared(prior: float, phase: Phase, observed: Sequence[Residual]) -> Correcti
     The shift implies that the shared error has 1 / (1 + UNMOVED) of the variance. Owners who scatter by more than the
     rest widen the interval.
     """
-    voices = _voices(phase, observed)
+    by_owner: dict[str, list[Residual]] = {}
+    for one in observed:
+        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
+            by_owner.setdefault(one.owner, []).append(one)
+    voices = [
+        _Voice(statistics.median(one.error[phase] for one in his), max(one.weight for one in his))
+        for his in by_owner.values()
+    ]
     if not voices:
         return Correction(0.0, prior)
     weight = sum(voice.weight for voice in voices)
     shift = sum(voice.weight * max(-CUT, min(CUT, voice.error)) for voice in voices) / (weight + UNMOVED)
     known = weight / (weight + UNMOVED) / (1 + UNMOVED)
     return Correction(shift, max(prior * math.sqrt(1 - known), _scatter(voices)))
-
-
-def _voices(phase: Phase, observed: Sequence[Residual]) -> list[_Voice]:
-    by_owner: dict[str, list[Residual]] = {}
-    for one in observed:
-        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
-            by_owner.setdefault(one.owner, []).append(one)
-    return [
-        _Voice(statistics.median(one.error[phase] for one in his), max(one.weight for one in his))
-        for his in by_owner.values()
-    ]
 
 
 def _scatter(voices: Sequence[_Voice]) -> float:

@@ -105,19 +105,16 @@ class Replay:
 
     def compute(self) -> tuple[Marks, int]:
         """Return the compute buffer of every device, the CPU last, and the number of splits."""
-        self.pieces = self._split()
+        entry, pieces = Entry(-1, False, NO_COPIES, NO_COPIES), []
+        for resolved in self.resolved:
+            pieces.append(resolved.split(entry))
+            entry = pieces[-1].exit
+        self.pieces = pieces
         programs = self._programs(self.pieces)
         found = self._run(programs, self._start(programs)), sum(p.n_splits for p in self.pieces)
         if len(self.pieces) == 1:
             self.graph.forget()
         return found
-
-    def _split(self) -> list[Pieces]:
-        entry, pieces = Entry(-1, False, NO_COPIES, NO_COPIES), []
-        for resolved in self.resolved:
-            pieces.append(resolved.split(entry))
-            entry = pieces[-1].exit
-        return pieces
 
     def arrivals(self) -> list[tuple[int, int | None]]:
         """Return for each split its device and the bytes that other cards send it, None where it waits for nothing."""

@@ -98,10 +98,6 @@ def _tried(
             return None
     except InvalidFlags:
         return None
-    return _proof(case, after, change, finding, rule)
-
-
-def _proof(case: Case, after: Case, change: str, finding: Finding, rule: Rule) -> Proof:
     seconds = _seconds(after)
     if finding.severity == "error" or not all(row.fits for row in case.table):
         return Proof(change, _when_it_runs(case, after), 1.0, 1.0, True, seconds)

@@ -287,17 +287,13 @@ def limit_of(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> Limit
     shares = {resource: share_of(parts, of) for resource, of in names.items()}
     largest = max(shares, key=lambda resource: shares[resource])
     gains = {resource: 1 / max(1 - share, 0.01) for resource, share in shares.items()}
-    return Limit(largest, shares[largest], gains, _with_faster_ram(run, parts, phase, n_kv))
-
-
-def _with_faster_ram(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> float:
     faster = replace(run.rig, cpu_bandwidth_gbs=run.rig.cpu_bandwidth_gbs * _MORE_RAM)
     p, work = run.rig.calibration.coefficients, work_of(run)
     machine = bound_machine(faster, run.devices, run.flags, p, run.binding)
     then = (
         token_seconds(work, machine, p, n_kv) if phase == "tg" else batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     )
-    return sum(parts.values()) / sum(then.values())
+    return Limit(largest, shares[largest], gains, sum(parts.values()) / sum(then.values()))
 
 
 def at_once(run: ResolvedRun, n: int, n_kv: int) -> Estimate:

@@ -19,15 +19,7 @@ from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 from service.engine.run.settings import numbers_of
-from service.engine.run.weights import (
-    Row,
-    Same,
-    Use,
-    UsedWeight,
-    WeightRules,
-    rows_of,
-    used_weights,
-)
+from service.engine.run.weights import Row, Same, Use, UsedWeight, WeightRules, rows_of, used_weights
 from service.engine.speed.work import Attention, Weights, Work, quant_class
 
 _Alike: TypeAlias = tuple[int, int, Use, str, str, bool, bool, int, bool]  # the fields of Weights but for the sums

@@ -110,20 +110,9 @@ def _key(context: Context, request: Request) -> str:
 
 def _queue(context: Context, request: Request, payer: Payer) -> Requested:
     delete_key = secrets.token_urlsafe(24)
-    row = _new_row(context, request, delete_key, payer)
-    if not fair_queue.add(context, row):
-        shared = advices.in_flight(context.engine, row.request_key)
-        return Requested(_as_advice(shared)) if shared else _queue(context, request, payer)
-    logs.note(advice_id=row.id)
-    metrics.ADVICE_ASKED.of("new").inc()
-    log.info("advice.queued")
-    return Requested(_as_advice(row), delete_key)
-
-
-def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) -> StoredAdvice:
     now = context.clock()
     cost, budget = fair_queue.priced(context, request, payer)
-    return StoredAdvice(
+    row = StoredAdvice(
         id=secrets.token_urlsafe(16),
         request_key=_key(context, request),
         state="queued",
@@ -138,6 +127,13 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
         budget=budget,
         account=payer.account,
     )
+    if not fair_queue.add(context, row):
+        shared = advices.in_flight(context.engine, row.request_key)
+        return Requested(_as_advice(shared)) if shared else _queue(context, request, payer)
+    logs.note(advice_id=row.id)
+    metrics.ADVICE_ASKED.of("new").inc()
+    log.info("advice.queued")
+    return Requested(_as_advice(row), delete_key)
 
 
 def read_advice(context: Context, advice_id: str, caller: Caller | None = None) -> Advice:

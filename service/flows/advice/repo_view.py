@@ -41,11 +41,14 @@ def view(
     headers: Mapping[str, Header | InvalidHeader] = {},
 ) -> RepoView:  # fmt: skip
     """Return the view of a listing with the model of one variant. `headers`: those read, by variant."""
+    by_kind: dict[str, list[str]] = {}
+    for file in listing.other_files:
+        by_kind.setdefault(file.kind, []).append(file.path)
     return RepoView(
         repo=listing.repo or reference.repo,
         revision=listing.revision,
         variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
-        other_files=_other_files(listing),
+        other_files=by_kind,
         model=model,
     )
 
@@ -77,13 +80,6 @@ def _variant_view(variant: Variant, header: Header | InvalidHeader | None) -> Va
     read = header_view(header) if isinstance(header, Header) else None
     why_not = header.detail if isinstance(header, InvalidHeader) else None
     return VariantView(variant.name, files, variant.n_bytes, read, why_not)
-
-
-def _other_files(listing: RepoListing) -> dict[str, list[str]]:
-    by_kind: dict[str, list[str]] = {}
-    for file in listing.other_files:
-        by_kind.setdefault(file.kind, []).append(file.path)
-    return by_kind
 
 
 def inspect_directly(settings: Settings, repo: str, revision: str | None) -> RepoView:

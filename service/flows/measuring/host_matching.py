@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -143,7 +143,8 @@ def _files(probe: Probe, wanted: RunOutline) -> Iterator[str]:
     if not absent:
         return
     gib = sum(file.size for file in absent) / GIB
-    if not _may_download(probe.downloads.repos, wanted.repo):
+    owner = wanted.repo.partition("/")[0]
+    if wanted.repo not in probe.downloads.repos and f"{owner}/*" not in probe.downloads.repos:
         yield f"it lacks {len(absent)} of {len(wanted.files)} files, and may not download {wanted.repo}"
     elif gib > probe.downloads.max_gib:
         yield f"it may download {probe.downloads.max_gib:,.0f} GiB, the model is {gib:,.1f} GiB"
@@ -157,8 +158,3 @@ def _is(model: ModelFile, file: RunFile) -> bool:
     if model.sha256 is not None:
         return model.sha256 == file.sha256
     return (model.name, model.size) == (file.name, file.size)
-
-
-def _may_download(allowed: Sequence[str], repo: str) -> bool:
-    owner = repo.partition("/")[0]
-    return repo in allowed or f"{owner}/*" in allowed

@@ -68,7 +68,15 @@ def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
     if found is None:
         raise _unknown_code()
     for _ in range(_PSEUDONYMS_TRIED):
-        host = _new_host(context, found, new.public_key)
+        host = StoredHost(
+            id=secrets.token_urlsafe(16),
+            account_id=found.account_id,
+            public_key=new.public_key,
+            pseudonym=new_pseudonym(),
+            state="waiting",
+            visibility=found.visibility,
+            created_at=context.clock(),
+        )
         try:
             if not hosts.enrol(context.engine, hashed(new.code), host, context.clock()):
                 raise _unknown_code()
@@ -78,18 +86,6 @@ def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
             raise HostExists("a host with this key is enrolled already") from error
         return EnrolledHost(host=host.id, pseudonym=host.pseudonym, state="waiting")
     raise RuntimeError("no pseudonym is free")
-
-
-def _new_host(context: Context, found: hosts.StoredEnrolment, public_key: str) -> StoredHost:
-    return StoredHost(
-        id=secrets.token_urlsafe(16),
-        account_id=found.account_id,
-        public_key=public_key,
-        pseudonym=new_pseudonym(),
-        state="waiting",
-        visibility=found.visibility,
-        created_at=context.clock(),
-    )
 
 
 def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 import httpx
 import msgspec
-from redis import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
 
@@ -230,28 +229,24 @@ def _redis(settings: Settings) -> Iterator[Diagnosis]:
         return
     redis = connect(settings.redis_url)
     try:
-        yield from _of_server(redis)
+        info = redis.info()
+        policy = str(info.get("maxmemory_policy", "noeviction"))
+        version = info.get("valkey_version") or info.get("redis_version")
+        if policy != "noeviction":
+            fix = "set maxmemory-policy noeviction"
+            yield Diagnosis("Redis", "warning", f"{policy} throws away jobs when memory is full", fix)
+        else:
+            yield Diagnosis("Redis", "good", f"version {version}")
+        found = n_workers(redis)
+        if found:
+            yield Diagnosis("workers", "good", f"{found} seen lately")
+        else:
+            fix = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
+            yield Diagnosis("workers", "bad", "none was seen lately", fix)
     except (RedisError, OSError):
         yield Diagnosis(part, "bad", "it does not answer", "is it running, and is REDIS_URL right?")
     finally:
         redis.close()
-
-
-def _of_server(redis: Redis) -> Iterator[Diagnosis]:
-    info = redis.info()
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    version = info.get("valkey_version") or info.get("redis_version")
-    if policy != "noeviction":
-        fix = "set maxmemory-policy noeviction"
-        yield Diagnosis("Redis", "warning", f"{policy} throws away jobs when memory is full", fix)
-    else:
-        yield Diagnosis("Redis", "good", f"version {version}")
-    found = n_workers(redis)
-    if found:
-        yield Diagnosis("workers", "good", f"{found} seen lately")
-    else:
-        fix = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
-        yield Diagnosis("workers", "bad", "none was seen lately", fix)
 
 
 def _answers(settings: Settings) -> Diagnosis:

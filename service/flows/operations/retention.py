@@ -9,7 +9,6 @@ import msgspec
 from service.flows.context import Records
 from service.settings import Settings
 from service.store.operations import retention
-from service.store.operations.retention import Kind
 
 _EXPIRED_DAYS = 1  # for sessions and codes, which are useless once they have expired
 
@@ -27,20 +26,16 @@ def purge(context: Records, settings: Settings, *, dry_run: bool = False) -> lis
     now, act = context.clock(), retention.count if dry_run else retention.remove
     return [
         Purged(kind.name, days, act(context.engine, kind, now - timedelta(days=days)))
-        for kind, days in _policy(settings)
+        for kind, days in (
+            (retention.ADVICE, settings.keep_advice_days),
+            (retention.BODIES, settings.keep_bodies_days),
+            (retention.LISTINGS, settings.keep_listings_days),
+            (retention.BRANCHES, settings.keep_listings_days),
+            (retention.LOGS, settings.keep_logs_days),
+            (retention.REPORTS, settings.keep_reports_days),
+            (retention.REMOVALS, settings.keep_reports_days),
+            (retention.SESSIONS, _EXPIRED_DAYS),
+            (retention.CODES, _EXPIRED_DAYS),
+        )
         if days
     ]
-
-
-def _policy(settings: Settings) -> tuple[tuple[Kind, int], ...]:
-    return (
-        (retention.ADVICE, settings.keep_advice_days),
-        (retention.BODIES, settings.keep_bodies_days),
-        (retention.LISTINGS, settings.keep_listings_days),
-        (retention.BRANCHES, settings.keep_listings_days),
-        (retention.LOGS, settings.keep_logs_days),
-        (retention.REPORTS, settings.keep_reports_days),
-        (retention.REMOVALS, settings.keep_reports_days),
-        (retention.SESSIONS, _EXPIRED_DAYS),
-        (retention.CODES, _EXPIRED_DAYS),
-    )

@@ -104,7 +104,11 @@ def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
     at = _solved(fitted, old)
     errors = _errors(kept_out, {n: p.value for n, p in old.parameters.items()}, at.values)
     found = Refit(_named(old, at, fitted, context.clock()), errors, len({row.result for row in fitted}))
-    _require_better(errors)
+    if errors.tg_after > errors.tg_before or errors.pp_after > errors.pp_before:
+        raise CalibrationRefused(
+            f"it would be worse on the {errors.kept_out} results kept out of the fit: tokens {errors.tg_before:.1%} "
+            f"before and {errors.tg_after:.1%} after, prompts {errors.pp_before:.1%} and {errors.pp_after:.1%}"
+        )
     if keep and not store.add(context.engine, found.calibration, errors, found.n_results, context.clock()):
         raise CalibrationRefused("another process has just made one: look at `GET /v1/accuracy`")
     return found
@@ -203,14 +207,6 @@ def _median(rows: Sequence[FittedSpeed], phase: str, p: Values) -> float:
         if row.phase == phase:
             by_result[row.result].append(abs(row.error(p)))
     return round(math.expm1(statistics.median(statistics.median(errors) for errors in by_result.values())), 4)
-
-
-def _require_better(errors: Errors) -> None:
-    if errors.tg_after > errors.tg_before or errors.pp_after > errors.pp_before:
-        raise CalibrationRefused(
-            f"it would be worse on the {errors.kept_out} results kept out of the fit: tokens {errors.tg_before:.1%} "
-            f"before and {errors.tg_after:.1%} after, prompts {errors.pp_before:.1%} and {errors.pp_after:.1%}"
-        )
 
 
 def _named(old: Calibration, at: Solution, rows: Sequence[FittedSpeed], now: datetime) -> Calibration:

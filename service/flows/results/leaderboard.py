@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -140,12 +139,6 @@ def hosts_figures(context: Context) -> list[HostFigures]:
     ]
 
 
-def _depth(asked: int | None, measured: Sequence[int]) -> int:
-    if asked is not None and asked not in DEPTHS:
-        raise InvalidInput(f"speeds are compared at {', '.join(map(str, DEPTHS))} tokens", field="depth")
-    return asked if asked is not None else next(iter(measured), 0)
-
-
 def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list[LeadingResult], dict[str, Any]]:
     """Return a depth, the leading rows there for `model=` or `rig=`, and the fields that both kinds of page share.
 
@@ -154,7 +147,9 @@ def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list
     """
     engine = context.engine
     depths = store.depths_of(engine, PROVEN, **of) or store.depths_of(engine, "self-reported", **of)
-    depth = _depth(asked, depths)
+    if asked is not None and asked not in DEPTHS:
+        raise InvalidInput(f"speeds are compared at {', '.join(map(str, DEPTHS))} tokens", field="depth")
+    depth = asked if asked is not None else next(iter(depths), 0)
     leading, rows = (
         store.page(engine, msgspec.convert({"trust": trust, "depth": depth, **of}, BoardQuery), None, _LEADING)
         for trust in (PROVEN, "self-reported")

@@ -267,6 +267,7 @@ def _filed(
     _require_same_run(case, said, known.rows)
     flags, cell, dropped = _cell(case, listing, name, known.rows)
     identity = model_identity(repo.partition(":")[0], model)
+    memory = memory_of(asked.text)
     filed = filed_under(identity, rig_identity(hardware, resolve(hardware, fitted))) | {
         "repo": listing.repo,
         "variant": name,
@@ -276,7 +277,7 @@ def _filed(
         "hardware_key": rig_key(hardware),
         "rows_key": rows_key_of(identity.slug, case.engine, known.rows),
         "prediction": _prediction(case, bounding_rig(hardware), known.rows),
-        "seen": _seen(asked.text),
+        "seen": Seen(buffers=memory.buffers, graph_splits=memory.graph_splits),
         "measured_at": _measured_at(context, asked),
     }
     return msgspec.structs.replace(known, filed=filed, dropped=(*known.dropped, *dropped))
@@ -354,11 +355,6 @@ def _point(case: Case, depth: Depth) -> SpeedPoint:
     prompt = case.speed(depth.n_kv - (n_prompt + n_ubatch) // 2, flags=flags)
     output = case.speed(depth.n_kv + depth.outputs[0].n_gen // 2, flags=flags)
     return speed_point(depth.n_kv, msgspec.structs.replace(output, pp=prompt.pp))
-
-
-def _seen(text: str) -> Seen:
-    memory = memory_of(text)
-    return Seen(buffers=memory.buffers, graph_splits=memory.graph_splits)
 
 
 def _measured_at(context: Context, asked: Submission) -> datetime:

@@ -47,7 +47,10 @@ def judged(context: Records, row: StoredResult) -> StoredResult:
     """
     doubt = None
     if row.failure is None:
-        _require_believable(row)
+        if row.origin == "submitted" and not row.hardware.gpus and not (row.hardware.cpu and row.hardware.cpu.model):
+            raise InvalidInput("it names neither a GPU nor a CPU, so no machine", field="hardware")
+        if row.prediction is not None and row.prediction.most_tg > 0:
+            require_possible(row.rows, row.prediction.most_tg, row.prediction.most_pp)
         doubt = _doubt(context, row)
     with context.engine.connect() as connection:
         tier, reason = _tier(connection, row)
@@ -62,13 +65,6 @@ def judge_again(context: Records, row: StoredResult) -> None:
         if results.state_in(connection, row.id) == row.state:  # nobody has deleted or hidden it meanwhile
             results.change(connection, row.id, state=new.state, state_reason=new.state_reason, tier=new.tier)
             settle_in(connection, row.cell, context.clock())
-
-
-def _require_believable(row: StoredResult) -> None:
-    if row.origin == "submitted" and not row.hardware.gpus and not (row.hardware.cpu and row.hardware.cpu.model):
-        raise InvalidInput("it names neither a GPU nor a CPU, so no machine", field="hardware")
-    if row.prediction is not None and row.prediction.most_tg > 0:
-        require_possible(row.rows, row.prediction.most_tg, row.prediction.most_pp)
 
 
 def _doubt(context: Records, row: StoredResult) -> str | None:
@@ -100,23 +96,19 @@ def settle_in(connection: Connection, cell: str | None, now: datetime) -> None:
     if cell is None:
         return
     for _ in range(_MOST_PASSES):  # outliers depend on the others' tiers, which change in the same pass
-        if not _settle_once(connection, cell, now):
+        found = store.of_cell(connection, cell)
+        changed = False
+        verdict = _verdict(found, now)
+        touched = store.set_proofs(connection, cell, sorted(verdict.proven), found)
+        for one in sorted(found, key=lambda w: w.id):
+            changes = _changes(connection, one, verdict)
+            if changes:
+                results.change(connection, one.id, **changes)
+                changed = True
+        for host in sorted(touched):
+            _retier(connection, host)
+        if not changed:
             return
-
-
-def _settle_once(connection: Connection, cell: str, now: datetime) -> bool:
-    found = store.of_cell(connection, cell)
-    changed = False
-    verdict = _verdict(found, now)
-    touched = store.set_proofs(connection, cell, sorted(verdict.proven), found)
-    for one in sorted(found, key=lambda w: w.id):
-        changes = _changes(connection, one, verdict)
-        if changes:
-            results.change(connection, one.id, **changes)
-            changed = True
-    for host in sorted(touched):
-        _retier(connection, host)
-    return changed
 
 
 def settle(context: Records, cell: str | None) -> None:

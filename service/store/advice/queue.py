@@ -103,7 +103,10 @@ def start(engine: Engine, job: str, now: datetime, long_at_once: int) -> StoredA
         if chosen is None:
             return None
         if chosen.payer:
-            _charge(connection, chosen.payer, chosen.cost or 0.0)
+            used = _used(connection, chosen.payer)
+            _set(connection, chosen.payer, used + (chosen.cost or 0.0))
+            if used > _used(connection, _CLOCK):
+                _set(connection, _CLOCK, used)
         change = update(advice).where(advice.c.id == chosen.id)
         change = change.values(state="running", job=job, attempts=advice.c.attempts + 1, updated_at=now)
         return decoded(connection.execute(change.returning(*advice.c)).one_or_none())
@@ -188,13 +191,6 @@ def _next(connection: Connection, long_at_once: int) -> Row[Any, Any, Any] | Non
     if (connection.scalar(running) or 0) >= long_at_once:
         wanted = wanted.where(advice.c.cost.is_(None) | ~long)
     return connection.execute(wanted).one_or_none()
-
-
-def _charge(connection: Connection, payer: str, cost: float) -> None:
-    used = _used(connection, payer)
-    _set(connection, payer, used + cost)
-    if used > _used(connection, _CLOCK):
-        _set(connection, _CLOCK, used)
 
 
 def _begin_at_clock(connection: Connection, payer: str) -> None:

@@ -244,7 +244,8 @@ def lease(
 
 def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime) -> Leased:
     """Fix the run's record at its lease, when the host is known to be the machine of its terms."""
-    own = _eligible(connection, run.id, host_id)
+    same = (run_host.c.run_id == run.id, run_host.c.host_id == host_id)
+    own = converted(connection.execute(select(run_host).where(*same)).one(), Eligible)
     if own.terms is None or own.hardware_key is None:
         raise ValueError(f"run {run.id} was leased without terms")
     record = made_from(RunRecord, own, owner_id=owner_id, leased_at=now)
@@ -265,11 +266,6 @@ def _used(account_id: ColumnElement[str], since: datetime) -> Select[float]:
     spent = select(func.coalesce(func.sum(other.c.gpu_seconds + under_way), 0.0))
     spent = spent.join(host, host.c.id == other.c.host_id).where(host.c.account_id != other.c.account_id)
     return spent.where(other.c.account_id == account_id, other.c.ended_at.is_(None) | (other.c.ended_at > since))
-
-
-def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
-    same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
-    return converted(connection.execute(select(run_host).where(*same)).one(), Eligible)
 
 
 def renew(

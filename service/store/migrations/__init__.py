@@ -62,7 +62,11 @@ def _step(engine: Engine) -> bool:
     from alembic.runtime.migration import MigrationContext
 
     with locked(engine) as connection:
-        _lock(connection)
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be migrating for long
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            # Ordinary work on a table takes precedence: in a deadlock PostgreSQL would end either side after a second.
+            connection.execute(text("SET LOCAL lock_timeout = '300ms'"))
         found = MigrationContext.configure(connection).get_current_revision()
         if is_newer(found):
             log.warning("database.newer", detail=f"it is of {found}")
@@ -108,11 +112,3 @@ def configuration(connection: Connection) -> Config:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
-
-
-def _lock(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be migrating for long
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        # Ordinary work on a table takes precedence: in a deadlock PostgreSQL would end either side after a second.
-        connection.execute(text("SET LOCAL lock_timeout = '300ms'"))

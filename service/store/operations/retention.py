@@ -9,20 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Delete,
-    Engine,
-    Table,
-    Update,
-    delete,
-    func,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import Column, ColumnElement, Engine, Table, delete, func, select, tuple_, update
 
 from service.store.engines import locked
 from service.store.queries import value
@@ -88,15 +75,8 @@ def remove(engine: Engine, kind: Kind, before: datetime) -> int:
 
 def _remove_batch(engine: Engine, kind: Kind, before: datetime) -> int:
     with locked(engine) as connection:
-        return int(connection.execute(_statement(connection, kind, before)).rowcount)
-
-
-def _statement(connection: Connection, kind: Kind, before: datetime) -> Delete | Update:
-    key = list(kind.table.primary_key.columns)
-    found = connection.execute(select(*key).where(kind.too_old(before)).limit(_BATCH)).all()
-    these = tuple_(*key).in_([tuple(row) for row in found]) & kind.too_old(before)
-    return (
-        delete(kind.table).where(these)
-        if not kind.emptied
-        else update(kind.table).where(these).values(dict.fromkeys(kind.emptied))
-    )
+        key = list(kind.table.primary_key.columns)
+        found = connection.execute(select(*key).where(kind.too_old(before)).limit(_BATCH)).all()
+        these = tuple_(*key).in_([tuple(row) for row in found]) & kind.too_old(before)
+        emptied = update(kind.table).values(dict.fromkeys(kind.emptied)) if kind.emptied else delete(kind.table)
+        return int(connection.execute(emptied.where(these)).rowcount)

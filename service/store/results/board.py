@@ -125,7 +125,10 @@ def keep(connection: Connection, *result_ids: str) -> None:
     if entered:
         connection.execute(insert(result_speed), entered)
     for group in groups:
-        _replace_leads(connection, group)
+        connection.execute(delete(board).where(board.c.group_key == group))
+        rows = connection.execute(_speeds().where(result_speed.c.group_key == group)).all()
+        if leads := list(_leads(rows)):
+            connection.execute(insert(board), leads)
     _drop_names(connection, known)
     _add_names(connection, {name for one in several if one.rows for name in _names(one)})
 
@@ -212,13 +215,6 @@ def _speeds() -> Select[Any]:
     return select(result_speed, *_FILED).join(result, result.c.id == result_speed.c.result_id)
 
 
-def _replace_leads(connection: Connection, group: int) -> None:
-    connection.execute(delete(board).where(board.c.group_key == group))
-    rows = connection.execute(_speeds().where(result_speed.c.group_key == group)).all()
-    if leads := list(_leads(rows)):
-        connection.execute(insert(board), leads)
-
-
 def _all_leads(connection: Connection) -> Iterator[dict[str, Any]]:
     wanted = _speeds().order_by(result_speed.c.group_key).execution_options(yield_per=_BATCH)
     rows = connection.execute(wanted)
@@ -235,7 +231,22 @@ def _leads(rows: Sequence[Row[Any]]) -> Iterator[dict[str, Any]]:
             trusted = [row for row in measured if _is_trusted(row, trust)]
             values = [getattr(row, metric) for row in trusted]
             for place, row in enumerate(_newer_than_faster(trusted)):
-                yield _lead(row, metric, slice_of(metric, depth, trust), place, values)
+                same = "group_key result_id tg pp measured_at model_slug variant engine rig_slug platform"
+                yield {
+                    **{name: getattr(row, name) for name in same.split()},
+                    "slice": slice_of(metric, depth, trust),
+                    "place": place,
+                    "lead_key": _key(row.model_slug, row.rig_slug, row.engine),
+                    "value": getattr(row, metric),
+                    "arch": row.arch or "",
+                    "bpw": row.bpw or 0.0,
+                    "vram_class": vram_class(row.vram_mib),
+                    "ram_class": ram_class(row.ram_gib),
+                    "n_results": len(values),
+                    "low": values[-1],
+                    "middle": statistics.median(values),
+                    "high": values[0],
+                }
 
 
 def _newer_than_faster(rows: Sequence[Row[Any]]) -> Iterator[Row[Any]]:
@@ -244,25 +255,6 @@ def _newer_than_faster(rows: Sequence[Row[Any]]) -> Iterator[Row[Any]]:
         if newest is None or row.measured_at > newest:
             newest = row.measured_at
             yield row
-
-
-def _lead(row: Row[Any], metric: Metric, its_slice: int, place: int, values: Sequence[float]) -> dict[str, Any]:
-    same = "group_key result_id tg pp measured_at model_slug variant engine rig_slug platform"
-    return {
-        **{name: getattr(row, name) for name in same.split()},
-        "slice": its_slice,
-        "place": place,
-        "lead_key": _key(row.model_slug, row.rig_slug, row.engine),
-        "value": getattr(row, metric),
-        "arch": row.arch or "",
-        "bpw": row.bpw or 0.0,
-        "vram_class": vram_class(row.vram_mib),
-        "ram_class": ram_class(row.ram_gib),
-        "n_results": len(values),
-        "low": values[-1],
-        "middle": statistics.median(values),
-        "high": values[0],
-    }
 
 
 def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) -> None:

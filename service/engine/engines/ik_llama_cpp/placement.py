@@ -136,18 +136,14 @@ def slot_sizes(model: Model, flags: Flags, rules: MemoryRules = TODAY) -> tuple[
     if spec not in known:
         if len(known) >= _MAX_KEPT:
             known.clear()
-        known[spec] = _slot_sizes(model, spec)
+        estimates = _compute_estimates(model, spec)
+        largest = max(estimates)
+        caches = _counted_caches(model, spec)
+        sizes: list[float] = [w.n_bytes + cache for w, cache in zip(_layer_weights(model, spec), caches, strict=True)]
+        logits = 4.0 * model.n_vocab * spec.n_outputs
+        sizes.append(_head_bytes(model) + max(logits, largest) - largest)
+        known[spec] = sizes, largest
     return known[spec]
-
-
-def _slot_sizes(model: Model, spec: GraphSpec) -> tuple[list[float], float]:
-    estimates = _compute_estimates(model, spec)
-    largest = max(estimates)
-    caches = _counted_caches(model, spec)
-    sizes: list[float] = [w.n_bytes + cache for w, cache in zip(_layer_weights(model, spec), caches, strict=True)]
-    logits = 4.0 * model.n_vocab * spec.n_outputs
-    sizes.append(_head_bytes(model) + max(logits, largest) - largest)
-    return sizes, largest
 
 
 def with_cpu_layers(walked: Sequence[int], model: Model, flags: Flags, n_devices: int) -> list[int]:

@@ -164,7 +164,19 @@ class Shares:
         self.heads: dict[int, tuple[list[int], list[int]]] = {}
         for layer in model.layers:
             if placement.layers[layer.index] < len(shares) and layer.kind == "attention":
-                self._share_layer(layer)
+                tensors = {t.name.split(".", 2)[2]: t for t in self.model.by_layer[layer.index]}
+                everywhere = [1] * len(self.shares)
+                self._put(tensors, "attn_norm.weight", -1, everywhere)
+                factors = self.model.by_name.get("rope_freqs.weight")
+                if factors is not None:
+                    self._put({"": factors}, "", -1, everywhere)
+                self._attention(layer, tensors)
+                for name in _ON_EVERY_CARD[1:3]:
+                    self._put(tensors, name, -1, everywhere)
+                self._feed_forward(tensors)
+                for name in ("ffn_gate_inp.weight", "ffn_gate_inp.bias", _ON_EVERY_CARD[3]):
+                    if name == _ON_EVERY_CARD[3] or self.model.architecture != "llama":
+                        self._put(tensors, name, -1, everywhere)
 
     def left_alone(self) -> tuple[str, int] | None:
         """Return the first matrix of which one card has all, and the card (ggml.c:6179 asserts two parts)."""
@@ -188,24 +200,6 @@ class Shares:
             size = row_size(kind_k, layer.head_dim_k) * (k // layer.head_dim_k) * n_kv + row_size(kind_v, v * n_kv)
             found.append(size + (_padding(kind_k, layer.head_dim_k) + _padding(kind_v, v * n_kv) if v else 0))
         return found
-
-    def _share_layer(self, layer: Layer) -> None:
-        tensors = {t.name.split(".", 2)[2]: t for t in self.model.by_layer[layer.index]}
-        everywhere = [1] * len(self.shares)
-        self._put(tensors, "attn_norm.weight", -1, everywhere)
-        self._rope_factors(everywhere)
-        self._attention(layer, tensors)
-        for name in _ON_EVERY_CARD[1:3]:
-            self._put(tensors, name, -1, everywhere)
-        self._feed_forward(tensors)
-        for name in ("ffn_gate_inp.weight", "ffn_gate_inp.bias", _ON_EVERY_CARD[3]):
-            if name == _ON_EVERY_CARD[3] or self.model.architecture != "llama":
-                self._put(tensors, name, -1, everywhere)
-
-    def _rope_factors(self, everywhere: Sequence[int]) -> None:
-        factors = self.model.by_name.get("rope_freqs.weight")
-        if factors is not None:
-            self._put({"": factors}, "", -1, everywhere)
 
     def _attention(self, layer: Layer, tensors: Mapping[str, Tensor]) -> None:
         ratio = layer.n_head // layer.n_head_kv

@@ -138,18 +138,15 @@ class Slices:
             return _Cut(1, (_Part(dims[1], 1),)) if name == "output.weight" else None
         part = name.split(".", 2)[2]
         if part.startswith("ffn_"):
-            return self._feed_forward_cut(part, index, dims)
+            match = re.fullmatch(r"ffn_(up|gate|gate_up|down)(_exps)?\.(weight|bias)", part)
+            if match is None or (match[3] == "bias" and match[1] in ("down", "gate_up")):
+                return None
+            axis = 0 if match[1] == "down" or match[3] == "bias" else 1
+            step = lcm(self._block(index, *_DOWN), _STEP)
+            both = match[1] == "gate_up" or (match[1] == "up" and self._holds_gate(index, dims[axis]))
+            return _Cut(axis, (_Part(dims[axis] // 2, step, 2) if both else _Part(dims[axis], step),))
         layer = self.model.layers[index]
         return self._recurrent_cut(part, layer) if layer.kind == "recurrent" else self._attention_cut(part, layer, dims)
-
-    def _feed_forward_cut(self, part: str, index: int, dims: tuple[int, ...]) -> _Cut | None:
-        match = re.fullmatch(r"ffn_(up|gate|gate_up|down)(_exps)?\.(weight|bias)", part)
-        if match is None or (match[3] == "bias" and match[1] in ("down", "gate_up")):
-            return None
-        axis = 0 if match[1] == "down" or match[3] == "bias" else 1
-        step = lcm(self._block(index, *_DOWN), _STEP)
-        both = match[1] == "gate_up" or (match[1] == "up" and self._holds_gate(index, dims[axis]))
-        return _Cut(axis, (_Part(dims[axis] // 2, step, 2) if both else _Part(dims[axis], step),))
 
     def _holds_gate(self, index: int, n: int) -> bool:
         """Phi-3 and others keep the gate in the same tensor."""
@@ -255,20 +252,17 @@ class _Sliced(MemoryPrediction):
     def on_cards(self, together: tuple[DeviceBytes, ...], slices: Slices) -> tuple[DeviceBytes, ...]:
         """Return the bytes on each card, and in RAM, of what all cards hold together."""
         one, ram = together
-        weights, kv = self._sliced_weights(slices), self._sliced_caches(slices)
-        cards = (
-            msgspec.structs.replace(one, weights=w, kv=k, overhead=self._with_exchange(one.overhead, len(kv)))
-            for w, k in zip(weights, kv, strict=True)
-        )
-        return (*cards, ram)
-
-    def _sliced_weights(self, slices: Slices) -> list[int]:
         shared = sum(pad(t.nbytes, CUDA_ALIGNMENT) for t in self.model.tensors if t.name in ROPE_FACTORS)
         total = [shared if 0 in self.ropes else 0] * slices.n_cards
         for name, device in self.placement.tensors.items():
             if device == 0 and name not in ROPE_FACTORS:
                 total = [a + b for a, b in zip(total, slices.weight(name), strict=True)]
-        return total
+        weights, kv = total, self._sliced_caches(slices)
+        cards = (
+            msgspec.structs.replace(one, weights=w, kv=k, overhead=self._with_exchange(one.overhead, len(kv)))
+            for w, k in zip(weights, kv, strict=True)
+        )
+        return (*cards, ram)
 
     def _sliced_caches(self, slices: Slices) -> list[int]:
         total = [0] * slices.n_cards

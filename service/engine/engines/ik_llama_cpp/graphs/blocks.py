@@ -156,16 +156,13 @@ class IkGraph(ModelGraph):
             else:
                 v = self.cont(self.transpose(self.view(values, (dim_v, n_kv, n_head_kv), v_rows)))
             one_by_one = n_head == n_head_kv and sinks is None
-            by_head = one_by_one and self._exceeds_batch(n_head)
+            by_head = one_by_one and 0 < self.spec.attn_max_batch < self.n_kv * self.n_tokens * n_head * 4 // MIB
             x = self._by_head(k, q, v, mask) if by_head else self._at_once(k, q, v, mask, sinks)
             x = self.cont(self.swap_heads(x), dim_v * n_head, self.n_tokens)
             self.ram_pins.append(x.index)  # llama-build-context.cpp:2699
         if not by_head:
             self.expand(x)
         return x
-
-    def _exceeds_batch(self, n_head: int) -> bool:
-        return 0 < self.spec.attn_max_batch < self.n_kv * self.n_tokens * n_head * 4 // MIB
 
     def _at_once(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
         return self.mul_mat(v, self._soft_max(self.mul_mat(k, q), mask, sinks))

@@ -48,7 +48,10 @@ def deepseek4(g: IkGraph) -> None:
     if g.spec.n_outputs != n:
         flat = g.get_rows(g.reshape(x, n_embd * streams, n), g.ids)
         x = g.reshape(flat, n_embd, streams, g.spec.n_outputs)
-    g.finish(_head_input(g, x))
+    fn, scale, base = (g.required(f"output_hc_{part}.weight") for part in ("fn", "scale", "base"))
+    normed = g.norm(g.reshape(x, x.ne[0] * x.ne[1], x.ne[2]), None)
+    weights = g.add(g.mul(g.mul_mat(fn, normed), scale), base)
+    g.finish(_weighted_sum(g, x, g.apply("SCALE", g.apply("UNARY", weights))))
 
 
 def rows_reached(model: Model, n_tokens: int) -> int:
@@ -60,13 +63,6 @@ def rows_reached(model: Model, n_tokens: int) -> int:
 def _weighted_sum(g: IkGraph, x: Node, weights: Node) -> Node:
     weights = g.reshape(weights, 1, weights.ne[0], weights.ne[1], weights.ne[2])
     return g.new("MUL_MULTI_ADD", "f32", (x.ne[0], x.ne[2]), x, weights)
-
-
-def _head_input(g: IkGraph, x: Node) -> Node:
-    fn, scale, base = (g.required(f"output_hc_{part}.weight") for part in ("fn", "scale", "base"))
-    normed = g.norm(g.reshape(x, x.ne[0] * x.ne[1], x.ne[2]), None)
-    weights = g.add(g.mul(g.mul_mat(fn, normed), scale), base)
-    return _weighted_sum(g, x, g.apply("SCALE", g.apply("UNARY", weights)))
 
 
 class _Mixed:

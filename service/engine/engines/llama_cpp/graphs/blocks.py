@@ -102,12 +102,9 @@ class FeedForward(ModelGraph):
         if not weight_before:
             out = self.mul(out, weights)
         self.expand(out)
-        return self._sum_of_experts(out, used)
-
-    def _sum_of_experts(self, x: Node, used: int) -> Node:
         parts = []
         for _ in range(used):
-            parts.append(self.view(x, (x.ne[0], x.ne[2]), (x.nb[2],)))
+            parts.append(self.view(out, (out.ne[0], out.ne[2]), (out.nb[2],)))
             self.expand(parts[-1])
         total = parts[0]
         for part in parts[1:]:

@@ -64,7 +64,17 @@ def deepseek4(g: LlamaGraph) -> None:
     """deepseek4: several residual streams; windowed, finely and coarsely compressed attention by layer."""
     x = g.begin()
     g.position_input()
-    inputs = _inputs(g)
+    n_stream, n = g.spec.n_seq, g.n_tokens
+    size = compression(g.model, g.spec)
+    ids = g.input("i64", n)
+    mask = g.mask_input(size.raw, n // n_stream, 1, n_stream)
+    head, indexer = g.layer(0).head_dim_k, g.model.int_value("attention.indexer.key_length")
+    rotation = g.key_rotation(head)
+    fine = _compressor(g, _FINE, size.fine, _FINE_STATE, 2)
+    coarse = _compressor(g, _COARSE, size.coarse, _COARSE, 1)
+    keys = _compressor(g, _FINE, size.fine, _FINE_STATE, 2, kind="f16")
+    fine, coarse = (c._replace(rotation=g.key_rotation(head)) for c in (fine, coarse))
+    inputs = Inputs(ids, mask, rotation, fine, coarse, keys._replace(rotation=g.input("f32", indexer, indexer)))
     g.expand(inputs.mask)
     x = streams(g, x)
     for i in g.layers():
@@ -76,20 +86,6 @@ def deepseek4(g: LlamaGraph) -> None:
         y = g.normed(i, "ffn_norm", y)
         x = write_streams(g, g.add(_experts(g, i, y), g.feed_forward(i, y, "_shexp")), x, gates)
     g.finish(joined_streams(g, last_streams(g, x)))
-
-
-def _inputs(g: LlamaGraph) -> Inputs:
-    n_stream, n = g.spec.n_seq, g.n_tokens
-    size = compression(g.model, g.spec)
-    ids = g.input("i64", n)
-    mask = g.mask_input(size.raw, n // n_stream, 1, n_stream)
-    head, indexer = g.layer(0).head_dim_k, g.model.int_value("attention.indexer.key_length")
-    rotation = g.key_rotation(head)
-    fine = _compressor(g, _FINE, size.fine, _FINE_STATE, 2)
-    coarse = _compressor(g, _COARSE, size.coarse, _COARSE, 1)
-    keys = _compressor(g, _FINE, size.fine, _FINE_STATE, 2, kind="f16")
-    fine, coarse = (c._replace(rotation=g.key_rotation(head)) for c in (fine, coarse))
-    return Inputs(ids, mask, rotation, fine, coarse, keys._replace(rotation=g.input("f32", indexer, indexer)))
 
 
 def _compressor(g: LlamaGraph, ratio: int, n_rows: int, n_state: int, n_read: int, kind: str = "") -> Compressor:
