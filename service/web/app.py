@@ -116,7 +116,7 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
         if "text/html" not in accepts or request.url.path.startswith("/v1/"):
             return as_asked(request, response)
         found = response.content
-        shown = page(request, request.app.state.services, "problem.html", status=found.status, problem=found)
+        shown = page(request, "problem.html", status=found.status, problem=found)
         shown.headers |= {name: value for name, value in response.headers.items() if name != "content-type"}
         return shown
 

@@ -42,7 +42,6 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
     running = [v.id for v in validations if v.state not in runs.FINAL]
     response = page(  # nosec B604 (`shell` is what a page calls the reader's shell)
         request,
-        services,
         "advice.html",
         advice=advice,
         card=card_of(advice),
@@ -76,7 +75,7 @@ async def delete(advice_id: FromPath[str], request: HttpRequest, services: AppSe
     if not key:
         raise WrongKey("deleting needs the key that was given when the advice was made", field="key")
     await services.run(advise.delete_advice, advice_id, key[:200])
-    return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
+    return page(request, "said.html", title="Deleted", text="The advice and its request are gone.")
 
 
 def _followed(advice: Advice, validations: Sequence[str]) -> str:

@@ -84,7 +84,7 @@ async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
         return await to_thread.run_sync(_start, request, services, wrong, problem_of(error).status)
     address = f"/advice/{asked.advice.id}"
     if asked.delete_key and not form.value("scripted"):
-        return page(request, services, "asked.html", to=address, key=asked.delete_key, seconds=_READ_SECONDS)
+        return page(request, "asked.html", to=address, key=asked.delete_key, seconds=_READ_SECONDS)
     key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment appears in no log
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": address + key})
 
@@ -109,7 +109,6 @@ def _start(request: HttpRequest, services: Services, form: Form, status: int) ->
     gpus, cpus = _catalogue()
     return page(
         request,
-        services,
         "start.html",
         status=status,
         form=form,

@@ -11,7 +11,7 @@ from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars
-from service.web.services import AppServices, Services
+from service.web.services import AppServices
 from service.wire.advice.check import Checked, CheckRequest
 from service.wire.problem import problem_of
 
@@ -19,9 +19,9 @@ _FIELDS = {"command": "command", "hardware": "hardware", "repo": "repo", "model"
 
 
 @get("/check", sync_to_thread=True)
-def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def ask(request: HttpRequest) -> Response[bytes]:
     """The form, prefilled from the query."""
-    return _page(request, services, Form(query_of(request)), None, 200)
+    return _page(request, Form(query_of(request)), None, 200)
 
 
 @post("/check", status_code=200)
@@ -32,8 +32,8 @@ async def answer(request: HttpRequest, services: AppServices) -> Response[bytes]
         admit = services.admission(request)
         checked = await services.run_reading(check.check_command, _request(form), admit)
     except AdvisorError as error:
-        return _page(request, services, form.refused(error, _FIELDS), None, problem_of(error).status)
-    return _page(request, services, form, checked, 200)
+        return _page(request, form.refused(error, _FIELDS), None, problem_of(error).status)
+    return _page(request, form, checked, 200)
 
 
 def _request(form: Form) -> CheckRequest:
@@ -43,11 +43,9 @@ def _request(form: Form) -> CheckRequest:
     return converted(form.filled(_FIELDS), CheckRequest)
 
 
-def _page(
-    request: HttpRequest, services: Services, form: Form, checked: Checked | None, status: int
-) -> Response[bytes]:
+def _page(request: HttpRequest, form: Form, checked: Checked | None, status: int) -> Response[bytes]:
     picture = memory_bars(checked.memory.devices) if checked else ""
-    return page(request, services, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)
+    return page(request, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)
 
 
 router = Router("/", route_handlers=[ask, answer])

@@ -12,7 +12,6 @@ from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.web.pages.forms import query_of
 from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
-from service.web.services import AppServices, Services
 from service.wire.problem import PAGE, PROBLEM_TYPES
 
 _FOR_EVER = "public, max-age=31536000, immutable"
@@ -28,10 +27,10 @@ GROUPS = {
 
 
 @get("/docs", sync_to_thread=True)
-def index(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def index(request: HttpRequest) -> Response[bytes]:
     """All pages of the documentation, or the results of a search."""
     q = query_of(request).get("q", "")[:200].strip()
-    return page(request, services, "docs.html", q=q, found=guides.search(q), groups=_groups(), guides=guides.guides())
+    return page(request, "docs.html", q=q, found=guides.search(q), groups=_groups(), guides=guides.guides())
 
 
 def _groups() -> list[tuple[str, list[str]]]:
@@ -43,27 +42,24 @@ def _groups() -> list[tuple[str, list[str]]]:
 
 
 @get("/docs/{name:str}", sync_to_thread=True)
-def guide(name: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
+def guide(name: FromPath[str], request: HttpRequest) -> Response[bytes]:
     """A page of the documentation, or a picture on one."""
     drawn = guides.picture(name)
-    return conditional(request, drawn, "image/svg+xml") if drawn else _shown(request, services, name, "")
+    return conditional(request, drawn, "image/svg+xml") if drawn else _shown(request, name, "")
 
 
 @get("/docs/{name:str}/{part:str}", sync_to_thread=True)
-def guide_part(
-    name: FromPath[str], part: FromPath[str], request: HttpRequest, services: AppServices
-) -> Response[bytes]:
+def guide_part(name: FromPath[str], part: FromPath[str], request: HttpRequest) -> Response[bytes]:
     """One section of a long page."""
-    return _shown(request, services, name, part)
+    return _shown(request, name, part)
 
 
-def _shown(request: HttpRequest, services: Services, name: str, part: str) -> Response[bytes]:
+def _shown(request: HttpRequest, name: str, part: str) -> Response[bytes]:
     found = guides.guides().get(name)
     if found is None or not (sections := guides.on_page(found, part)):
         raise NotFoundException()
     return page(
         request,
-        services,
         "guide.html",
         title=f"{sections[0].heading} – {found.title}" if part else found.title,
         text=guides.html_of(name, part),
@@ -73,9 +69,9 @@ def _shown(request: HttpRequest, services: Services, name: str, part: str) -> Re
 
 
 @get(PAGE, sync_to_thread=False)
-def problems(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def problems(request: HttpRequest) -> Response[bytes]:
     """Every type of problem, with its remedy."""
-    return page(request, services, "problems.html", kinds=PROBLEM_TYPES)
+    return page(request, "problems.html", kinds=PROBLEM_TYPES)
 
 
 @get("/openapi.json", sync_to_thread=True)

@@ -14,7 +14,7 @@ from service.flows.results import moderation
 from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, read_form
 from service.web.pages.render import page
-from service.web.services import AppServices, Services
+from service.web.services import AppServices
 from service.wire.problem import problem_of
 from service.wire.results.moderation import (
     AuditEntry,
@@ -37,9 +37,9 @@ class Queue(NamedTuple):
 
 
 @get("/moderation", sync_to_thread=False)
-def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def ask(request: HttpRequest) -> Response[bytes]:
     """The form for an operator's token, without which nothing else is shown."""
-    return _shown(request, services, Form())
+    return _shown(request, Form())
 
 
 @post("/moderation", status_code=200)
@@ -52,7 +52,7 @@ async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
         caller.require("operator")
     except (NotAuthenticated, NotAllowed) as error:
         wrong = kept.refused(type(error)(error.detail, field="token"), _FIELDS)
-        return _shown(request, services, wrong, status=problem_of(error).status)
+        return _shown(request, wrong, status=problem_of(error).status)
     done, status, form = None, 200, Form()
     if typed.value("action"):
         asked = kept.filled(("action", "reason")) | {"subject": kept.value("named") or kept.value("subject")}
@@ -62,7 +62,7 @@ async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
         except AdvisorError as error:
             form, status = kept.refused(error, _FIELDS), problem_of(error).status
     queue = await services.run(_queue)
-    return _shown(request, services, form, status=status, queue=queue, done=done)
+    return _shown(request, form, status=status, queue=queue, done=done)
 
 
 def _queue(context: Records) -> Queue:
@@ -75,10 +75,10 @@ def _queue(context: Records) -> Queue:
 
 
 def _shown(
-    request: HttpRequest, services: Services, form: Form, *, status: int = 200,
+    request: HttpRequest, form: Form, *, status: int = 200,
     queue: Queue | None = None, done: AuditEntry | None = None,
 ) -> Response[bytes]:  # fmt: skip
-    return page(request, services, "moderation.html", status=status, form=form, queue=queue, done=done)
+    return page(request, "moderation.html", status=status, form=form, queue=queue, done=done)
 
 
 router = Router("/", route_handlers=[ask, act])

@@ -34,8 +34,8 @@ async def about(request: HttpRequest, services: AppServices) -> Response[bytes]:
     values: dict[str, Any] = {**_operator(services.settings), "settings": services.settings, "licence": LICENCE}
     own = await to_thread.run_sync(own_text, services.settings, name)
     if own is not None:
-        return page(request, services, "own_page.html", title=_TITLES[name], blocks=blocks(own), **values)
-    return page(request, services, f"{name}.html", **values)
+        return page(request, "own_page.html", title=_TITLES[name], blocks=blocks(own), **values)
+    return page(request, f"{name}.html", **values)
 
 
 def own_text(settings: Settings, name: str) -> str | None:
@@ -103,11 +103,11 @@ async def asked_removal(request: HttpRequest, services: AppServices) -> Response
         status = 422 if isinstance(error, ResultNotFound) else problem_of(error).status
         return _removal(request, services, typed.refused(error, _FIELDS), status)
     text = f"The operator of this service decides about it; should you ask about it, it is request `{kept.id}`."
-    return page(request, services, "said.html", title="Asked for", text=text)
+    return page(request, "said.html", title="Asked for", text=text)
 
 
 def _removal(request: HttpRequest, services: Services, form: Form, status: int) -> Response[bytes]:
-    return page(request, services, "removal.html", status=status, form=form, **_operator(services.settings))
+    return page(request, "removal.html", status=status, form=form, **_operator(services.settings))
 
 
 def _operator(settings: Settings) -> dict[str, str | None]:

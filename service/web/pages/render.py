@@ -18,7 +18,6 @@ from service.engine.commands.shell import fold
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.web.results import curves
-from service.web.services import Services
 from service.wire.plain_text import clean
 
 HTML = "text/html"
@@ -124,11 +123,10 @@ def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
     return _templates.get_template(template).render(here=here, path=path, **values).encode()
 
 
-def page(
-    request: HttpRequest, services: Services, template: str, *, status: int = 200, **values: Any
-) -> Response[bytes]:
+def page(request: HttpRequest, template: str, *, status: int = 200, **values: Any) -> Response[bytes]:
     """Return a page with its ETag, or 304. Answers to forms, and any status but 200, are never cached."""
-    body = rendered(template, services.address(request, request.url.path), request.url.path, **values)
+    path, services = request.url.path, request.app.state.services
+    body = rendered(template, services.address(request, path), path, **values)
     if status == 200 and request.method in ("GET", "HEAD"):
         return conditional(request, body, HTML)
     return Response(body, status_code=status, media_type=HTML)

@@ -17,7 +17,7 @@ from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of
 from service.web.pages.render import page
 from service.web.pictures.bars import Bar, draw_bars
-from service.web.services import AppServices, Services
+from service.web.services import AppServices
 from service.wire.results.board import Board, BoardChoices, BoardQuery, NamedSlug, Share
 
 _NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
@@ -37,7 +37,6 @@ def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
         board, wrong = Board(query=BoardQuery(), rows=[]), field_error(error, {name: name for name in _NAMES})
     return page(
         request,
-        services,
         "leaderboard.html",
         status=422 if wrong else 200,
         form=Form(typed, (wrong,) if wrong else ()),
@@ -56,30 +55,28 @@ def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
 def models(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The measured models whose name contains the words of `q`."""
     found = leaderboard.choices(services.context).models
-    return _names(request, services, "Models", "Models that somebody has measured, and what runs them.", found)
+    return _names(request, "Models", "Models that somebody has measured, and what runs them.", found)
 
 
 @get("/hardware", sync_to_thread=True)
 def rigs(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The measured hardware whose name contains the words of `q`."""
     found = leaderboard.choices(services.context).rigs
-    return _names(request, services, "Hardware", "Hardware that somebody has measured, and what it runs.", found)
+    return _names(request, "Hardware", "Hardware that somebody has measured, and what it runs.", found)
 
 
-def _names(
-    request: HttpRequest, services: Services, title: str, text: str, names: Sequence[NamedSlug]
-) -> Response[bytes]:
+def _names(request: HttpRequest, title: str, text: str, names: Sequence[NamedSlug]) -> Response[bytes]:
     q = query_of(request).get("q", "")[:200]
     found = [one for one in names if all(word in one.name.lower() for word in q.lower().split())]
     more = max(len(found) - _MOST_NAMES, 0)
-    return page(request, services, "names.html", title=title, text=text, q=q, found=found[:_MOST_NAMES], more=more)
+    return page(request, "names.html", title=title, text=text, q=q, found=found[:_MOST_NAMES], more=more)
 
 
 @get("/models/{slug:str}", sync_to_thread=True)
 def model(slug: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """A model's results. Raises NotOnBoard."""
     found = leaderboard.model_page(services.context, slug[:200], _depth(request))
-    return page(request, services, "model.html", found=found, picture=_speeds(found.rigs, "Fastest TG by rig"))
+    return page(request, "model.html", found=found, picture=_speeds(found.rigs, "Fastest TG by rig"))
 
 
 @get("/hardware/{slug:str}", sync_to_thread=True)
@@ -87,7 +84,7 @@ def hardware(slug: FromPath[str], request: HttpRequest, services: AppServices) -
     """A rig's results. Raises NotOnBoard."""
     found = leaderboard.hardware_page(services.context, slug[:200], _depth(request))
     picture, ask = _speeds(found.models, "Fastest TG by model"), f"/?{urlencode({'gpus': found.name})}"
-    return page(request, services, "hardware.html", found=found, ask=ask, picture=picture)
+    return page(request, "hardware.html", found=found, ask=ask, picture=picture)
 
 
 def _speeds(shares: Sequence[Share], title: str) -> Markup:

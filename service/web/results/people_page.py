@@ -44,22 +44,22 @@ def _shown(
     request: HttpRequest, services: Services, form: Form, mine: OwnHosts | None = None, status: int = 200
 ) -> Response[bytes]:
     public = leaderboard.hosts_figures(services.context)
-    return page(request, services, "hosts.html", status=status, hosts=public, form=form, mine=mine)
+    return page(request, "hosts.html", status=status, hosts=public, form=form, mine=mine)
 
 
 @get("/contributors/{pseudonym:str}", sync_to_thread=True)
 def contributor(pseudonym: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """A contributor's results and hosts. Raises NotOnBoard."""
-    return page(request, services, "contributor.html", found=leaderboard.contributor(services.context, pseudonym[:60]))
+    return page(request, "contributor.html", found=leaderboard.contributor(services.context, pseudonym[:60]))
 
 
 _FIELDS = {name: name for name in ("token", "visibility")}
 
 
 @get("/hosts/new", sync_to_thread=False)
-def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def ask(request: HttpRequest) -> Response[bytes]:
     """The form."""
-    return page(request, services, "add_host.html", form=Form(), made=None)
+    return page(request, "add_host.html", form=Form(), made=None)
 
 
 @post("/hosts/new", status_code=200)
@@ -73,8 +73,8 @@ async def add(request: HttpRequest, services: AppServices) -> Response[bytes]:
     except AdvisorError as error:
         field = "token" if isinstance(error, NotAuthenticated) else error.field
         wrong = kept.refused(type(error)(error.detail, field=field), _FIELDS)
-        return page(request, services, "add_host.html", status=problem_of(error).status, form=wrong, made=None)
-    return page(request, services, "add_host.html", form=kept, made=made)
+        return page(request, "add_host.html", status=problem_of(error).status, form=wrong, made=None)
+    return page(request, "add_host.html", form=kept, made=made)
 
 
 async def _enrolment(request: HttpRequest, services: Services, typed: Form) -> Enrolment:

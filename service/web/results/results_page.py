@@ -57,7 +57,6 @@ def shown(result_id: str, request: HttpRequest, services: Services, form: Form, 
     log = read_results.read_log(services.context, result.id) if result.has_log else ""
     return page(
         request,
-        services,
         "result.html",
         status=status,
         form=form,
@@ -83,7 +82,6 @@ def compare(request: HttpRequest, services: AppServices) -> Response[bytes]:
     depths = sorted({row.n_kv for result in found for row in depth_rows(result)})
     return page(
         request,
-        services,
         "compare.html",
         results=found,
         missing=missing,
@@ -162,7 +160,7 @@ async def report(result_id: FromPath[str], request: HttpRequest, services: AppSe
         return await _again(result_id, request, services, typed, error)
     kept = await services.run(moderation.report_abuse, None, result_id[:64], said)
     text = f"Thank you. An operator looks at it; should you ask about it, it is report `{kept.id}`."
-    return page(request, services, "said.html", title="Reported", text=text)
+    return page(request, "said.html", title="Reported", text=text)
 
 
 @post("/results/{result_id:str}/changes", status_code=200)
@@ -181,7 +179,7 @@ async def change(result_id: FromPath[str], request: HttpRequest, services: AppSe
         return await _again(result_id, request, services, typed, error)
     if deletes:
         text = "Its log, command and remarks are erased; it is shown nowhere and counts for nothing."
-        return page(request, services, "said.html", title="Taken back", text=text)
+        return page(request, "said.html", title="Taken back", text=text)
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/results/{result_id}"})
 
 
@@ -197,9 +195,9 @@ _SENT = ("text", "command", "hardware", "repo", "revision", "engine", "build", "
 
 
 @get("/submit", sync_to_thread=True)
-def form(request: HttpRequest, services: AppServices) -> Response[bytes]:
+def form(request: HttpRequest) -> Response[bytes]:
     """The form, prefilled from the query."""
-    return _form_page(request, services, Form(query_of(request)), None, 200)
+    return _form_page(request, Form(query_of(request)), None, 200)
 
 
 @post("/submit", status_code=200, request_max_body_size=MAX_CHECK_BYTES)
@@ -215,9 +213,9 @@ async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
         preview = await services.run_reading(submissions.preview, None, asked, admit)
     except AdvisorError as error:
         wrong = typed.refused(error, {name: name for name in _SENT})
-        return _form_page(request, services, wrong, None, problem_of(error).status)
+        return _form_page(request, wrong, None, problem_of(error).status)
     lacks = tuple(FieldError(one.field if one.field in _SENT else None, one.text) for one in preview.missing)
-    return _form_page(request, services, Form(typed.values, lacks), preview, 200)
+    return _form_page(request, Form(typed.values, lacks), preview, 200)
 
 
 async def _redirected(services: Services, asked: Submission, admit: Callable[[], None]) -> Response[Any]:
@@ -226,16 +224,14 @@ async def _redirected(services: Services, asked: Submission, admit: Callable[[],
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/results/{kept.id}{key}"})
 
 
-def _form_page(
-    request: HttpRequest, services: Services, typed: Form, preview: Preview | None, status: int
-) -> Response[bytes]:
-    return page(request, services, "submit.html", status=status, form=typed, preview=preview)
+def _form_page(request: HttpRequest, typed: Form, preview: Preview | None, status: int) -> Response[bytes]:
+    return page(request, "submit.html", status=status, form=typed, preview=preview)
 
 
 @get("/accuracy", sync_to_thread=True)
 def accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Results compared with the predictions made before them."""
-    return page(request, services, "accuracy.html", found=services.accuracy.read(services.context))
+    return page(request, "accuracy.html", found=services.accuracy.read(services.context))
 
 
 router = Router("/", route_handlers=[show, compare, report, change, form, submit, accuracy])
