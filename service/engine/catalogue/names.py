@@ -30,7 +30,7 @@ _CPU_NOISE = frozenset((
 ))  # fmt: skip
 _MARKS = re.compile(r"\((?:tm|r|c)\)|[™®©]", re.I)
 _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
-_SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)
+_SIZE = re.compile(r"(?<![\w.])(?P<gb>\d{1,4})[ -]?gi?b\b", re.I)
 _WORDS = re.compile(r"[a-z0-9+]+")
 _OF_NVIDIA = re.compile(r"\b(?:nvidia|geforce|[gr]tx|quadro|tesla)\b", re.I)
 _JOINED = re.compile(
@@ -67,36 +67,36 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
 # compute slice of an A100 (MIG); `A100D` is the A100 of 80 GB (NVIDIA's Virtual GPU Software User Guide). CUDA and
 # Kubernetes name such a slice `A100-SXM4-40GB MIG 1g.5gb` (NVIDIA's MIG User Guide, "MIG Device Names").
 _MAKER = re.compile(r"^(?:nvidia[ -])?(?:grid )?", re.I)
-_SHARE = re.compile(r"([\w .-]{1,60}?)-(?:([1-7])-)?(\d{1,3})[qcba]", re.I)
-_MIG = re.compile(r"([\w .-]{1,60}?)[ -]+\(?mig[ -]+(?=([1-7]))(?:[1-7]c\.)?[1-7]g\.(\d{1,3})gb(?:\+\w{1,9})*\)?", re.I)
+_SHARE = re.compile(r"(?P<card>[\w .-]{1,60}?)-(?:(?P<part>[1-7])-)?(?P<gb>\d{1,3})[qcba]", re.I)
+MIG = r"mig[ -]+(?=(?P<part>[1-7]))(?:[1-7]c\.)?[1-7]g\.(?P<gb>\d{1,3})gb"
 _BOARD = re.compile(r"(?<=\d)([dlmpx]{1,2})$", re.I)
 # Cards with seven compute slices and eight of memory; others (A30, RTX PRO) have as many of both.
 _OF_SEVEN = re.compile(r"\b(?:G?B[23]00|[AH][18]00|G?H200|H20)")
 _IS_SLICE = re.compile(r"\bmig\b|-[1-7]-\d", re.I)
 _A_SLICE = "a slice of the card (MIG): its share of memory, bandwidth and compute"
 _VIRTUAL = "a virtual GPU: its speed is that of the whole card while no other one computes"
-_OF_MIG = re.compile(r"\bmig[ -]+(?:\dc\.)?\dg\.(\d{1,3})gb", re.I)
+_OF_MIG = re.compile(rf"\b{MIG}", re.I)
+_SLICE = re.compile(rf"(?P<card>[\w .-]{{1,60}}?)[ -]+\(?{MIG}(?:\+\w{{1,9}})*\)?", re.I)
 
 
 def _share(name: str) -> GpuRow | None:
     """Return the row of a part of a card: of its memory, and where MIG cuts the card up, of its rates too."""
     own = _MAKER.sub("", name.strip()[:MAX_NAME])
-    mig = _MIG.fullmatch(own)
-    found = mig or _SHARE.fullmatch(own)
+    found = _SLICE.fullmatch(own) or _SHARE.fullmatch(own)
     if found is None:
         return None
-    card, size = re.sub(r"[- ]dc$", " server edition", found[1], flags=re.I), float(found[3])
+    card, size = re.sub(r"[- ]dc$", " server edition", found["card"], flags=re.I), float(found["gb"])
     rows = _rows_of_key(gpu_key(card)) or _rows_of_key(gpu_key(_BOARD.sub("", card)))
     rows = tuple(row for row in rows if row.backend == "cuda" and not row.unified and (row.vram_gib or 0) >= size)
     if not rows:
         return None
-    sized = size_in(found[1]) or (999 if card.lower().endswith(("d", "dx")) else 0)
+    sized = size_in(found["card"]) or (999 if card.lower().endswith(("d", "dx")) else 0)
     whole = min(rows, key=lambda row: abs((row.vram_gib or 0) - sized))
     named = msgspec.structs.replace(whole, name=f"NVIDIA {own}", vram_gib=size, driver_mib=None)
-    if found[2] is None:
+    if found["part"] is None:
         return named
     width = size / (whole.vram_gib or size)
-    part = int(found[2]) / 7 if _OF_SEVEN.search(whole.name) else width
+    part = int(found["part"]) / 7 if _OF_SEVEN.search(whole.name) else width
     return msgspec.structs.replace(
         named,
         bandwidth_gbs=whole.bandwidth_gbs and whole.bandwidth_gbs * width,
@@ -222,7 +222,7 @@ def spaced(name: str) -> str:
 def size_in(name: str) -> float | None:
     """Return the memory in GiB that a GPU's name states, None if it states none."""
     found = _OF_MIG.search(name) or _SIZE.search(name)
-    return float(found[1]) if found else None
+    return float(found["gb"]) if found else None
 
 
 def gpu_key(name: str) -> str:

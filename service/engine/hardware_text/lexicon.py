@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from service.engine.catalogue.names import MIG
+
 _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
@@ -74,8 +76,8 @@ SIZE = re.compile(
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
 SIZE_AT_END = re.compile(rf"(?<![\w.])\d{{1,5}}(?:\.\d{{1,3}})?\s?-?{_UNIT}\)?$", _I)
-MIG = re.compile(r"\b(mig[ -](?:\dc\.)?\dg\.\d{1,3}gb)\b(?:\s(?:slice|instance|partition)\b)?", _I)
-SIZE_IN_NAME = re.compile(rf"[a-z]\d{{0,4}}-\d{{2,3}}gb$|{MIG.pattern}\)?$", _I)  # A100-SXM4-80GB, as drivers call it
+SLICE = re.compile(rf"\b({MIG})\b(?:\s(?:slice|instance|partition)\b)?", _I)
+SIZE_IN_NAME = re.compile(rf"[a-z]\d{{0,4}}-\d{{2,3}}gb$|{SLICE.pattern}\)?$", _I)  # A100-SXM4-80GB, as drivers call it
 RANGE = re.compile(
     rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|(?:\d{{1,4}}\s?{_UNIT}|\d{{1,3}})(?:\s?(?:-|–|to)\s?|/)\d{{1,4}}\s?{_UNIT}\b",
     _I,

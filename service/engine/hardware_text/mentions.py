@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
-    text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.MIG.sub(r"\1", text))
+    text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
     text = lex.GB_LEFT_OUT.sub(r"\1GB", text)
     text = lex.LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
     text = lex.PRODUCT.sub(r" \1", text)

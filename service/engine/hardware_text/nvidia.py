@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import gpu_rows
+from service.engine.catalogue.names import MIG, gpu_rows
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 TOOL = "nvidia-smi"
@@ -27,7 +27,7 @@ _REPORTED = re.compile(
 _AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
-_MIG = re.compile(r"^\s*(MIG (?:\dc\.)?\dg\.(\d{1,3})gb)\S{0,20} +Device +\d+: \(UUID: (MIG-[^)]{1,100})\)\s*$")
+_SLICE = re.compile(rf"^\s*({MIG})\S{{0,20}} +Device +\d+: \(UUID: (?P<uuid>MIG-[^)]{{1,100}})\)\s*$", re.I)
 _MIG_ROW = re.compile(r"^\|(?:\s+\d{1,3}){4}\s+\|\s+\d+MiB /\s*\d+MiB")
 _ONE_SLICE = (
     "cut up by MIG: the largest slice of each GPU is counted; for more, which drivers from R570 on show a program, "
@@ -92,11 +92,11 @@ def read_list(lines: Sequence[str]) -> Claim | None:
     for i, line in enumerate(lines):
         if m := _LISTED.match(line):
             seen.append(SeenGpu(name=m[2], index=int(m[1]), uuid=m[3]))
-        elif seen and (m := _MIG.match(line)):
-            n, size = len(seen) - 1, float(m[2])
+        elif seen and (m := _SLICE.match(line)):
+            n, size = len(seen) - 1, float(m["gb"])
             if size > largest.get(n, 0):
                 whole = seen[n].name.partition(" MIG ")[0]
-                seen[n] = msgspec.structs.replace(seen[n], name=f"{whole} {m[1]}", uuid=m[3])
+                seen[n] = msgspec.structs.replace(seen[n], name=f"{whole} {m[1]}", uuid=m["uuid"])
                 largest[n] = size
         else:
             continue

@@ -185,7 +185,7 @@ class _Reading:
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
         inside = re.search(rf"(?<![a-z]){lex.SIZE.pattern}", name, re.I)  # `A100 80GB PCIe`, but `A10G`
-        if lex.MIG.search(name):  # of a slice, which its name tells
+        if lex.SLICE.search(name):  # of a slice, which its name tells
             name, inside = re.sub(r"[()]", "", name), None
         name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
         size = gigabytes(inside) if inside else None
