@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -75,6 +76,11 @@ def unreadable(piece: str, right: str) -> InvalidHardware:
 def whole(text: str | None) -> int | None:
     """Return a count printed by a tool, None if it is not a number."""
     return int(text) if text and text.isdecimal() and len(text) < 6 else None
+
+
+def cut(lines: Sequence[str], heads: Iterable[int]) -> list[Sequence[str]]:
+    """Return the lines from each head to before the next one; `heads` are their numbers, in order."""
+    return [lines[head:end] for head, end in pairwise((*heads, len(lines)))]
 
 
 def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:

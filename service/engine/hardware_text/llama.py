@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.catalogue.names import gpu_key
+from service.engine.catalogue.names import gpu_key, gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
@@ -90,7 +90,8 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _VULKAN.match(line))}
     if not found:
         return None
-    seen = tuple(SeenGpu(name=m[2], device=int(m[1])) for m in found.values())
+    named = [m for m in found.values() if gpu_rows(m[2]) or "uma: 1" not in m[0]]  # not what has no name of its own
+    seen = tuple(SeenGpu(name=m[2], device=int(m[1])) for m in named or found.values())
     return Claim(
         Found(tool="ggml_vulkan", seen=seen, backend="vulkan"),
         frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)},

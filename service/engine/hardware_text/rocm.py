@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, unreadable
 
 TOOL = "rocm-smi"
 _ROW = re.compile(r"^GPU\[(\d{1,2})\]\s*:\s*([A-Za-z][^:]{1,60}?)\s*:\s*(\S.{0,150})$")
@@ -38,9 +38,9 @@ def read_rocminfo(lines: Sequence[str]) -> Claim | None:
     """Return rocminfo's GPUs, and the CPU and RAM of its CPU agents; an integrated GPU counts only if alone."""
     heads = [i for i, line in enumerate(lines) if _AGENT.match(line)]
     agents: list[dict[str, str]] = []
-    for head, end in zip(heads, (*heads[1:], len(lines)), strict=False):
+    for block in cut(lines, heads):
         values: dict[str, str] = {}
-        for line in lines[head + 1 : end]:
+        for line in block:
             if m := _OF_AGENT.match(line):
                 values.setdefault(m[1], m[2].strip())
         if values.get("Name", "").startswith("gfx"):

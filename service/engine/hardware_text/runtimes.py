@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut
 
 # `| 0| [level_zero:gpu:0]|  Intel Arc A770 Graphics|  1.3|  512|  1024|  32|  16225243136|`, and of late `| 16225M|`.
 _SYCL_ROW = re.compile(
@@ -87,12 +87,10 @@ def read_xpu_smi(lines: Sequence[str]) -> Claim | None:
     names = {i: m[1] for i, line in enumerate(lines) if (m := _XPU_NAME.match(line))}
     if not names:
         return None
-    ends = (*list(names)[1:], len(lines))
+    sizes = [next((float(m[1]) for x in block if (m := _XPU_SIZE.match(x))), None) for block in cut(lines, names)]
     seen = [
-        SeenGpu(
-            name=name, device=n, total_mib=next((float(m[1]) for x in lines[i:end] if (m := _XPU_SIZE.match(x))), None)
-        )
-        for n, ((i, name), end) in enumerate(zip(names.items(), ends, strict=True))
+        SeenGpu(name=name, device=n, total_mib=size)
+        for n, (name, size) in enumerate(zip(names.values(), sizes, strict=True))
     ]
     own = tuple(card for card in seen if not is_integrated(card.name))
     inside = range(max(0, min(names) - 1), len(lines)) if not any("|" in lines[i] for i in names) else ()

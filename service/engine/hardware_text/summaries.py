@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, unreadable
 
 _SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _UNDER_A_SLOT = (
@@ -189,11 +189,8 @@ def read_fetch_json(lines: Sequence[str]) -> Claim | None:
     modules = {
         i: m[1] for i, line in enumerate(lines[:-1]) if (m := _FETCHED_PART.match(line)) and _RESULT.match(lines[i + 1])
     }
-    ends = (*list(modules)[1:], len(lines))
-    text = {
-        kind: " ".join(line.strip() for line in lines[i:end])
-        for (i, kind), end in zip(modules.items(), ends, strict=False)
-    }
+    texts = (" ".join(line.strip() for line in block) for block in cut(lines, modules))
+    text = dict(zip(modules.values(), texts, strict=True))
     cards, name, size = list[tuple[SeenGpu, bool]](), "", ""
     for m in _FETCHED.finditer(text.get("GPU", "")):
         size, name = m[1] or size, m[2] or name

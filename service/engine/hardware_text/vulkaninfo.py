@@ -12,6 +12,7 @@ _PROPERTY = re.compile(r"^\s*(deviceType|deviceName)\s*= (\S.{0,120})$")
 _HEAP = re.compile(r"^\s*size\s*= (\d{6,15}) \(0x[0-9a-f]+\) \([\d.]+ \w+\)$")
 _LOCAL = re.compile(r"^\s*MEMORY_HEAP_DEVICE_LOCAL_BIT$")
 _DRIVER = re.compile(r"(?: \([^()]{1,80}\)){1,2}$")  # `(RADV NAVI31) (radv)`
+_IN_WSL = re.compile(r"^Microsoft Direct3D12 \((.{1,100})\)$")
 _LINE = re.compile(
     r"^\s*(?:=+|-+|VULKANINFO|Vulkan Instance Version.{0,40}|VK_\w+.{0,120}|Vk\w+:?|GPU\d{1,2}:|GPU id .{0,120}|None"
     r"|\w+(?:\[\d+\])?\s+= .{0,300}|(?:memory|queue)\w+(?:\[\d+\])?:(?: count = \d+)?|\w*[fF]lags:(?: count = \d+)?"
@@ -38,7 +39,7 @@ def read_vulkaninfo(lines: Sequence[str]) -> Claim | None:
     gpus = [one for one in devices if one.kind.endswith("_DISCRETE_GPU")]
     gpus = gpus or [one for one in devices if not one.kind.endswith("_TYPE_CPU")]
     seen = tuple(
-        SeenGpu(name=_DRIVER.sub("", one.name), total_mib=one.n_bytes / 2**20 if _has_its_own(one) else None)
+        SeenGpu(name=_DRIVER.sub("", _IN_WSL.sub(r"\1", one.name)), total_mib=one.n_bytes / 2**20 if _has_its_own(one) else None)
         for one in gpus
     )
     start = next((i for i, line in enumerate(lines) if line.strip() == "VULKANINFO"), properties[0] - 6)
@@ -51,19 +52,17 @@ def _has_its_own(device: _Device) -> bool:
 
 
 def _devices(lines: Sequence[str]) -> Iterator[_Device]:
-    """Return each name once: full output lists first the properties, then the heaps of all devices."""
-    kind, name, heap, n_bytes = "", "", 0, 0
+    """Yield each device with its heaps: a property that is stated again is the next one's."""
+    said, heap, n_bytes = dict[str, str](), 0, 0
     for line in lines:
         if m := _PROPERTY.match(line):
-            if m[1] == "deviceName":
-                name = m[2].strip()
-                continue
-            if name:
-                yield _Device(name, kind, n_bytes)
-            kind, name, n_bytes = m[2].strip(), "", 0
+            if m[1] in said and "deviceName" in said:
+                yield _Device(said.pop("deviceName"), said.pop("deviceType", ""), n_bytes)
+                n_bytes = 0
+            said[m[1]] = m[2].strip()
         elif m := _HEAP.match(line):
             heap = int(m[1])
         elif _LOCAL.match(line):
             n_bytes, heap = n_bytes + heap, 0
-    if name:
-        yield _Device(name, kind, n_bytes)
+    if "deviceName" in said:
+        yield _Device(said["deviceName"], said.get("deviceType", ""), n_bytes)
