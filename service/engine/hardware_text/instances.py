@@ -1,12 +1,18 @@
-"""Cloud instances by the name under which they are rented, in shorthand.
+"""Rented machines by the name of the product, in shorthand.
 
-Sources: aws.amazon.com/ec2/instance-types, cloud.google.com/compute/docs/gpus, Microsoft's sizes of virtual machines;
-AWS as meta-pytorch/torchx's specs/named_resources_aws.py has it too. Memory is in GiB, a vCPU a thread.
+Sources: aws.amazon.com/ec2/instance-types, cloud.google.com/compute/docs/gpus, Microsoft's sizes of virtual machines,
+hetzner.com/dedicated-rootserver; AWS as meta-pytorch/torchx's specs/named_resources_aws.py has it too. Memory is in
+GiB, a vCPU a thread.
 """
 
 from __future__ import annotations
 
 import re
+
+import msgspec
+
+from service.engine.hardware import Gpu, Ram
+from service.engine.hardware_text.found import Found, merged, unreadable
 
 # One row per instance family, `{}` being the size: its card and, per size, the number of cards, vCPUs and GiB.
 _FAMILIES = {
@@ -40,7 +46,15 @@ _FAMILIES = {
     "nd{}amsr_a100_v4": ("A100-SXM4-80GB", "96 8 96 1900"),
     "nd{}isr_h100_v5": ("H100 80GB HBM3", "96 8 96 1900"),
 }  # fmt: skip
-_NAME = re.compile(r"\b(?:standard[_ ])?((?:g[2-6]|p[3-6]|a[23]|n[cd]\d)[\w-]*(?:\.\d{0,2}(?:xlarge|metal))?)\b", re.I)
+_PRODUCTS = {
+    "gex44": "RTX 4000 SFF Ada, i5-13500, 64GB RAM",
+    "gex130": "RTX 6000 Ada, Xeon Gold 5412U, 128GB RAM",
+    "gex131": "RTX PRO 6000 Blackwell Max-Q, Xeon Gold 5412U, 256GB RAM",
+}
+_NAME = re.compile(
+    r"\b(?:standard[_ ])?((?:g[2-6]|p[3-6]|a[23]|n[cd]\d)[\w-]*(?:\.\d{0,2}(?:xlarge|metal))?|gex\d{2,3})(?:-1)?\b",
+    re.I,
+)
 
 
 def _plain(name: str) -> str:
@@ -48,7 +62,7 @@ def _plain(name: str) -> str:
 
 
 def _named() -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = dict(_PRODUCTS)
     for family, (card, sizes) in _FAMILIES.items():
         for size, n, threads, gib in (row.split() for row in sizes.split(", ")):
             found[_plain(family.format(size))] = f"{n}x {card}, {threads} vCPU, {gib}GB RAM"
@@ -58,6 +72,31 @@ def _named() -> dict[str, str]:
 _INSTANCES = _named()
 
 
-def with_instances(text: str) -> str:
-    """Return the text with the name of each rented machine replaced by its hardware."""
-    return _NAME.sub(lambda m: _INSTANCES.get(_plain(m[1]), m[0]), text)
+def without_instances(text: str) -> tuple[str, list[str]]:
+    """Return the text without the names of rented machines, and each of these in shorthand."""
+    machines = dict.fromkeys(found for m in _NAME.finditer(text) if (found := _INSTANCES.get(_plain(m[1]))))
+    return _NAME.sub(lambda m: "" if _plain(m[1]) in _INSTANCES else m[0], text), list(machines)
+
+
+def as_rented(said: Found, machine: Found) -> Found:
+    """Return what a text says of a rented machine, with what the product has besides; the product says which cards.
+
+    Raises InvalidHardware for other cards than those of the product.
+    """
+    card = machine.gpus[0]
+    if said.gpus and not (len(said.gpus) == 1 and _is_in(said.gpus[0], card)):
+        names = " + ".join(gpu.name for gpu in said.gpus)
+        raise unreadable(names, f"what is rented under this name has {card.count}x {card.name}: leave out one of them")
+    return msgspec.structs.replace(
+        said,
+        gpus=machine.gpus,
+        cpu=said.cpu or machine.cpu,
+        ram=merged(Ram, [ram for ram in (said.ram, machine.ram) if ram]),
+        notes="; ".join(filter(None, (said.notes, machine.notes))) or None,
+    )
+
+
+def _is_in(gpu: Gpu, card: Gpu) -> bool:
+    """Return whether a name may mean the card: `8x A100` and `A100` the A100-SXM4-40GB, of which there are eight."""
+    numbers = re.findall(r"[a-z]*\d+[a-z]*", gpu.name.lower())
+    return gpu.count in (1, card.count) and all(number in card.name.lower() for number in numbers)

@@ -302,7 +302,7 @@ RESPELLED = tuple(
         (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
         (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
-        (r"\b(i[3579])(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`
+        (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
         (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
@@ -340,7 +340,7 @@ COUNT_BEHIND = re.compile(
 )
 # How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
 CARDS = re.compile(
-    rf"(\d{{1,2}}|{_NUMBER})[^\S\n](?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
+    rf"(\d{{1,2}}|{_NUMBER})(?:[^\S\n]|-)(?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
     r"(?:gpus?(?:['’]s)?|cards)\b(?![\s-]cores?\b)"
     r"|(?:(?:gpu|card)s?\s(?:count|number)|num(?:ber\sof)?\sgpus)\s?[:=]\s?(\d{1,2})\b",
     _I,

@@ -27,6 +27,8 @@ _STARTED = re.compile(
     r"(?:,\s+VRAM:\s+(\d{1,8})\s+MiB.{0,40})?\s*$",
     re.I,
 )
+# `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
+_USES = re.compile(r"\busing device (?:CUDA|ROCm)(\d{1,2})\b.{0,160}? - (\d{1,8}) MiB free\b")
 _COUNT = re.compile(r"\bfound\s+(\d{1,2})\s+(?:CUDA|ROCm)\s+devices", re.I)
 _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 # `ggml_vulkan: 0 = Radeon RX 7900 XTX (RADV NAVI31) (radv) | uma: 0 | fp16: 1 | ...`
@@ -76,8 +78,14 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
     if len(counts) == 1 and counts[0] > len(found):
         raise unreadable(f"found {counts[0]} devices", f"it lists {len(found)} of them: paste all of its lines")
     chips = {m[1]: m[2] for line in lines if (m := _CHIP.match(line))}
+    free = {m[1]: float(m[2]) for line in lines if (m := _USES.search(line))}
     seen = tuple(
-        SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), device=int(m[1]), total_mib=float(m[3]) if m[3] else None)
+        SeenGpu(
+            name=_with_chip(m[2], [chips.get(m[1], "")]),
+            device=int(m[1]),
+            total_mib=float(m[3]) if m[3] else None,
+            free_mib=free.get(m[1]),
+        )
         for m in found.values()
     )
     return Claim(

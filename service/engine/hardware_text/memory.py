@@ -215,6 +215,13 @@ class Memory:
         self._settle_ram(cards)
         return cards
 
+    def keep(self, cards: Sequence[int]) -> None:
+        """Take that only these of the cards are left, by their numbers so far."""
+        for size in self.sizes:
+            if size.gpu not in cards and size.role in ("gpu", "before"):
+                size.role = "bare"
+            size.gpu = cards.index(size.gpu) if size.gpu in cards else -1
+
     def is_of(self, number: int, gpu: Gpu, *, not_of: Gpu) -> bool:
         """Return whether the memory stated with a card is one that `gpu` is sold with and `not_of` is not."""
         sizes = [size.gb for size in self.sizes if size.role in ("gpu", "before") and size.gpu == number]

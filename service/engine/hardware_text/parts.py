@@ -16,6 +16,8 @@ from service.engine.hardware_text.mentions import Mention, may_be_several
 # Integrated GPUs worth running models on, by the processor's catalogue name (AMD's product pages).
 _OWN_GPU = {
     "AMD Ryzen AI Max+ 395": "AMD Radeon 8060S",
+    "AMD Ryzen AI Max+ 392": "AMD Radeon 8060S",
+    "AMD Ryzen AI Max+ 388": "AMD Radeon 8060S",
     "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
@@ -29,6 +31,7 @@ _GRAPHICS = {
     "Intel Core Ultra 7 268V": "Intel Arc 140V",
     "Intel Core Ultra 9 288V": "Intel Arc 140V",
 }
+_CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _LEAST_CORES = 4
 _OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
 _MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
@@ -196,8 +199,9 @@ def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu])
     """Drop integrated GPUs that only a processor's name mentions (`of_cpu`) if there are cards; also return notes on
     them.
 
-    Only Vulkan builds use both. `own`: the integrated GPU of the named processor.
+    Only Vulkan builds use both. `own`: the integrated GPU of the named processor, of which a code name says nothing.
     """
+    gpus = [gpu for gpu in gpus if not (own and _CODE_NAME.search(gpu.name))]
     cards = [gpu for gpu in gpus if not is_shared(gpu)]
     left_out = [gpu for gpu in gpus if gpu.name in of_cpu] if cards else []
     kept = [gpu for gpu in gpus if gpu not in left_out]
@@ -205,18 +209,3 @@ def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu])
         return kept, []
     names = dict.fromkeys(gpu.name for gpu in (*left_out, *own))
     return kept, [f"{name} of the processor: not counted, name it as a part for a Vulkan build" for name in names]
-
-
-def without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs, counting one that shares the machine's memory once: `Strix Halo (Radeon 8060S)` names it
-    twice."""
-    out: list[Gpu] = []
-    shared: set[str] = set()
-    for gpu in gpus:
-        rows = gpu_rows(gpu.name)
-        if rows and rows[0].unified and gpu.name not in quoted:
-            if rows[0].name in shared:
-                continue
-            shared.add(rows[0].name)
-        out.append(gpu)
-    return tuple(out)

@@ -64,11 +64,15 @@ def ask_about_boards(gpus: Sequence[Gpu], quoted: Container[str], text: str) -> 
             raise unreadable(f"{gpu.count}x {gpu.name}", f"a board of it has {each}: write {right}")
 
 
-def ask_about_mac(gpus: Sequence[Gpu]) -> None:
-    """Raise InvalidHardware for an Apple chip with another GPU: they must be two machines."""
-    if {gpu.name.startswith("Apple") for gpu in gpus} == {True, False}:
-        names = " + ".join(gpu.name for gpu in gpus)
-        raise unreadable(names, f"no Mac with an Apple chip has another GPU. Several machines? {MACHINE.capitalize()}")
+def ask_about_machines(gpus: Sequence[Gpu]) -> None:
+    """Raise InvalidHardware for GPUs that are not in one machine: two that share the RAM, or a Mac's and a card."""
+    named = {rows[0].name if (rows := gpu_rows(gpu.name)) else gpu.name: rows[:1] for gpu in gpus}
+    shared = [row for rows in named.values() for row in rows if row.unified]
+    whole = [row.name for row in shared if row.backend in ("metal", "cuda")]  # and a Jetson's or a DGX Spark's
+    if len(named) > 1 and (whole or len(shared) > 1):
+        names = " + ".join(named)
+        said = f"no machine with the {whole[0]} has another GPU" if whole else "no machine has both"
+        raise unreadable(names, f"{said}. Several machines? {MACHINE.capitalize()}")
 
 
 def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:

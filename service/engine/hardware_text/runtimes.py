@@ -34,16 +34,17 @@ _QUERY_SIZE = re.compile(r"^\s*Total amount of global memory:\s+(\d{3,7}) MBytes
 _QUERY_LINE = re.compile(
     r"^ {2,}[A-Z(][\w ()/,-]{5,60}(?::|\s{4,}|Multiprocessors).{0,120}$|^.{0,120}/deviceQuery.{0,60}$"
 )
+# A GPU in Ollama's log, also cut off in front or wrapped: `id=GPU-… library=cuda … name="NVIDIA A10G" total="22 GiB"`.
 _OLLAMA = re.compile(
-    r"\bmsg=\"(?:inference compute|updating (?:cuda|rocm|system) memory data|new model|system memory)\b"
+    r"(?:(?:\bid=(\S{1,60})\s[^\n]{0,80}?)?\blibrary=\w|\bgpu=(GPU-\S{1,60})\s)"
+    r"[^\"]{0,200}?\b(?:name|description)=\"([^\"\n]{2,100})\"(?:[^\"]{0,200}?\btotal=\"([\d.]{1,8}) GiB\b.{0,300})?"
 )
+_OLLAMA_RAM = re.compile(r"\bmsg=\"system memory\" total=\"([\d.]{1,8}) GiB\"")
+_NUMBERS_OF_CHIP = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")  # in place of a name
 _OLLAMA_LINE = re.compile(
     r"^(?:time=\S+ level=|\[(?:GPU-[\w-]+|GIN)\]|calling \w+|device count|CUDA driver version|releasing |dlsym:)"
     r".{0,900}$"
 )
-_NAMED = re.compile(r"\bname=\"([^\"]{2,100})\"")
-_TOTAL = re.compile(r"\btotal=\"([\d.]{1,8}) GiB\"")
-_ID = re.compile(r"\b(?:id|gpu)=(\S{1,60})")
 # `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
 _USING = re.compile(
     r"^.{0,80}?\busing\s+device\s+(?:CUDA|ROCm|Vulkan|SYCL|Metal|MTL)(\d{0,2}) \((.{2,80}?)\)"
@@ -129,17 +130,17 @@ def read_comfyui(lines: Sequence[str]) -> Claim | None:
 
 
 def read_ollama(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs in Ollama's log, each once."""
-    taken = {i for i, line in enumerate(lines) if _OLLAMA.search(line)}
-    seen: dict[str, SeenGpu] = {}
-    for i in sorted(taken):
-        name, total, id_ = _NAMED.search(lines[i]), _TOTAL.search(lines[i]), _ID.search(lines[i])
-        if name and not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}", name[1]):
-            seen.setdefault(
-                id_[1] if id_ else name[1], SeenGpu(name=name[1], total_mib=float(total[1]) * 1024 if total else None)
-            )
+    """Return the GPUs in Ollama's log, each once, and the RAM."""
+    text, taken, seen = "\n".join(lines), set[int](), dict[str, SeenGpu]()
+    for m in _OLLAMA.finditer(text):
+        if not _NUMBERS_OF_CHIP.fullmatch(m[3]):
+            total = float(m[4]) * 1024 if m[4] else None
+            seen.setdefault(m[1] or m[2] or m[3], SeenGpu(name=m[3], total_mib=total))
+            first = text.count("\n", 0, m.start())
+            taken |= set(range(first, first + m[0].count("\n") + 1))
     taken |= {i for i, line in enumerate(lines) if _OLLAMA_LINE.match(line)}
-    return Claim(Found(tool="ollama", seen=tuple(seen.values())), frozenset(taken)) if seen else None
+    ram = Ram(total_gb=float(m[1])) if (m := _OLLAMA_RAM.search(text)) else None
+    return Claim(Found(tool="ollama", seen=tuple(seen.values()), ram=ram), frozenset(taken)) if seen else None
 
 
 def read_loading(lines: Sequence[str]) -> Claim | None:

@@ -15,11 +15,12 @@ from service.engine.catalogue.names import cpu_row, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text import questions
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
 from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, unreadable
-from service.engine.hardware_text.instances import with_instances
+from service.engine.hardware_text.instances import as_rented, without_instances
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
@@ -37,23 +38,8 @@ from service.engine.hardware_text.parts import (
     same_cards,
     sold_with,
     without_own,
-    without_twins,
 )
-from service.engine.hardware_text.questions import (
-    MACHINE,
-    OF_WHAT,
-    ask_about_bare_link,
-    ask_about_boards,
-    ask_about_laptop,
-    ask_about_mac,
-    ask_about_plans,
-    ask_about_plural,
-    ask_about_repeated,
-    ask_about_sockets,
-    ask_about_some,
-    ask_about_unknown,
-    ask_about_word,
-)
+from service.engine.hardware_text.questions import MACHINE, OF_WHAT
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
@@ -63,22 +49,30 @@ _MOST_PROSE = 20_000
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
     """Return what the remaining lines say. Raises InvalidHardware for what is unreadable or ambiguous."""
-    kept, asides = without_asides(in_words("\n".join(lines)).split("\n"))
+    words, rented = without_instances(in_words("\n".join(lines)))
+    kept, asides = without_asides(words.split("\n"))
     text = plain("\n".join(kept))
-    if not text.strip():
-        return Claim(Found(notes="; ".join(asides)), frozenset(range(len(lines)))) if asides else None
+    if len(rented) > 1:
+        raise unreadable(" / ".join(rented), f"several machines: {MACHINE}")
+    if not (text.strip() or rented or asides):
+        return None
+    found = _read(text) if text.strip() else Found()
+    if rented:
+        found = as_rented(found, _read(rented[0]))
+    notes = "; ".join((*filter(None, (found.notes,)), *asides)) or None
+    return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
+
+
+def _read(text: str) -> Found:
+    """Return what a text that went through `plain` says."""
     if len(text) > _MOST_PROSE:
         said = f"{len(text)} characters of free text are too many, at most {_MOST_PROSE}"
         raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
     ask_about_negative(text)
     mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
-    if all(m.kind in ("word", "aside", "os") for m in mentions) and (rented := with_instances(text)) != text:
-        text, mentions = rented, list(mentions_of(rented, _MOST_MENTIONS + 1))
     if len(mentions) > _MOST_MENTIONS or sum(m.kind in ("gpu", "cpu", "size", "quoted") for m in mentions) > MAX_PARTS:
         raise InvalidHardware(f"{len(mentions)} pieces are too many, at most {MAX_PARTS}", field="hardware")
-    found = _Reading(text, mentions).found()
-    notes = "; ".join((*filter(None, (found.notes,)), *asides)) or None
-    return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
+    return _Reading(text, mentions).found()
 
 
 class _Reading:
@@ -106,7 +100,7 @@ class _Reading:
 
     def found(self) -> Found:
         """Return what all mentions together say."""
-        ask_about_plans(self.text, self.mentions)
+        questions.ask_about_plans(self.text, self.mentions)
         for i, mention in sorted(enumerate(self.mentions), key=lambda m: m[1].is_of_gpu_cores):
             self._read(mention, i)
         if self.waiting is not None:
@@ -119,25 +113,27 @@ class _Reading:
             self.notes.append(f"{said[0]} cores: taken for threads")
         own = own_gpus(cpu, is_said=self.own_gpu)
         self._settle_laptops()
-        self.gpus, left_out = without_own(self.gpus, self.of_cpu, own)
+        kept, left_out = without_own(self.gpus, self.of_cpu, own)
+        self.memory.keep([i for i, gpu in enumerate(self.gpus) if gpu in kept])
+        self.gpus = kept
         self.notes += left_out
         self.gpus = numbered(self.gpus)
-        ask_about_boards(self.gpus, self.quoted, self.text)
+        questions.ask_about_boards(self.gpus, self.quoted, self.text)
         cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.notes += self.memory.notes
-        ask_about_unknown(self.gpus, self.quoted)
+        questions.ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and self.gpus:
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
-        if self.os == "macos" and not self.quoted:
-            ask_about_mac(self.gpus)
+        if not self.quoted:
+            questions.ask_about_machines(self.gpus)
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has that? Write `M3 Ultra 512GB`")
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
         return Found(
-            gpus=without_twins(gpus, self.quoted),
+            gpus=gpus,
             come_with_cpu=all(gpu.name in self.of_cpu for gpu in self.gpus),
             no_gpu=self.no_gpu,
             cpu=cpu,
@@ -160,7 +156,7 @@ class _Reading:
         if before and before.kind == "apple" and m.gap == "" and self.memory.is_of_mac(m.text):
             return
         if m.kind == "word":
-            ask_about_word(m, i, self.mentions)
+            questions.ask_about_word(m, i, self.mentions)
         elif named := lex.LAPTOP_NAME.match(m.text):
             self.laptop_name = named[0]
         if before and before.kind == m.kind == "word" and self.notes and self.text[before.end : m.at] in ("", " "):
@@ -180,7 +176,7 @@ class _Reading:
             return
         if m.count == 0:
             raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
-        ask_about_plural(m, [n for n, _ in self.all_cards])
+        questions.ask_about_plural(m, [n for n, _ in self.all_cards])
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
@@ -188,16 +184,16 @@ class _Reading:
         if lex.SLICE.search(name):  # of a slice, which its name tells
             name, inside = re.sub(r"[()]", "", name), None
         name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
-        size = gigabytes(inside) if inside else None
-        gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
+        gpu = Gpu(name=name.strip("()"), count=m.count or 1)
         self.owner = "gpu"
-        if self._number(gpu) or self._named_again(m, gpu):
+        numbered = msgspec.structs.replace(gpu, vram_gib=gigabytes(inside) if inside else None)
+        if self._number(numbered) or self._named_again(m, gpu):
             return
         if before is not None and before.kind == "cpu" and m.gap == "with" and is_shared(gpu):
             self.of_cpu.add(gpu.name)
         self.gpus.append(gpu)
-        if m.size is not None:
-            self.memory.behind_gpu(gigabytes(m.size), len(self.gpus) - 1, m.size[0].strip())
+        if size := m.size or inside:
+            self.memory.behind_gpu(gigabytes(size), len(self.gpus) - 1, size[0].strip())
         else:
             self.memory.take_before(m, self.gpus)
         if self.waiting is not None:
@@ -298,13 +294,15 @@ class _Reading:
         is_reference = m.count is None and lex.REFERENCE.search(self.text, max(0, m.at - 20), m.at) is not None
         first, self.is_reference = self.is_reference, is_reference
         same = same_cards(self.gpus, gpu)
+        if same and is_shared(gpu) and m.count is None:  # `Strix Halo (Radeon 8060S)`
+            return True
         is_again = bool(same) and len(self.gpus) == 1
         if is_again and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
         is_again = is_again and is_reference
         if same and not is_reference and is_apart(m, self.mentions, self.text):
-            ask_about_repeated(m, self.gpus, same)
+            questions.ask_about_repeated(m, self.gpus, same)
             self.notes.append(f"{m.text}: named before, taken for the same")
             is_again = True
         if is_again:
@@ -318,7 +316,7 @@ class _Reading:
         return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))
 
     def _read_modules(self, m: Mention) -> None:
-        ask_about_sockets(m, self.text)
+        questions.ask_about_sockets(m, self.text)
         if m.hit[7] and self.owner == "gpu" and m.gap != ",":
             raise unreadable(m.text, f"of what? Write RAM as `{m.hit[7]}x{m.hit[8]}GB`, with a comma before it")
         self.memory.modules(m)
@@ -339,7 +337,7 @@ class _Reading:
         if self.owner == "ram" or re.match(r"\s(?:memory|ram)\b", self.text[m.end : m.end + 8], re.I):
             self.memory.rate(m.text)
         else:
-            ask_about_word(m, 0, self.mentions)
+            questions.ask_about_word(m, 0, self.mentions)
             self.notes.append(m.text)
 
     def _read_channels(self, m: Mention) -> None:
@@ -348,7 +346,7 @@ class _Reading:
         self.owner = "ram"
 
     def _read_size(self, m: Mention) -> None:
-        ask_about_sockets(m, self.text)
+        questions.ask_about_sockets(m, self.text)
         self.owner = self.memory.size(m, self.owner, self.gpus)
 
     def _read_range(self, m: Mention) -> None:
@@ -428,10 +426,10 @@ class _Reading:
             raise unreadable(m.text, OF_WHAT)
 
     def _read_some(self, m: Mention) -> None:
-        ask_about_some(m, self.text)
+        questions.ask_about_some(m, self.text)
 
     def _read_link(self, m: Mention) -> None:
-        ask_about_bare_link(m)
+        questions.ask_about_bare_link(m)
         before = next((o for o in reversed(self.mentions) if o.end <= m.at), None)
         if before and m.gap != "," and lex.OTHER_DEVICE.search(before.text):
             self.notes.append(m.text)
@@ -492,7 +490,7 @@ class _Reading:
             by_cpu = mobile is not None and alone and not self.memory.is_of(i, gpu, not_of=of_laptop)
             said = i in self.laptops or self.is_laptop or not gpu_rows(gpu.name)  # no other RTX 4050 is sold
             if i in self.laptops and not outside and not gpu_rows(of_laptop.name):
-                ask_about_laptop(gpu, is_known=self.memory.has_size(i))
+                questions.ask_about_laptop(gpu, is_known=self.memory.has_size(i))
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:

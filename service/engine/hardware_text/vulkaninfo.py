@@ -39,7 +39,10 @@ def read_vulkaninfo(lines: Sequence[str]) -> Claim | None:
     gpus = [one for one in devices if one.kind.endswith("_DISCRETE_GPU")]
     gpus = gpus or [one for one in devices if not one.kind.endswith("_TYPE_CPU")]
     seen = tuple(
-        SeenGpu(name=_DRIVER.sub("", _IN_WSL.sub(r"\1", one.name)), total_mib=one.n_bytes / 2**20 if _has_its_own(one) else None)
+        SeenGpu(
+            name=_DRIVER.sub("", _IN_WSL.sub(r"\1", one.name)),
+            total_mib=one.n_bytes / 2**20 if _has_its_own(one) else None,
+        )
         for one in gpus
     )
     start = next((i for i, line in enumerate(lines) if line.strip() == "VULKANINFO"), properties[0] - 6)

@@ -319,3 +319,49 @@ def test_a_cpu_whose_name_a_virtual_machine_hides_is_known_by_its_family_and_mod
     for model, stepping, name in ((85, 4, "Xeon Skylake"), (85, 7, "Xeon Cascade Lake"), (106, 6, "Xeon Ice Lake")):
         found = parse_hardware(fields.format(model, stepping), gpus_required=False).cpu
         assert found == Cpu(model=name)
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "gib"),
+    [  # the first from github.com/ollama/ollama/issues/5988, cut off at both ends
+        (
+            'compute" id=GPU-bca3 library=cuda compute=8.6 name="NVIDIA GeForce RTX 3060" total="12.0 GiB',
+            "RTX 3060",
+            12,
+        ),
+        (
+            'library=cuda variant=v12 \nname="NVIDIA GeForce RTX 2060" total="6.0 GiB" available="5.0 GiB"',
+            "RTX 2060",
+            6,
+        ),
+        (
+            'msg="inference compute" id=GPU-b569 filter_id="" library=CUDA compute=8.6 name=CUDA0 '
+            'description="NVIDIA GeForce RTX 3070" libdirs=ollama,cuda_v12 type=discrete total="8.0 GiB"',
+            "RTX 3070",
+            8,
+        ),
+    ],
+)
+def test_ollamas_log_is_read_cut_off_wrapped_and_as_of_late(log: str, name: str, gib: int) -> None:
+    ram = 'time=2026-05-21T17:21:01 level=INFO msg="system memory" total="95.3 GiB" free="70.6 GiB"'
+    hardware = parse_hardware(f"{log}\n{ram}")
+    assert [gpu.name for gpu in hardware.gpus] == [f"NVIDIA GeForce {name}"]
+    assert round(resolve(hardware).cards[0].total / 2**30) == gib
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 95.3
+
+
+def test_devices_of_vulkan_in_wsl_and_without_a_name_of_their_own() -> None:
+    listed = (
+        "GPU0:\n    deviceName  = Microsoft Direct3D12 (NVIDIA GeForce RTX 4090)\n"
+        "    deviceType  = PHYSICAL_DEVICE_TYPE_DISCRETE_GPU\nGPU1:\n"
+        "    deviceName  = Microsoft Direct3D12 (AMD Radeon(TM) Graphics)\n"
+        "    deviceType  = PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU\n"
+    )
+    assert [gpu.name for gpu in parse_hardware(listed).gpus] == ["NVIDIA GeForce RTX 4090"]
+    started = (
+        "ggml_vulkan: Found 2 Vulkan devices:\n"
+        "ggml_vulkan: 0 = AMD Radeon RX 9070 XT (AMD proprietary driver) | uma: 0 | fp16: 1 | warp size: 64\n"
+        "ggml_vulkan: 1 = AMD Radeon(TM) Graphics (AMD proprietary driver) | uma: 1 | fp16: 1 | warp size: 32"
+    )
+    assert [gpu.name for gpu in parse_hardware(started).gpus] == ["AMD Radeon RX 9070 XT"]

@@ -1,0 +1,105 @@
+"""Whole machines by name: what is rented as a product, what shares its memory with a GPU, and several of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
+from service.engine.hardware_text import parse_hardware
+
+SFF = "NVIDIA RTX 4000 SFF Ada Generation"
+
+
+def cards(text: str) -> list[str]:
+    return [card.name for card in resolve(parse_hardware(text)).cards]
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "n", "ram_gb"),
+    [
+        ("Hetzner GEX44", SFF, 1, 64),
+        ("Hetzner GEX44 (RTX 4000 Ada, €200/mo)", SFF, 1, 64),
+        ("Hetzner GEX44, RTX 4000 SFF Ada 20GB VRAM, i5-13500, 64GB RAM", SFF, 1, 64),
+        ("### p5.48xlarge (8× H100, NVSwitch)", "NVIDIA H100 80GB HBM3", 8, 2048),
+        ("g5.12xlarge (A10G)", "NVIDIA A10G", 4, 192),
+        # github.com/autogluon/tabarena/issues/185
+        ("I have been able to run many of the models using g6.2xlarge instances.", "NVIDIA L4", 1, 32),
+        ("GEX131, 512GB RAM", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 1, 512),
+    ],
+)
+def test_a_rented_product_says_which_cards_and_the_text_what_differs(
+    text: str, card: str, n: int, ram_gb: float
+) -> None:
+    hardware = parse_hardware(text)
+    assert cards(text) == [card] * n
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == ram_gb
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g5.xlarge with an RTX 3090",
+        "EC2 g6.12xlarge (L4) and g5.12xlarge (A10G) with vLLM",
+        "p5.48xlarge, 4x H100",
+        "NVIDIA GB10 (DGX Spark, Asus Ascent GX10, Jetson Thor)",
+        "RTX 3090 workstation + Jetson Orin Nano 8 GB",
+        "Radeon 780M, Radeon 8060S, 64GB",
+        "M3 Ultra 512GB, RTX 4090",
+    ],
+)
+def test_parts_of_several_machines_are_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("AMD Ryzen AI MAX 385 „Strix Halo“, iGPU Radeon 8050S, 30 GiB RAM", "AMD Radeon 8050S"),
+        ("Strix Halo, Ryzen AI Max 390, 64GB", "AMD Radeon 8050S"),
+        ("Ryzen AI Max+ 392, 128GB", "AMD Radeon 8060S"),
+        ("AMD RYZEN AI MAX+ 388 w/ Radeon 8060S, 64GB", "AMD Radeon 8060S"),
+        ("MSI EdgeXpert MS-C931 (DGX Spark platform). GB10 Grace Blackwell Superchip, 128GB unified", "NVIDIA GB10"),
+    ],
+)
+def test_a_machine_named_in_several_ways_is_counted_once(text: str, card: str) -> None:
+    assert cards(text) == [card]
+
+
+# kristopherclark.com, on two GPUs, 2026: an Arc Pro B70 has 32 GB
+@pytest.mark.parametrize(
+    "text", ["RTX 3090 (24 GB GDDR6X), Intel Arc Pro B70 (16 GB GDDR6)", "RTX 3090 16GB GDDR6 card"]
+)
+def test_a_size_within_a_name_is_asked_about_as_one_behind_it(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="is sold with"):
+        parse_hardware(text)
+
+
+def test_more_free_memory_than_a_card_has_is_asked_about() -> None:  # github.com/ikawrakow/ik_llama.cpp/issues/893
+    log = (
+        "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3080, compute capability 8.6, VMM: yes\n"
+        "CUDA0: using device CUDA0 - 19840 MiB free"
+    )
+    with pytest.raises(InvalidHardware, match="free cannot be right"):
+        resolve(parse_hardware(log))
+    assert parse_hardware(log.replace("19840", "9000")).gpus[0].free_gib == pytest.approx(8.79, abs=0.01)
+
+
+def test_two_gpus_of_which_one_is_named_are_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="it names 1"):
+        parse_hardware("Local dual-GPU rig: RTX 2070 (Vulkan) + a secondary NVIDIA GPU (CUDA).")
+
+
+# As github.com/unslothai/unsloth/issues/4497 names the processor, with a card beside it.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AMD Ryzen 7 8845HS w/ Radeon 780M, RTX 4060 8GB, 32GB RAM", {"RTX 4060 laptop": 8}),
+        ("8845HS with Radeon 780M, RTX 3060 12GB, 3090 24GB, 64GB RAM", {"RTX 3060": 12, "3090": 24}),
+        ("8845HS w/ Radeon 780M, 24GB 3090, 64GB", {"3090": 24}),
+    ],
+)
+def test_memory_stays_with_its_card_beside_a_gpu_in_the_processors_name(text: str, expected: dict[str, float]) -> None:
+    assert {gpu.name: gpu.vram_gib for gpu in parse_hardware(text).gpus} == expected
