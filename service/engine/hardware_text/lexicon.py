@@ -98,6 +98,9 @@ RAM_OF_EACH = re.compile(
 ROLE_BEFORE = re.compile(
     r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
 )
+# What Windows lends its Linux: `32GB (16GB for WSL)`, `.wslconfig memory=48GB`.
+OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
+WSLCONFIG = re.compile(r"\.wslconfig\b[^,;\n]{0,20}$", _I)
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 EACH = re.compile(r"\s?(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_PER_CPU = re.compile(r"^(?:[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s|\s?/\s?)(?:cpu|socket|processor|node)\b", _I)
@@ -184,7 +187,7 @@ BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
 )
 CORES = re.compile(
-    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b"
+    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?(?:\d{1,3}t\b|(?=\d{1,4}\s?[gt]b\b))"
     r"|(\d{1,3})\s?v-?cpus?\b|(?:[cg]pu\s)?cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,4})\b",
     _I,
 )
@@ -209,9 +212,9 @@ LINK = re.compile(
     rf"|(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d|\s?{_UNIT}\b)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
     r"|(?:@\s?|on\s|at\s)?x\d{1,2}(?:/x?\d{1,2}){1,15}(?:\s?pci-?e(?:\s?(?:gen\s?)?[1-6](?:\.\d)?)?)?(?=$|[\s,;)])"
     r"|(?:@\s?|at\s|in\s(?:an?\s)?|on\s(?:an?\s)?)x\d{1,2}(?:\s(?:pci-?e\s)?(?:slots?|lanes?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
-    r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?)\b"
+    r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?|bridge|link|bus|port)\b"
     r"|pci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15})?|pci-?e?\s+x\d{1,2}(?:/x?\d{1,2}){0,15}\b"
-    r"|(?:(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:oculink|thunderbolt\s?[345]?|tb[345]|usb\s?4|m\.2\s(?:to\spcie|adapter|riser)|e-?gpus?)\b"
+    r"|(?:(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:oculink|thunderbolt[\s-]?[345]?|tb[345]|usb\s?4|m\.2\s(?:to\spcie|adapter|riser)|e-?gpus?)\b"
     r"(?:\s(?:dock|enclosure|adapter|cable))?",
     _I,
 )  # fmt: skip
@@ -304,6 +307,8 @@ RESPELLED = tuple(
         (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
         (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
+        (r"(?<=/)(\d{1,3}\s?GB)/(256|512|1024|[124]TB)\s?(?:GB)?(?=/|$|\s)", r"\1, \2 SSD"),  # of a laptop in a shop
+        (r"\be\.g\.,?\s", "e.g "),  # of what follows
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
         (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),
@@ -355,7 +360,7 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
     r"|consider(?:ing)?|thinking|maybe|possibly|hopefully|would|wouldn['’]?t|should|will(?!\s(?:it|this|that|my)\b)"
-    r"|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to|soon|pending|planned"
+    r"|later|e\.g|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to|soon|pending|planned"
     r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
@@ -414,10 +419,10 @@ OTHER_DEVICE = re.compile(rf"\b{_DISK}\b|{_DRIVE}|\b(?:nics?|\d{{1,3}}gbe|ethern
 # What else a machine has, and how its parts are run: no figure is taken from it.
 _NO_MEMORY = r"(?!\d+\s?[gt]i?b?\b|[gt]i?b\b|(?:lp)?ddr\d)"
 BOARD = re.compile(
-    rf"\b(?:(?!and\b|plus\b|with\b){_NO_MEMORY}[\w-]+\s){{1,5}}(?:motherboard|mainboard|mobo|aio|(?:cpu\s)?cooler)\b(?!\sram)",
+    rf"\b(?:(?!and\b|plus\b|with\b){_NO_MEMORY}[\w-]+\s){{1,5}}(?:motherboard|mainboard|carrier\sboard|mobo|aio|(?:cpu\s)?cooler)\b(?!\sram)",
     _I,
 )
-BOARD_WORD = re.compile(r"(?:mother|main)board|mobo|\baio\b|cooler", _I)
+BOARD_WORD = re.compile(r"(?:mother|main|carrier\s)board|mobo|\baio\b|cooler", _I)
 NOTE = re.compile(
     rf"{_DRIVE}"
     r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt](?:i?b)?\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache|virtual\s(?:\w+\s)?(?:memory|ram))\b"
@@ -445,26 +450,28 @@ NOTE = re.compile(
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
+    r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b"
+    r"|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
-    r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?)?"
+    r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
     r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟|minutes?\b|mins?\b)"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
-    r"|\(?(?:mac(?:book(?:pro|air)?|mini|pro)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
+    r"|\(?(?:mac(?:book(?:pro|air)?|mini|\s?pro\s?)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|\(?(?:\d{1,2}|two|four|eight)\s(?:sticks|dimms|modules)\b(?!\s(?:of\b|\d))\)?"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\s(?:cores?|processors?|cpus?)(?:\sof\san?)?\b"
     r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"
-    r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"
+    r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|(?:[$€£¥]|\b(?:eur|usd|gbp)\s)\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
     r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"
     r"|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
-    r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
+    r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{1,3}\s?(?:cpu\s)?pci-?e?\s?(?:[1-6]\.\d\s)?lanes?\b|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|\d{1,3}[\s-]?(?:threads?|workers)\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
     r"|cuda ?[:=]? ?(?:\d+(?:\.\d+)*\b(?! ?g)|\(v?\d+(?:\.\d+)*\)?)|rocm ?\d+(?:\.\d+)*\b(?! ?g)"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",

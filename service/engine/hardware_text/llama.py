@@ -36,7 +36,8 @@ _VULKAN = re.compile(
     r"^\s*(?:ggml_vulkan: ?|Vulkan)(\d{1,2}) ?[=:] (.{1,120}?)(?: \([^()|]{1,80}\)){0,2} \| (?:uma|fp16): .{0,300}$"
 )
 _STARTING = re.compile(
-    r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|main: (?:build|seed)\s|register_\w{1,30}:)"
+    r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|system[_ ]info: n_threads|build: \d"
+    r"|main: (?:build|seed)\s|register_\w{1,30}:)"
     r"(?!.*registered\s+device\s+CPU).{0,300}$",
     re.I,
 )

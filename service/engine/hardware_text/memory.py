@@ -44,7 +44,7 @@ _DISK_GB = 1000  # from here on, a second size is a disk's if another is called 
 
 
 class _Size(msgspec.Struct):
-    """A stated size. `role`: ram | vram | gpu (after a card) | before (a card) | bare. `gpu`: the card's index."""
+    """A stated size. `role`: ram | wsl | vram | gpu (after a card) | before (a card) | bare. `gpu`: its number."""
 
     gb: float
     role: str
@@ -161,17 +161,20 @@ class Memory:
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
         size.near = owner == "gpu" and gpus[-1].name.lower() in line
+        of_it = size.near and re.search(rf"{re.escape(gpus[-1].name.lower())}\s?\([^()]*$", line) is not None
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
         used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
         of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
-        if of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
+        if lex.OF_WSL.match(behind) or lex.WSLCONFIG.search(before):
+            size.role = "wsl"
+        elif of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
             size.role = "vram"
         elif m.hit[3] or lex.ROLE_RAM.match(behind) or named:
             size.role = "ram"
         elif (
             owner == "gpu"
-            and (m.gap in ("", "with") or (_is_of_card(before, behind, gb) and fits(gpus[-1], gb)))
+            and (m.gap in ("", "with") or ((of_it or _is_of_card(before, behind, gb)) and fits(gpus[-1], gb)))
             and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
         ):
             size.role = "gpu" if gpus[-1].vram_gib is None else "bare"
@@ -260,7 +263,7 @@ class Memory:
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
         # some desktop cards were given twice the memory
-        most = (1 if "laptop" in gpu.name else 2) * largest(gpu) * gpu.count
+        most = (1 if "laptop" in gpu.name.lower() else 2) * largest(gpu) * gpu.count
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):
@@ -339,6 +342,7 @@ class Memory:
         if self.maybe_cores and not self.sizes:
             self.sizes.append(_Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
             self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
+        self._settle_wsl()
         stated = [s for s in self.sizes if s.role == "ram"]
         bare = [s for s in self.sizes if s.role == "bare"]
         of_mac = [s for s in (*stated, *bare) if self.sold and s.gb in self.sold[1]]
@@ -375,6 +379,14 @@ class Memory:
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
                 self.total = whole
         self._ask_whose(stated, cards)
+
+    def _settle_wsl(self) -> None:
+        """Take what WSL has for the RAM: all of it is there for Linux, and more is not."""
+        for own in [s for s in self.sizes if s.role == "wsl"]:
+            others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb >= own.gb]
+            self.notes += [f"{s.text}: the machine's, of which WSL has {own.text}" for s in others]
+            self.sizes = [s for s in self.sizes if s not in others]
+            own.role, self.free = "ram", self.free or own.gb
 
     @staticmethod
     def _is_displayed(gb: float, cards: Sequence[Gpu]) -> bool:

@@ -18,7 +18,10 @@ MACHINE = "describe only the one machine that will run the model"
 
 _MOBILE = re.compile(r"\d(?:MX?|S)(?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
 _BARE = 3  # characters, beyond which a card is known by its number alone
-_ON_A_BOARD = {"Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2}
+_ON_A_BOARD = {
+    "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
+    "AMD Radeon Pro W6800X Duo": 2, "AMD Radeon Pro Vega II Duo": 2,
+}  # fmt: skip
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
 
 
@@ -62,6 +65,12 @@ def ask_about_boards(gpus: Sequence[Gpu], quoted: Container[str], text: str) -> 
             each = f"{n} GPUs of {rows[0].vram_gib:g} GB"
             right = f"`{n * gpu.count}x {gpu.name} {rows[0].vram_gib:g}GB`"
             raise unreadable(f"{gpu.count}x {gpu.name}", f"a board of it has {each}: write {right}")
+
+
+def are_of_macs(gpus: Sequence[Gpu]) -> bool:
+    """Return whether all cards are such as Apple sold in Macs with Intel's processors."""
+    rows = [gpu_rows(gpu.name) for gpu in gpus]
+    return all(found and re.search(r"Radeon Pro|FirePro D", found[0].name) for found in rows)
 
 
 def ask_about_machines(gpus: Sequence[Gpu]) -> None:

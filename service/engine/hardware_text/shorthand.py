@@ -123,7 +123,7 @@ class _Reading:
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.notes += self.memory.notes
         questions.ask_about_unknown(self.gpus, self.quoted)
-        if self.has_mac and self.os != "macos" and self.gpus:
+        if self.has_mac and self.os != "macos" and not questions.are_of_macs(self.gpus):
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
         if not self.quoted:
             questions.ask_about_machines(self.gpus)

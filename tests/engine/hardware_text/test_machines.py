@@ -103,3 +103,50 @@ def test_two_gpus_of_which_one_is_named_are_asked_about() -> None:
 )
 def test_memory_stays_with_its_card_beside_a_gpu_in_the_processors_name(text: str, expected: dict[str, float]) -> None:
     assert {gpu.name: gpu.vram_gib for gpu in parse_hardware(text).gpus} == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 4070, 32GB (16GB for WSL)",
+        "RTX 4070, RAM: 32 GB DDR5 (16 GB for WSL2 and 32 GB swap)",
+        "RTX 4070, 32GB total, 16GB allocated to WSL2",
+        "WSL2, 32GB of RAM but .wslconfig memory=16GB, RTX 4070",
+    ],
+)
+def test_what_windows_lends_wsl_is_the_ram(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert rig.ram_bytes == 16 << 30  # all of it, where WSL has half of the machine's unless it is said
+    assert rig.usable_ram == 14 << 30
+
+
+@pytest.mark.parametrize("text", ["2013 Mac Pro with dual FirePro D300 GPUs", "Mac Pro 7,1 with two Radeon Pro W6800X"])
+def test_a_mac_with_an_intel_processor_has_the_cards_apple_sold_for_it(text: str) -> None:
+    assert len(cards(f"{text}, 64GB")) == 2
+
+
+def test_a_board_with_two_gpus_of_a_mac_pro_is_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="2 GPUs of 32 GB"):
+        parse_hardware("Mac Pro 2019, AMD Radeon PRO W6800X Duo, 192GB RAM")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "ram_gb"),
+    [
+        ("RTX 4090 Laptop GPU 32GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 32),
+        (
+            "NVIDIA GeForce RTX 3080 Laptop GPU, Intel UHD Graphics (16 GB Shared Video RAM), 64GB",
+            "RTX 3080 Laptop",
+            64,
+        ),
+        ("i9 14900HX/32GB/1TB/16GB RTX4090/240Hz", "RTX 4090", 32),
+        ("RTX 3090 Ti on the sibling x8 bridge (00:03.2, bus 2f), 64GB", "RTX 3090 Ti", 64),
+        ("1x Arc Pro B70 (Battlemage G31, 32 GiB / 32656 MiB reported), 64GB", "Arc Pro B70", 64),
+        ("RTX 3090 eGPU (Thunderbolt-4 enclosure), 16 CPU PCIe 5.0 lanes, EUR 184/mo, 64GB", "RTX 3090", 64),
+    ],
+)
+def test_figures_of_other_things_are_no_part_of_the_machine(text: str, name: str, ram_gb: float) -> None:
+    hardware = parse_hardware(text)
+    assert [name in card for card in cards(text)] == [True]
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == ram_gb
