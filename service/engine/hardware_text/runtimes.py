@@ -139,7 +139,8 @@ def read_ollama(lines: Sequence[str]) -> Claim | None:
             first = text.count("\n", 0, m.start())
             taken |= set(range(first, first + m[0].count("\n") + 1))
     taken |= {i for i, line in enumerate(lines) if _OLLAMA_LINE.match(line)}
-    ram = Ram(total_gb=float(m[1])) if (m := _OLLAMA_RAM.search(text)) else None
+    said = _OLLAMA_RAM.search(text)
+    ram = Ram(total_gb=float(said[1])) if said else None
     return Claim(Found(tool="ollama", seen=tuple(seen.values()), ram=ram), frozenset(taken)) if seen else None
 
 
