@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from service.engine.decoding import in_words, wrong_value
 from service.errors import InvalidSetting
 from service.logs import Level
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-Address = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)]
+Address = Annotated[
+    str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048, examples=["https://advisor.example"])
+]
 Days = Annotated[int, Meta(ge=0, le=36_500)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -244,7 +248,9 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     unknown = sorted(name for name in ours if name not in VARIABLES and name not in _OF_CALLERS)
     if unknown:
         raise InvalidSetting(
-            f"{unknown[0]} is not a setting of this service", field=unknown[0], choices=tuple(VARIABLES)
+            f"{unknown[0]} is not a setting of this service",
+            field=unknown[0],
+            choices=tuple(get_close_matches(unknown[0], VARIABLES)),
         )
     values = {
         field: _parse(variable, environment[variable].strip(), _FIELDS[field])
@@ -278,4 +284,5 @@ def _parse(variable: str, text: str, hint: Any) -> Any:
         return msgspec.convert(value, hint, strict=False, dec_hook=lambda kind, raw: kind(raw))
     except msgspec.ValidationError as error:
         shown = "(hidden)" if variable in _SECRET else repr(text)
-        raise InvalidSetting(f"{variable} is {shown}: {error}", field=variable) from error
+        what = in_words(wrong_value(error, hint)[0])
+        raise InvalidSetting(f"{variable} is {shown}: {what}", field=variable) from error

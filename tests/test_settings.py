@@ -31,11 +31,11 @@ def test_a_child_process_gets_the_same_settings() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
-        ("ADVISOR_PORT", "65536", "<= 65535"),
-        ("ADVISOR_PORT", "http", "Expected `int`"),
-        ("ADVISOR_WORKERS", "-1", ">= 0"),
-        ("HF_ENDPOINT", "huggingface.co", "matching"),
-        ("ADVISOR_PUBLIC_URL", "ftp://x", "matching"),
+        ("ADVISOR_PORT", "65536", "this must be at most 65535"),
+        ("ADVISOR_PORT", "http", "this must be a whole number"),
+        ("ADVISOR_WORKERS", "-1", "this must be at least 0"),
+        ("HF_ENDPOINT", "huggingface.co", "written like https://"),
+        ("ADVISOR_PUBLIC_URL", "ftp://x", "written like https://advisor.example"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_variable(variable: str, value: str, says: str) -> None:

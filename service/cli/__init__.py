@@ -121,6 +121,7 @@ def _complain(error: AdvisorError) -> None:
 
     name = (error.field or "").removeprefix("constraints.")
     where = f"--{OPTIONS[name].replace('_', '-')}: " if name in OPTIONS else f"{error.field}: " if error.field else ""
+    where = "" if error.field and error.detail.startswith(f"{error.field} is ") else where
     print(f"advisor: {where}{error.detail}", file=sys.stderr)
     if any(choice not in error.detail for choice in error.choices):
         print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from service.cli.inputs import load_settings
 from service.cli.lazy import LazyParser
 from service.cli.output import print_json
+from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -312,7 +313,9 @@ def _act(context: Records, arguments: argparse.Namespace) -> Answer:
     try:
         wanted = msgspec.convert(asked, Moderation)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"say whom or what, and why with --reason: {error}", field="reason") from error
+        what, field, _ = wrong_value(error, Moderation)
+        says = f"say whom or what, and why with --reason: {what}"
+        raise InvalidInput(says, field="SUBJECT" if field == "subject" else "--reason") from error
     done = moderate(context, ON_THE_MACHINE, wanted)
     return done, [f"{done.action} {done.subject}: {done.reason}"]
 

@@ -15,17 +15,23 @@ from service.engine.errors import InvalidInput
 _PATH = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>[^`]{0,500})`$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(?P<name>[^`]{0,200})`")
 _MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,200})`")
-_ENUM_VALUE = "Invalid enum value"
+ENUM_VALUE = "Invalid enum value"
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # the escape, not a backslash before the letters u0000
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
-_IN_WORDS = (  # msgspec's messages and ours, for people who write no JSON
-    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
-    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
+_PATTERN = "Expected `str` matching regex"
+_BOUNDS = (  # msgspec's messages and ours
     (re.compile(r"Expected `(?:int|float)` <= (\S+)"), r"this must be at most \1"),
     (re.compile(r"Expected `(?:int|float)` >= (\S+)"), r"this must be at least \1"),
     (re.compile(r"Expected `(?:int|float)` > (\S+)"), r"this must be more than \1"),
+    (re.compile(r"Expected `(?:str|array)` of length >= 1"), "this must not be empty"),
+    (re.compile(r"Expected `str` of length >= (\d+)"), r"this must have at least \1 characters"),
     (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
     (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
+)
+_IN_WORDS = (  # the same, for people who write no JSON
+    *_BOUNDS,
+    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
+    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
 )
 
 
@@ -40,17 +46,24 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
     what, path = (match["what"], match["path"]) if match else (text, "")
     unknown = _UNKNOWN_FIELD.match(what)
     choices: tuple[str, ...] = ()
-    if unknown or what.startswith(_ENUM_VALUE):
+    if what.startswith(_PATTERN):
+        examples = _examples(_at(inspect.type_info(kind), _STEP.findall(path)))
+        what = next((f"this must be written like {one}" for one in examples), what)
+    if unknown or what.startswith(ENUM_VALUE):
         at = _at(inspect.type_info(kind), _STEP.findall(path))
         choices = tuple(dict.fromkeys(_field_names(at) if unknown else _values(at)))
     if named := unknown or _MISSING_FIELD.match(what):
         path = f"{path}.{named['name']}" if path else named["name"]
-    return what, path or None, choices
+    return _said(what, _BOUNDS), path or None, choices
 
 
 def in_words(what: str) -> str:
     """Return what is wrong, as `wrong_value` says it, for people who filled in a form or typed an option."""
-    return next((said.sub(words, what) for said, words in _IN_WORDS if said.fullmatch(what)), what)
+    return _said(what, _IN_WORDS)
+
+
+def _said(what: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    return next((said.sub(words, what) for said, words in table if said.fullmatch(what)), what)
 
 
 @contextmanager
@@ -100,9 +113,9 @@ def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
     if isinstance(kind, inspect.UnionType):
         for one in kind.types:
             yield from _alternatives(one)
-    elif isinstance(kind, inspect.Metadata):
+    elif isinstance(kind, inspect.Metadata) and not isinstance(kind.type, inspect.StrType):
         yield from _alternatives(kind.type)
-    else:
+    else:  # of a text, what is said about it too
         yield kind
 
 
@@ -115,6 +128,17 @@ def _inside(kind: inspect.Type, step: str) -> Iterator[inspect.Type]:
         yield from _alternatives(kind.item_type)
     elif isinstance(kind, inspect.DictType) and step.startswith("["):
         yield from _alternatives(kind.value_type)
+
+
+def _examples(kinds: Iterable[inspect.Type]) -> Iterator[str]:
+    for kind in kinds:
+        if isinstance(kind, inspect.Metadata):
+            yield from map(str, (kind.extra_json_schema or {}).get("examples", ()))
+
+
+def values_of(kind: Any) -> tuple[str, ...]:
+    """Return the values of an enumeration, none of another type."""
+    return tuple(_values(_alternatives(inspect.type_info(kind))))
 
 
 def _field_names(kinds: Iterable[inspect.Type]) -> Iterator[str]:

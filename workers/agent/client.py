@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from service.engine.decoding import wrong_value
 from service.wire.loopback import is_loopback
 from service.wire.measuring.agent import (
     COUNTER_HEADER,
@@ -258,7 +259,8 @@ def _checked(value: Any) -> bytes:
     try:
         msgspec.json.decode(data, type=type(value))
     except msgspec.ValidationError as error:
-        raise HostError(f"not sent: {error}") from None
+        what, field, _ = wrong_value(error, type(value))
+        raise HostError(f"not sent: {field}: {what}") from None
     return data
 
 

@@ -20,8 +20,10 @@ from service.wire.measuring.hosts import Accounts, Downloads, Sha256
 
 MAX_POLICY_BYTES = 256 << 10
 
-Folder: TypeAlias = Annotated[str, Meta(pattern=r"^(/|~/|[A-Za-z]:\\)[^\x00-\x1f]{0,1000}$")]
-Hours: TypeAlias = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
+Folder: TypeAlias = Annotated[str, Meta(pattern=r"^(/|~/|[A-Za-z]:\\)[^\x00-\x1f]{0,1000}$", examples=["/srv/models"])]
+Hours: TypeAlias = Annotated[
+    str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$", examples=["22:00-07:00"])
+]
 # A GPU's number in nvidia-smi's list, or its UUID.
 Gpu: TypeAlias = Annotated[int, Meta(ge=0, le=63)] | Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{8,40}$")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from anyio import to_thread
@@ -43,9 +43,8 @@ Wait = Annotated[
     QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer until the advice is final."),
 ]
 Detail = Annotated[
-    str,
+    Literal["short", "full", "card"],
     QueryParameter(
-        pattern="^(short|full|card)$",
         description="`full`: text and Markdown with everything. `card`: JSON in short, a `CompactAdvice`.",
     ),
 ]

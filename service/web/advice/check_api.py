@@ -6,7 +6,7 @@ only a few may read from the Hub at once.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from litestar import Response, Router, post
 from litestar.params import JSONBody, QueryParameter
@@ -22,7 +22,7 @@ from service.wire.advice.check import Checked, CheckRequest
 from service.wire.advice.check_text import check_lines
 
 Detail = Annotated[
-    str, QueryParameter(pattern="^(short|full)$", description="`full`: text and Markdown with every finding.")
+    Literal["short", "full"], QueryParameter(description="`full`: text and Markdown with every finding.")
 ]
 
 

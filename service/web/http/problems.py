@@ -13,6 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 from service import metrics
+from service.engine.decoding import ENUM_VALUE, in_words, values_of
 from service.engine.errors import AdvisorError
 from service.logs import Log
 from service.web.http.formats import asked_format, media_type_of, rendered
@@ -90,7 +91,11 @@ def on_validation(request: HttpRequest, error: ValidationException) -> Response[
     message = str(first.get("message", "a parameter of the request is wrong"))
     key = str(first.get("key", ""))
     field = parameters_of(request.route_handler).get(key, key)
-    return problem_response(problem("invalid-request", message, field=field or None))
+    declared = request.route_handler.parsed_fn_signature.parameters.get(key)
+    choices = values_of(declared.annotation) if declared and message.startswith(ENUM_VALUE) else ()
+    return problem_response(
+        problem("invalid-request", in_words(message), field=field or None, choices=list(choices) or None)
+    )
 
 
 def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
@@ -98,10 +103,12 @@ def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
     slug = _SLUGS.get(error.status_code, "internal")
     if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
         slug, error = "bad-request", HTTPException(detail="the body was incomplete")
+    methods = [name for name in (error.headers or {}).get("allow", "").split(", ") if name not in ("", "OPTIONS")]
+    taken = f": it takes {', '.join(methods)}" if methods else ""
     most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
     details = {
-        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists all paths",
-        "method-not-allowed": f"{request.url.path[:_SHOWN]} does not accept {request.method}",
+        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs/api lists all paths",
+        "method-not-allowed": f"{request.url.path[:_SHOWN]} does not accept {request.method}{taken}",
         "body-too-large": f"the body is over {(most or MAX_BODY_BYTES) >> 10:,} KiB",
     }
     return problem_response(problem(slug, details.get(slug, error.detail)), headers=dict(error.headers or {}))

@@ -8,7 +8,7 @@ import msgspec
 from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
-from service.engine.decoding import refused
+from service.engine.decoding import in_words, refused
 from service.engine.errors import InvalidInput
 from service.web.http.types import HttpRequest
 
@@ -50,8 +50,12 @@ def query_of(request: HttpRequest, kind: type[T]) -> T:
     for name, value in given.items():
         if "\x00" in value:
             raise InvalidInput("no name has the character NUL", field=name)
-    with refused(kind):
-        found = msgspec.convert(given, kind, strict=False)
+    try:
+        with refused(kind):
+            found = msgspec.convert(given, kind, strict=False)
+    except InvalidInput as error:
+        error.detail = in_words(error.detail)
+        raise
     ignored = next((name for name in given if getattr(found, name) is None), None)
     if ignored is not None:  # "null", which msgspec treats as absent
         raise InvalidInput(f"{given[ignored]} is not a value: leave {ignored} out for none", field=ignored)

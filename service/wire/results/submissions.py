@@ -25,10 +25,20 @@ from service.wire.results.results import ResultModel, ResultState
 Paste: TypeAlias = Annotated[str, Meta(max_length=1 << 20)]
 Remarks: TypeAlias = Annotated[str, Meta(max_length=2_000)]
 Day: TypeAlias = Annotated[
-    str, Meta(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$(?!\n)", extra_json_schema={"format": "date"})
+    str,
+    Meta(
+        pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$(?!\n)",
+        extra_json_schema={"format": "date"},
+        examples=["2026-11-21"],
+    ),
 ]
 Source: TypeAlias = Annotated[
-    str, Meta(max_length=500, pattern=r"^https://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:[0-9]{1,5})?/[!-~]+$(?!\n)")
+    str,
+    Meta(
+        max_length=500,
+        pattern=r"^https://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:[0-9]{1,5})?/[!-~]+$(?!\n)",
+        examples=["https://github.com/ikawrakow/ik_llama.cpp/discussions/357"],
+    ),
 ]
 Rows: TypeAlias = Annotated[list[MeasuredRow], Meta(min_length=1, max_length=1_000)]
 

@@ -76,11 +76,11 @@ def test_an_error_with_an_unknown_slug_is_internal() -> None:
         ({**ASK, "harware": 1}, "harware", "unknown field"),
         ({**ASK, "hardware": {"gpus": [{"name": "x", "counts": 2}]}}, "hardware.gpus[0].counts", "unknown field"),
         ({**ASK, "hardware": {"gpus": [{"name": "x", "count": "2"}]}}, "hardware.gpus[0].count", "Expected `int`"),
-        ({**ASK, "goal": {"prompt": -1}}, "goal.prompt", ">= 1"),
+        ({**ASK, "goal": {"prompt": -1}}, "goal.prompt", "this must be at least 1"),
         ({**ASK, "goal": {"preset": "speed"}}, "goal.preset", "Invalid enum value"),
         ({**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, "constraints.engines[0].name", "vllm"),
-        ({**ASK, "constraints": {"min_bpw": -1}}, "constraints.min_bpw", ">= 0"),
-        ({**ASK, "repo": ""}, "repo", "length >= 1"),
+        ({**ASK, "constraints": {"min_bpw": -1}}, "constraints.min_bpw", "this must be at least 0"),
+        ({**ASK, "repo": ""}, "repo", "this must not be empty"),
     ],
 )
 def test_a_wrong_value_is_answered_with_its_path(
@@ -109,6 +109,27 @@ def test_what_may_stand_there_is_listed(
 ) -> None:
     found = assert_problem(client.post(path, json=body), 422, "invalid-request")
     assert (set(found["choices"]) if choices else found.get("choices")) == choices
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "says"),
+    [
+        ("/v1/leaderboard?limit=0", "limit", "this must be at least 1"),
+        ("/v1/leaderboard?limit=many", "limit", "this must be a whole number, without separators"),
+        ("/v1/leaderboard?since=yesterday", "since", "this must be written like 2026-11-21"),
+        ("/v1/results?until=21.11.2026", "until", "this must be written like 2026-11-21"),
+        ("/v1/advice/x?wait=31", "wait", "this must be at most 30"),
+        ("/v1/advice/x?wait=soon", "wait", "this must be a whole number, without separators"),
+    ],
+)
+def test_a_wrong_parameter_is_answered_in_words(client: httpx.Client, path: str, field: str, says: str) -> None:
+    found = assert_problem(client.get(path), 422, "invalid-request")
+    assert (found["field"], found["detail"]) == (field, says)
+
+
+def test_a_format_of_an_advice_that_there_is_not_is_answered_with_those_that_there_are(client: httpx.Client) -> None:
+    found = assert_problem(client.get("/v1/advice/x?detail=brief"), 422, "invalid-request")
+    assert (found["field"], set(found["choices"])) == ("detail", {"short", "full", "card"})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"repo": "a/b",}', b"\xff\xfe"])
@@ -175,7 +196,7 @@ def test_a_parameter_that_is_unknown_given_twice_or_as_null_is_refused_by_name(
 
 def test_a_wrong_method_is_405_and_says_what_is_allowed(client: httpx.Client) -> None:
     reply = client.put("/v1/advice")
-    assert_problem(reply, 405, "method-not-allowed")
+    assert assert_problem(reply, 405, "method-not-allowed")["detail"] == "/v1/advice does not accept PUT: it takes POST"
     assert "POST" in reply.headers["allow"]
 
 
