@@ -89,7 +89,9 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def measured(stage: Stage, client: httpx.Client) -> Iterator[Cost]:
-    """Yield what each thing costs."""
+    """Yield what each thing costs, where nothing waits."""
+    for waiting in stage.waiting:
+        advices.remove(stage.context.engine, waiting)
     meter, advice = Meter(stage), f"/v1/advice/{stage.advice}"
     asked = {"repo": R1, "hardware": HARDWARE}
     unchanged = {"If-None-Match": _ok(client, "GET", advice).headers["etag"]}
@@ -117,9 +119,7 @@ RIGS = {
 
 
 def _computing(stage: Stage, meter: Meter, client: httpx.Client) -> Iterator[Cost]:
-    """A large repo whose headers are known, other hardware each time. The worker comes last: it takes what waits."""
-    for waiting in stage.waiting:
-        advices.remove(stage.context.engine, waiting)
+    """A large repo whose headers are known, other hardware each time."""
     rams = itertools.count(1200, 8)
 
     def ask(rig: str) -> None:
