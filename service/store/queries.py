@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,8 +40,13 @@ def several(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> 
 
 def shown(engine: Engine, wanted: Select[Any], kind: type[S]) -> list[S]:
     """Return all rows, each as a `kind` of the API's, with times as text."""
+    return [made_from(kind, row) for row in rows(engine, wanted)]
+
+
+def rows(engine: Engine, wanted: Select[Any]) -> Sequence[Any]:
+    """Return all rows as they are."""
     with engine.connect() as connection:
-        return [made_from(kind, row) for row in connection.execute(wanted)]
+        return connection.execute(wanted).all()
 
 
 def column(engine: Engine, wanted: Select[T]) -> list[T]:

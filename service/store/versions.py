@@ -32,12 +32,12 @@ _OF_ADVICE = (
 
 
 class AdviceVersion(NamedTuple):
-    """The state of an advice, the versions of the results and of the calibration that it shows, and whether its body is
+    """An advice: its id, its state, the version of the results and the calibration that it shows, whether its body is
     stored."""
 
+    id: str
     state: str
-    results: int
-    calibration: str | None
+    version: str
     kept: bool
 
 
@@ -52,15 +52,7 @@ def of_results(engine: Engine) -> int:
         return connection.scalar(_CHANGES) or 0
 
 
-class ReadyVersion(NamedTuple):
-    """The id of a finished advice, and the versions of the results and of the calibration that it shows."""
-
-    advice_id: str
-    results: int
-    calibration: str | None
-
-
-def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion | None:
+def of_ready(engine: Engine, key: Callable[[str | None], str]) -> AdviceVersion | None:
     """Return the finished advice under the key that `key` makes of the calibration's version, None if there is none.
 
     It uses one connection, since every repeated question asks this.
@@ -68,14 +60,15 @@ def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion |
     with glance(engine) as connection:
         calibration = connection.scalar(_CALIBRATION)
         row = connection.execute(_OF_READY, {"asked": key(calibration)}).one_or_none()
-    return None if row is None else ReadyVersion(row.id, row.changes, calibration)
+    return None if row is None else AdviceVersion(row.id, "ready", f"{row.changes} {calibration}", kept=True)
 
 
 def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
     """Return the version of an advice, None if there is none."""
-
     if not is_id(advice_id):
         return None
     with glance(engine) as connection:
         row = connection.execute(_OF_ADVICE, {"asked": advice_id}).one_or_none()
-    return None if row is None else AdviceVersion(row.state, row.changes, row.calibration, bool(row.kept))
+    if row is None:
+        return None
+    return AdviceVersion(advice_id, row.state, f"{row.changes} {row.calibration}", bool(row.kept))

@@ -23,13 +23,12 @@ class Options(msgspec.Struct, frozen=True):
     """`options.json`: every option that today's programs know. A program that is not listed has llama-server's.
 
     `environment`: the variables that stand for an option, by its name. `newer`: options that came after the newest
-    build known here, by the engine's own list of a later day (`newer_source`); llama-bench has none of them.
+    build known here, by the engine's own list of a later day, which `newer_source` names; llama-bench has none of them.
     """
 
     programs: dict[str, Names]
     environment: dict[str, str] = {}
     newer: Names = Names("", "")
-    newer_source: str = ""
 
 
 def options_of(package: str) -> Options:

@@ -53,10 +53,10 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
     `engine` is the one whose function names the lines begin with.
     """
 
-    buffers: tuple[LogBuffers, ...]
-    graph_splits: int | None
-    offloaded: tuple[int, int] | None
-    speeds: tuple[MeasuredSpeed, ...]
+    buffers: tuple[LogBuffers, ...] = ()
+    graph_splits: int | None = None
+    offloaded: tuple[int, int] | None = None
+    speeds: tuple[MeasuredSpeed, ...] = ()
     architecture: str | None = None
     engine: Engine | None = None
 

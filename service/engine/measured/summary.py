@@ -14,7 +14,7 @@ from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
 from service.engine.estimate import Z80
 from service.engine.goal import Goal
-from service.engine.logs.read import MAX_LOG, LogBuffers, read_log
+from service.engine.logs.read import MAX_LOG, LogReading, read_log
 from service.engine.measured.rows import MeasuredRow, merged
 
 SPREAD_AIM = 0.035
@@ -25,21 +25,12 @@ less (102 tests in tests/data/perf.jsonl: median 0.9 %, 80 % below 2.3 %, 95 % b
 _FIGURES = ("pp_tps", "pp_low", "pp_high", "tg_tps", "tg_low", "tg_high")
 
 
-class MeasuredMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program said of its memory: buffers by device, parts of its graph, layers on GPUs (of how many)."""
-
-    buffers: tuple[LogBuffers, ...] = ()
-    graph_splits: int | None = None
-    offloaded: tuple[int, int] | None = None
-
-
-def memory_of(log: str) -> MeasuredMemory:
+def memory_of(log: str) -> LogReading:
     """Return what an engine's own output says of its memory; nothing of it where the output does not say."""
     try:
-        reading = read_log(log[-MAX_LOG:])
+        return read_log(log[-MAX_LOG:])
     except InvalidInput:
-        return MeasuredMemory()
-    return MeasuredMemory(buffers=reading.buffers, graph_splits=reading.graph_splits, offloaded=reading.offloaded)
+        return LogReading()
 
 
 class Depth(NamedTuple):

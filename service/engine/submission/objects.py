@@ -22,19 +22,12 @@ _COUNTS = ("n_prompt", "n_gen", "n_depth", "avg_ns", "stddev_ns")
 _RATES = ("avg_ts", "stddev_ts")
 
 
-class Row(NamedTuple):
-    """One test: the number of its line, and its fields by name."""
-
-    line: int
-    fields: dict[str, Any]
-
-
-def read_delimited(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
-    """Return the tests in llama-bench's CSV or SQL, and the numbers of all lines that belong to it.
+def read_delimited(lines: Sequence[Line]) -> tuple[dict[int, dict[str, Any]], set[int]]:
+    """Return the tests in llama-bench's CSV or SQL by their lines, and the numbers of all lines that belong to it.
 
     Raises InvalidInput (field `text`) for a row that lacks fields of its head, or whose time and rate disagree.
     """
-    rows: list[Row] = []
+    rows: dict[int, dict[str, Any]] = {}
     used: set[int] = set()
     names: list[str] = []
     for line in lines:
@@ -43,16 +36,16 @@ def read_delimited(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
             names = text.split(",")
         elif match := _INSERT.fullmatch(text):
             values = [value.replace("''", "'") for value in _QUOTED.findall(match["values"])]
-            rows.append(_row(line, match["names"].split(", "), values))
+            rows[line.number] = _row(line, match["names"].split(", "), values)
         elif names and text.startswith('"'):
-            rows.append(_row(line, names, next(csv.reader([text]))))
+            rows[line.number] = _row(line, names, next(csv.reader([text])))
         elif not (rows or names or _TABLE.match(line.text)) or not _TABLE.fullmatch(line.text.rstrip()):
             continue
         used.add(line.number)
-    return (rows, used) if rows else ([], set())
+    return (rows, used) if rows else ({}, set())
 
 
-def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> Row:
+def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
     if len(names) != len(values):
         raise _wrong(line.number, f"{len(values)} values for {len(names)} columns")
     fields: dict[str, Any] = dict(zip(names, values, strict=True))
@@ -62,7 +55,7 @@ def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> Row:
         _require_one_measurement(fields)
     except (KeyError, ValueError) as error:
         raise _wrong(line.number, f"no whole row of llama-bench ({error})") from error
-    return Row(line.number, fields)
+    return fields
 
 
 def _require_one_measurement(fields: dict[str, Any]) -> None:
@@ -121,12 +114,12 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
 def _delimited(lines: Sequence[Line], found: Printed | None) -> Printed | None:
     """Return `found` with what llama-bench printed as CSV or SQL added."""
     rows, used = read_delimited(lines)
-    for row in rows:
-        found = _same_run(found, "llama-bench", _settings(row.fields), row.line)
-        printed = RowReader().read(msgspec.json.encode(row.fields).decode())
+    for line, fields in rows.items():
+        found = _same_run(found, "llama-bench", _settings(fields), line)
+        printed = RowReader().read(msgspec.json.encode(fields).decode())
         found.rows.extend(printed)
         if not printed:
-            found.left_out.append(f"pp{row.fields['n_prompt']}+tg{row.fields['n_gen']}")
+            found.left_out.append(f"pp{fields['n_prompt']}+tg{fields['n_gen']}")
     if found is not None:
         found.used.update(used)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 
@@ -78,7 +78,8 @@ def read_paste(text: str) -> Reading:
     texts = [line.text for line in rest]
     requests = None if found else request_rows(texts)
     stated = found.stated if found else {}
-    reading = Reading(
+    reading = msgspec.structs.replace(
+        requests or Reading(),
         command=command.text if command else None,
         line=command.line if command else None,
         build=_build(rest, stated),
@@ -92,11 +93,6 @@ def read_paste(text: str) -> Reading:
         reading = msgspec.structs.replace(
             reading, tool=found.tool, rows=tuple(map(row_of, found.rows)), dropped=tuple(left_out)
         )
-    elif requests:
-        reading = msgspec.structs.replace(
-            reading, tool=requests.program, rows=requests.rows, dropped=requests.dropped, assumed=requests.assumed,
-            log="\n".join(without_words(texts)),
-        )  # fmt: skip
     if len(reading.rows) > MAX_ROWS:
         raise InvalidInput(f"{len(reading.rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
     return reading
@@ -127,20 +123,11 @@ _WORDS: dict[Program, str] = {
 }
 
 
-class RequestRows(NamedTuple):
-    """The requests of a paste as rows: two of each, prompt and output. `dropped` has sentences about the others."""
+def request_rows(lines: Sequence[str]) -> Reading | None:
+    """Return the requests of a paste as rows, two of each: prompt and output; None if there are none.
 
-    program: Program
-    rows: tuple[MeasuredRow, ...]
-    assumed: tuple[Assumption, ...]
-    dropped: tuple[str, ...]
-
-
-def request_rows(lines: Sequence[str]) -> RequestRows | None:
-    """Return the rows of the requests in a paste, None if there are none.
-
-    Raises InvalidInput (field `text`) if none of them measured anything, with the reason, or if they are of several
-    programs.
+    `dropped` has sentences about the others. Raises InvalidInput (field `text`) if none of them measured anything, with
+    the reason, or if they are of several programs.
     """
     read = read_requests(lines)
     why = [_why_not(one) for one in read.found]
@@ -154,8 +141,10 @@ def request_rows(lines: Sequence[str]) -> RequestRows | None:
     if len({one.program for one in taken}) > 1:
         raise InvalidInput(_OF_ONE, field="text")
     program = taken[0].program
-    rows = tuple(row for one in taken for row in _rows(one))
-    return RequestRows(program, rows, tuple(_assumed(program, taken)), dropped)
+    return Reading(
+        tool=program, rows=tuple(row for one in taken for row in _rows(one)), dropped=dropped,
+        assumed=tuple(_assumed(program, taken)), log="\n".join(without_words(lines)),
+    )  # fmt: skip
 
 
 def _why_not(one: Request) -> str | None:

@@ -6,7 +6,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -54,13 +54,6 @@ class Requested(msgspec.Struct, frozen=True):
     delete_key: str | None = None
 
 
-class ReadyAdvice(NamedTuple):
-    """The id of a finished advice, and the version of its current answer."""
-
-    id: str
-    version: str
-
-
 def request_advice(
     context: Context, asked: AdviceRequest, admit_new_repo: Callable[[], None] = lambda: None,
     payer: Payer = NOBODY_KNOWN,
@@ -73,7 +66,7 @@ def request_advice(
     """
     request = parse_request(asked)
     found = _ready(context, request)
-    ready = advices.read(context.engine, found.advice_id) if found else None
+    ready = advices.read(context.engine, found.id) if found else None
     if ready is not None:
         metrics.ADVICE_ASKED.of("ready").inc()
         return Requested(_as_advice(ready, context))
@@ -87,16 +80,15 @@ def request_advice(
     return _queue(context, request, payer)
 
 
-def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
+def ready_advice(context: Context, asked: AdviceRequest) -> versions.AdviceVersion | None:
     """Return the finished advice that answers this request, if any. Raises InvalidInput as `request_advice`."""
     found = _ready(context, parse_request(asked))
-    if found is None:
-        return None
-    metrics.ADVICE_ASKED.of("ready").inc()
-    return ReadyAdvice(found.advice_id, _version(found))
+    if found is not None:
+        metrics.ADVICE_ASKED.of("ready").inc()
+    return found
 
 
-def _ready(context: Context, request: Request) -> versions.ReadyVersion | None:
+def _ready(context: Context, request: Request) -> versions.AdviceVersion | None:
     revision = known_revision(context, request.reference)
     if revision is None:
         return None
@@ -170,11 +162,7 @@ def advice_version(context: Context, advice_id: str) -> str | None:
     found = versions.of_advice(context.engine, advice_id)
     if found is None:
         raise not_found()
-    return _version(found) if found.state == "failed" or (found.state == "ready" and found.kept) else None
-
-
-def _version(found: versions.AdviceVersion | versions.ReadyVersion) -> str:
-    return f"{found.results} {found.calibration}"
+    return found.version if found.state == "failed" or (found.state == "ready" and found.kept) else None
 
 
 def asked_for(context: Context, advice_id: str) -> AdviceRequest:

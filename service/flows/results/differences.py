@@ -95,7 +95,7 @@ def _reading(row: StoredResult, log: str) -> LogReading:
     try:
         said = read_log(log)
     except InvalidInput:
-        said = LogReading(buffers=(), graph_splits=None, offloaded=None, speeds=())
+        said = LogReading()
     return msgspec.structs.replace(said, buffers=row.seen.buffers, graph_splits=row.seen.graph_splits, speeds=())
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from service.store.results.sources import Source
 from service.store.results.trust import writing
 from service.structs import made_from
 from service.wire.plain_text import clean
-from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpList
+from service.wire.results.dumps import SCHEMA_VERSION, DumpedResult, DumpList
 
 _MOST_PACKED, _MOST_LINE, _MOST_LINES = 256 << 20, 4 << 20, 1_000_000
 _MOST_ROWS, _MOST_SPEED = 1_000, 1e7
@@ -50,27 +51,18 @@ class Imported(NamedTuple):
     refused: list[tuple[str, str]]
 
 
-class Fetched(NamedTuple):
-    """A dump's entry in its service's list, and its bytes."""
-
-    key: str | None
-    dump: Dump
-    packed: bytes
-
-
 def import_results(context: Records, address: str, key: str) -> Imported:
     """Import the newest dump of the service at `address` (or of a folder with a `dumps.json`).
 
     `key`: the key it must be signed with. Raises InvalidInput if there is no dump, its signature or hash is wrong, or
     it is older than one already imported from there.
     """
-    found = _fetched(address)
-    made_at = _require_signed(found, key)
+    made_at, packed = _fetched(address, key)
     known = sources.read(context.engine, key)
     if known is not None and made_at < known.made_at:
         raise InvalidInput(f"this dump was made {made_at:%Y-%m-%d %H:%M} UTC, an imported one later", field="FROM")
     rows, refused = list[StoredResult](), list[tuple[str, str]]()
-    for line in _lines(found.packed):
+    for line in _lines(packed):
         try:
             one = _stored(msgspec.json.decode(line, type=DumpedResult), key, context.clock())
             rows += [judged(context, one)] if one is not None else []
@@ -95,9 +87,10 @@ def forget(context: Records, key: str) -> int:
     return removed
 
 
-def _fetched(address: str) -> Fetched:
-    """Return the newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
-    read = _over_http(address) if address.startswith(("http://", "https://")) else _from_folder(Path(address))
+def _fetched(address: str, key: str) -> tuple[datetime, bytes]:
+    """Return when the newest JSONL dump of a service, or of a folder, was made, and its bytes, after checking its
+    signature and hash. Raises InvalidInput."""
+    read = partial(_over_http if address.startswith(("http://", "https://")) else _in_folder, address)
     try:
         listed = msgspec.json.decode(read("", _MOST_LINE), type=DumpList)
     except msgspec.MsgspecError as error:
@@ -105,44 +98,34 @@ def _fetched(address: str) -> Fetched:
     dump = next((one for one in listed.dumps if one.format == "jsonl"), None)
     if dump is None or listed.schema_version != SCHEMA_VERSION or "/" in dump.name:
         raise InvalidInput(f"{address} has no dump of version {SCHEMA_VERSION} yet", field="FROM")
-    return Fetched(listed.key, dump, read(dump.name, _MOST_PACKED))
-
-
-def _over_http(address: str) -> Callable[[str, int], bytes]:
-    def read(name: str, most: int) -> bytes:
-        url = f"{address.rstrip('/')}/v1/dumps{f'/{name}' if name else ''}"
-        try:
-            with new_client(Origins([address]), timeout=_TIMEOUT, max_bytes=most, max_seconds=_SECONDS) as client:
-                return client.get(url).raise_for_status().content
-        except (httpx.HTTPError, Refused, ValueError) as error:
-            raise InvalidInput(f"{url} does not answer as a service: {clean(str(error))}", field="FROM") from error
-
-    return read
-
-
-def _from_folder(folder: Path) -> Callable[[str, int], bytes]:
-    def read(name: str, most: int) -> bytes:
-        try:
-            with (folder / (name or "dumps.json")).open("rb") as file:
-                found = file.read(most + 1)
-        except OSError as error:
-            raise InvalidInput(f"{folder} has no {name or 'dumps.json'}: {error.strerror}", field="FROM") from error
-        if len(found) > most:
-            raise InvalidInput(f"{folder / name} is larger than {most >> 20} MiB", field="FROM")
-        return found
-
-    return read
-
-
-def _require_signed(found: Fetched, key: str) -> datetime:
-    """Return when the dump was made, after checking its signature and hash. Raises InvalidInput."""
-    dump = found.dump
+    packed = read(dump.name, _MOST_PACKED)
     if not is_signed(key, dump.signature or "", text_of(dump.name, dump.made_at, dump.sha256)):
-        theirs = f": the service says {found.key}" if found.key and found.key != key else ""
+        theirs = f": the service says {listed.key}" if listed.key and listed.key != key else ""
         raise InvalidInput(f"the newest dump is not signed with this key{theirs}", field="--key")
-    if hashlib.sha256(found.packed).hexdigest() != dump.sha256:
+    if hashlib.sha256(packed).hexdigest() != dump.sha256:
         raise InvalidInput("the newest dump is not the file that was signed", field="FROM")
-    return _instant(dump.made_at)
+    return _instant(dump.made_at), packed
+
+
+def _over_http(address: str, name: str, most: int) -> bytes:
+    url = f"{address.rstrip('/')}/v1/dumps{f'/{name}' if name else ''}"
+    try:
+        with new_client(Origins([address]), timeout=_TIMEOUT, max_bytes=most, max_seconds=_SECONDS) as client:
+            return client.get(url).raise_for_status().content
+    except (httpx.HTTPError, Refused, ValueError) as error:
+        raise InvalidInput(f"{url} does not answer as a service: {clean(str(error))}", field="FROM") from error
+
+
+def _in_folder(address: str, name: str, most: int) -> bytes:
+    folder = Path(address)
+    try:
+        with (folder / (name or "dumps.json")).open("rb") as file:
+            found = file.read(most + 1)
+    except OSError as error:
+        raise InvalidInput(f"{folder} has no {name or 'dumps.json'}: {error.strerror}", field="FROM") from error
+    if len(found) > most:
+        raise InvalidInput(f"{folder / name} is larger than {most >> 20} MiB", field="FROM")
+    return found
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:

@@ -81,9 +81,9 @@ def _doubt(context: Records, row: StoredResult) -> str | None:
 def _print_of_another(context: Records, row: StoredResult) -> str | None:
     """Return a doubt if a stored result has the same figures: two measurements are never identical by chance."""
     known = store.same_model(context.engine, row.model_slug, row.engine, row.rows_key)
-    for other in known:
-        if other.id != row.id and same_figures(row.rows, other.rows):
-            return f"the same figures as result {other.id}: one measurement counts once"
+    for other, rows in known.items():
+        if other != row.id and same_figures(row.rows, rows):
+            return f"the same figures as result {other}: one measurement counts once"
     return None
 
 

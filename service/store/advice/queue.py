@@ -24,6 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from service.engine.advice import AdviceBody
 from service.store.advice.advices import StoredAdvice, decoded, packed
 from service.store.engines import locked
+from service.store.queries import rows
 from service.store.tables import advice, share
 
 SHORT_SECONDS = 5.0  # CPU seconds that most advices stay under (docs/scaling.md)
@@ -145,10 +146,9 @@ def calls(engine: Engine, limit: int = 1000) -> list[str]:
     Any job starts the next advice by share, whatever its name; an interrupted one resumes its own.
     """
     found = select(advice.c.id, advice.c.state, advice.c.job).where(advice.c.state.in_(_OPEN))
-    with engine.connect() as connection:
-        rows = connection.execute(found.order_by(advice.c.created_at).limit(limit)).all()
-    running = dict.fromkeys(row.job or row.id for row in rows if row.state == "running")
-    return [*running, *(another(row.id) if row.id in running else row.id for row in rows if row.state == "queued")]
+    several = rows(engine, found.order_by(advice.c.created_at).limit(limit))
+    running = dict.fromkeys(row.job or row.id for row in several if row.state == "running")
+    return [*running, *(another(row.id) if row.id in running else row.id for row in several if row.state == "queued")]
 
 
 def another(name: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.store.queries import by_id, changed, converted, one, several, value
+from service.store.queries import by_id, changed, converted, one, rows, several, value
 from service.store.results import board
 from service.store.results.trust import writing
 from service.store.tables import account, enrolment, host, host_session, run
@@ -148,8 +148,7 @@ def measured(engine: Engine) -> dict[str, Measured]:
     """Return each host's work, by id."""
     query = select(run.c.host_id, func.count(), func.sum(run.c.gpu_seconds)).group_by(run.c.host_id)
     ended = query.where(run.c.host_id.is_not(None), run.c.state.in_(("succeeded", "failed")))
-    with engine.connect() as connection:
-        return {row[0]: Measured(row[1], float(row[2])) for row in connection.execute(ended)}
+    return {row[0]: Measured(row[1], float(row[2])) for row in rows(engine, ended)}
 
 
 def given(engine: Engine, account_id: str) -> dict[tuple[str, bool], Measured]:
@@ -158,9 +157,8 @@ def given(engine: Engine, account_id: str) -> dict[tuple[str, bool], Measured]:
     query = select(run.c.host_id, other, func.count(), func.sum(run.c.gpu_seconds))
     query = query.join(host, host.c.id == run.c.host_id)
     query = query.where(host.c.account_id == account_id, run.c.state.in_(("succeeded", "failed")), ~run.c.previous)
-    with engine.connect() as connection:
-        rows = connection.execute(query.group_by(run.c.host_id, other))
-        return {(row[0], bool(row[1])): Measured(row[2], float(row[3])) for row in rows}
+    query = query.group_by(run.c.host_id, other)
+    return {(row[0], bool(row[1])): Measured(row[2], float(row[3])) for row in rows(engine, query)}
 
 
 def received(engine: Engine, account_id: str) -> Measured:
@@ -234,9 +232,8 @@ def named(connection: Connection, name: str) -> str | None:
 def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
     """Return every host with its owner's name, last seen first, revoked ones included."""
     wanted = select(host, account.c.name.label("owner")).join(account)
-    with engine.connect() as connection:
-        rows = connection.execute(wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)).all()
-    return [(converted(row, StoredHost), row.owner) for row in rows]
+    wanted = wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)
+    return [(converted(row, StoredHost), row.owner) for row in rows(engine, wanted)]
 
 
 def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:

@@ -35,7 +35,7 @@ from service.engine.measured.identity import MatchKind, ModelIdentity
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.rows import MeasuredRow
 from service.store.engines import glance, locked
-from service.store.queries import by_id, changed, column, converted, several, value
+from service.store.queries import by_id, changed, column, converted, rows, several, value
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, run_host, validation
@@ -202,8 +202,7 @@ def read(engine: Engine, run_id: str) -> StoredRun | None:
 def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], MatchKind]:
     """Return how well hosts match these runs, by (run, host)."""
     wanted = select(run_host.c.run_id, run_host.c.host_id, run_host.c.match).where(run_host.c.run_id.in_(run_ids))
-    with engine.connect() as connection:
-        return {(row.run_id, row.host_id): row.match for row in connection.execute(wanted)} if run_ids else {}
+    return {(row.run_id, row.host_id): row.match for row in rows(engine, wanted)} if run_ids else {}
 
 
 def eligible(engine: Engine, run_id: str) -> list[Eligible]:

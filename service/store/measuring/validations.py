@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from service.store.measuring import runs
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun
-from service.store.queries import by_id, changed, column, one, several
+from service.store.queries import by_id, changed, column, one, rows, several
 from service.store.tables import account, host, run, run_host
 from service.store.tables import validation as table
 from service.store.viewers import Viewer
@@ -89,8 +89,7 @@ def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
     may = select(run_host.c.host_id).where(run_host.c.run_id.in_(of_it))
     held = select(run.c.host_id).where(run.c.validation_id == row.id, run.c.host_id.is_not(None))
     wanted = select(host.c.account_id).where(host.c.visibility == "private", host.c.id.in_(union(may, held)))
-    with engine.connect() as connection:
-        owners = set(connection.scalars(wanted.distinct()))
+    owners = set(column(engine, wanted.distinct()))
     return not owners or viewer.account_id in owners
 
 
@@ -131,5 +130,4 @@ def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
     """Return the pseudonyms of hosts, by id."""
 
     wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
-    with engine.connect() as connection:
-        return {row.id: row.pseudonym for row in connection.execute(wanted)} if host_ids else {}
+    return {row.id: row.pseudonym for row in rows(engine, wanted)} if host_ids else {}

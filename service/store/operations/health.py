@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Engine, Table, func, inspect, select, text
 
 from service.store.advice import queue
+from service.store.queries import rows
 from service.store.tables import advice, host, interaction, removal_request, run
 
 _DAY = timedelta(days=1)
@@ -105,8 +106,7 @@ def agents(engine: Engine, since: datetime) -> dict[str, int]:
     """Return how many hosts were seen since then, by the version of their agent."""
     version = host.c.probe["agent"].as_string()
     wanted = select(version, func.count()).where(host.c.seen_at >= since, host.c.state != "revoked")
-    with engine.connect() as connection:
-        return {str(found or "unknown"): n for found, n in connection.execute(wanted.group_by(version))}
+    return {str(found or "unknown"): n for found, n in rows(engine, wanted.group_by(version))}
 
 
 def work(engine: Engine, now: datetime, long_ago: datetime) -> Unfinished:

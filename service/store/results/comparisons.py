@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, case, delete, func, insert, or_, sele
 from service.engine.check.learning import Difference, Lesson, Subject
 from service.store import versions
 from service.store.engines import locked
-from service.store.queries import column
+from service.store.queries import column, rows
 from service.store.results.results import StoredResult, of_ids_in
 from service.store.tables import account, audit, host, result
 from service.store.tables import comparison as table
@@ -92,19 +92,17 @@ def of_architecture(engine: Engine, architecture: str, old_enough: datetime) -> 
     numbered = wanted.subquery()
     few = select(numbered).where(numbered.c.number <= _MOST_OF_OWNER)
     few = few.order_by(numbered.c.created_at.desc(), numbered.c.result_id).limit(_MOST)
-    with engine.connect() as connection:
-        return [
-            Shown(result=row.result_id, owner=row.owner, received_at=row.created_at, lesson=_lesson(row))
-            for row in connection.execute(few)
-        ]
+    return [
+        Shown(result=row.result_id, owner=row.owner, received_at=row.created_at, lesson=_lesson(row))
+        for row in rows(engine, few)
+    ]
 
 
 def settled(engine: Engine, names: Sequence[str]) -> dict[str, datetime]:
     """Return when an operator last settled each difference, by its name; unsettled ones are left out."""
     wanted = select(audit.c.subject, func.max(audit.c.at).label("at"))
     wanted = wanted.where(audit.c.action == "settle", audit.c.subject.in_(names)).group_by(audit.c.subject)
-    with engine.connect() as connection:
-        return {str(row.subject): row.at for row in connection.execute(wanted)} if names else {}
+    return {str(row.subject): row.at for row in rows(engine, wanted)} if names else {}
 
 
 def _says_something(connection: Connection, result_id: str) -> bool:

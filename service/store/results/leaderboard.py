@@ -17,7 +17,7 @@ from service.engine.measured.classes import DEPTHS, Platform, vram_class
 from service.engine.measured.identity import slug_of
 from service.engine.measured.roofline import Prediction
 from service.store.accounts import StoredAccount
-from service.store.queries import converted, is_name, one, several, shown
+from service.store.queries import converted, is_name, one, rows, several, shown
 from service.store.results.board import NAMED, Metric, NameKind, slice_of
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result, run
@@ -308,9 +308,8 @@ def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
     """Return how many of an account's results are public, by tier; none of private hosts."""
     wanted = select(result.c.tier, func.count().label("n")).outerjoin(host, host.c.id == result.c.host_id)
     wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", may_see(ANYBODY))
-    with engine.connect() as connection:
-        rows = connection.execute(wanted.group_by(result.c.tier).order_by(result.c.tier)).all()
-    return {row.tier: row.n for row in rows}
+    wanted = wanted.group_by(result.c.tier).order_by(result.c.tier)
+    return {row.tier: row.n for row in rows(engine, wanted)}
 
 
 def public_hosts(engine: Engine) -> list[HostFigures]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine, Row, Select, case, false, or_, select, tuple_
 
 from service.engine.measured.identity import slug_of
-from service.store.queries import converted
+from service.store.queries import converted, rows
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, result, source
 from service.store.viewers import ANYBODY, Viewer, may_see
@@ -58,8 +58,7 @@ def page(
         conditions.append(tuple_(result.c.created_at, result.c.id) < tuple_(*after))
     wanted = _listed().where(*_public(), *conditions)
     wanted = wanted.order_by(result.c.created_at.desc(), result.c.id.desc()).limit(limit)
-    with engine.connect() as connection:
-        return [_decoded(row) for row in connection.execute(wanted)]
+    return [_decoded(row) for row in rows(engine, wanted)]
 
 
 def after_id(engine: Engine, last: str, limit: int, old_enough: datetime) -> list[ListedResult]:
@@ -69,8 +68,7 @@ def after_id(engine: Engine, last: str, limit: int, old_enough: datetime) -> lis
     """
     made_here = result.c.id > last, result.c.published.is_(None), result.c.source.is_(None)
     wanted = _listed(old_enough).where(*_public(), *made_here).order_by(result.c.id).limit(limit)
-    with engine.connect() as connection:
-        return [_decoded(row) for row in connection.execute(wanted)]
+    return [_decoded(row) for row in rows(engine, wanted)]
 
 
 def _listed(old_enough: datetime | None = None) -> Select[Any]:

@@ -33,7 +33,7 @@ from service.engine.measured.identity import ModelIdentity, RigIdentity
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.run_flags import RunFlags
-from service.store.queries import by_id, converted, one, several, value
+from service.store.queries import by_id, converted, one, rows, several, value
 from service.store.results import board
 from service.store.results.board import FiledResult
 from service.store.tables import account, host, result_change
@@ -177,8 +177,7 @@ def read(engine: Engine, result_id: str) -> StoredResult | None:
 
 def read_log(engine: Engine, result_id: str) -> str:
     """Return the log of a result, empty if there is none."""
-    with engine.connect() as connection:
-        packed = connection.scalar(select(table.c.log).where(table.c.id == result_id))
+    packed = value(engine, select(table.c.log).where(table.c.id == result_id))
     return zlib.decompressobj().decompress(packed, 4 * MOST_LOG).decode(errors="replace")[:MOST_LOG] if packed else ""
 
 
@@ -200,9 +199,8 @@ def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: View
     wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
     wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None))
     wanted = wanted.where(table.c.state == "shown", may_see(viewer), is_proven_to(viewer))
-    with engine.connect() as connection:
-        newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
-        return [converted(row, StoredResult) for row in connection.execute(newest)] if cells else []
+    newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
+    return [converted(row, StoredResult) for row in rows(engine, newest)] if cells else []
 
 
 def any_of(engine: Engine, repo: str) -> bool:
@@ -259,8 +257,7 @@ def on_cards(
     numbered = wanted.subquery()
     few = select(numbered.c.owner, *_COLUMNS).join(numbered, numbered.c.id == table.c.id)
     few = few.where(numbered.c.number <= _MOST_OF_CARDS_OWNER).order_by(numbered.c.number, *newest)
-    with engine.connect() as connection:
-        return [(row.owner, converted(row, StoredResult)) for row in connection.execute(few.limit(_MOST_OF_CARDS))]
+    return [(row.owner, converted(row, StoredResult)) for row in rows(engine, few.limit(_MOST_OF_CARDS))]
 
 
 def _of_each_owner(newest: Sequence[Any]) -> list[str]:

@@ -40,14 +40,6 @@ class Witness(FiledResult, frozen=True, kw_only=True):
     owner_trusted_at: datetime | None
 
 
-class SameModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A result's id and figures."""
-
-    id: str
-    rows_key: str
-    rows: list[MeasuredRow]
-
-
 def writing(engine: Engine) -> AbstractContextManager[Connection]:
     """Begin a transaction of which only one runs at a time, since its writes depend on its reads."""
     return locked(engine, _SETTLING)
@@ -69,16 +61,16 @@ def of_cell(connection: Connection, cell: str) -> list[Witness]:
     return sorted(found, key=lambda one: (one.measured_at, one.id))
 
 
-def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str) -> list[SameModel]:
-    """Return the newest 500 known results of a model with an engine, and any with exactly these rows (deleted ones are
-    known only if they were hidden before)."""
-    wanted = select(table.c.id, table.c.rows_key, table.c.rows)
+def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str) -> dict[str, list[MeasuredRow]]:
+    """Return the rows of the newest 500 known results of a model with an engine by id, and any with exactly these rows
+    (deleted ones are known only if they were hidden before)."""
+    wanted = select(table.c.id, table.c.rows)
     wanted = wanted.where(is_known(), table.c.failure.is_(None))
     newest = wanted.where(table.c.model_slug == model_slug, table.c.engine == name)
     newest = newest.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)
     with engine.connect() as connection:
         found = [*connection.execute(wanted.where(table.c.rows_key == rows_key).limit(1)), *connection.execute(newest)]
-    return [converted(row, SameModel) for row in found]
+    return {row.id: msgspec.convert(row.rows, list[MeasuredRow]) for row in found}
 
 
 def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: Sequence[Witness]) -> set[str]:

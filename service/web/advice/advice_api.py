@@ -77,7 +77,7 @@ async def request_advice(
     form = wanted_format(request, as_format)
     ready = await services.run(advise.ready_advice, data)
     if ready is not None:
-        response = await _answered(*ready, request, services, form, detail, created=True)
+        response = await _answered(ready.id, ready.version, request, services, form, detail, created=True)
         response.headers["Location"] = services.location(f"{PATH}/{ready.id}")
         return response
     if not wait:

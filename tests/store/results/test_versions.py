@@ -47,4 +47,4 @@ def test_an_advice_has_its_state_with_it(engine: Engine) -> None:
     added(engine, queued("one"))
     found = versions.of_advice(engine, "one")
     assert found is not None
-    assert found[:2] == ("queued", versions.of_results(engine))
+    assert (found.state, found.version) == ("queued", f"{versions.of_results(engine)} None")
