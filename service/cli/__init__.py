@@ -48,14 +48,9 @@ COMMANDS = (
     Command("completion", "print completions for bash, zsh, fish or PowerShell"),
     Command("host", "let this machine measure: enrol, run, status, pause, resume, approve, leave", extra="agent"),
 )
-_OWN_EXTRA = {
-    "psycopg": "postgres",
-    "pyarrow": "parquet",
-    "psutil": "agent",
-    "pynvml": "agent",
-    "cpuinfo": "agent",
-    "nacl": "agent",
-}  # modules of extras that no verb needs as a whole
+# Modules of extras that no verb needs as a whole.
+_OWN_EXTRA = {"psycopg": "postgres", "pyarrow": "parquet"}
+_OWN_EXTRA |= dict.fromkeys(("psutil", "pynvml", "cpuinfo", "nacl"), "agent")
 
 
 _UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules that Python lacks on Windows
