@@ -109,7 +109,10 @@ class _Shown:
 def _now(validation: Validation) -> str:
     busy = [run for run in validation.runs if run.state in ("leased", "running")]
     said = [clean(f"{run.variant} {run.engine} on {run.host}: {run.progress or run.state}") for run in busy]
-    return "; ".join(said) or ("waiting for a host" if validation.state not in FINAL else validation.state)
+    if said or validation.state in FINAL:
+        return "; ".join(said) or validation.state
+    again = any(run.state == "queued" and (run.attempt or run.rows) for run in validation.runs)
+    return "waiting for a host" + (" again: one fell silent or gave way before the end" if again else "")
 
 
 def _events(service: Service, validation: Validation) -> Iterator[ValidationEvent | None]:

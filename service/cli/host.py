@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     enrol.add_argument("url", help="the service's address: https://…")
     enrol.add_argument("--code", required=True, help="from POST /v1/hosts/enrolments, good for ten minutes")
     run = verbs.add_parser("run", help="wait for runs and measure them, until it is told to end")
-    run.add_argument("--once", action="store_true", help="end after one run, or when none waits")
+    run.add_argument("--once", action="store_true", help="end after one run, or when none waits or may run")
     run.add_argument("--dry-run", action="store_true", help="show what the next run would start, and start nothing")
     status = verbs.add_parser("status", help="what this host is, does, and last did")
     pause = verbs.add_parser("pause", help="stop what runs, and start nothing")

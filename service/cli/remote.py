@@ -23,7 +23,7 @@ _MAX_LINE = 1 << 20
 PAUSE_SECONDS = 2.0  # before it is tried again
 _TIMEOUT = httpx.Timeout(60, connect=10)
 _STREAM_TIMEOUT = httpx.Timeout(40, connect=10)  # the service sends a comment every 15 seconds
-_ADDRESS = re.compile(r"(?P<prefix>.*)/v1/(?P<kind>advice|validations)/(?P<id>[A-Za-z0-9_-]{1,64})(/events)?/?")
+_ADDRESS = re.compile(r"(?P<prefix>.*?)(?:/v1)?/(?P<kind>advice|validations)/(?P<id>[A-Za-z0-9_-]{1,64})(/events)?/?")
 T = TypeVar("T")
 
 
@@ -42,7 +42,10 @@ class Unreachable(AdvisorError):
 
 
 def split_address(address: str, kind: str) -> tuple[str, str]:
-    """Return (the service's address, id) from the address of an advice or a validation. Raises InvalidInput."""
+    """Return (the service's address, id) from the address of an advice or a validation, in the API or as a page.
+
+    Raises InvalidInput.
+    """
     try:
         parts = urlsplit(address.strip())
         host, path = parts.hostname, _ADDRESS.fullmatch(parts.path)

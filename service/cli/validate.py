@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from service.wire.results.submissions import SavedResults
 
 _MAX_ADVICE = 16 << 20
+_RANKED = "ranked by what was measured"
+_NOT_RANKED = "ranked as predicted, because what others' hosts measure counts once they are proven (docs/trust.md)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,8 @@ def _request(arguments: argparse.Namespace) -> int:
     from service.wire.plain_text import wrapped
 
     _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
+    if arguments.advice.startswith("@"):
+        raise InvalidInput("a service measures its own advices: an advice in a file is for --here", field="ADVICE")
     address, advice_id = split_address(arguments.advice, "advice")
     key = token(arguments)
     if key is None:
@@ -130,8 +134,10 @@ def _followed(arguments: argparse.Namespace, service: Service, validation: Valid
     if not any(run.outcome for run in validation.runs):
         return FAILURE
     if not arguments.json:
-        print("\nranked by what was measured:")
-        for line in ranking(before, service.get(f"/v1/advice/{before.id}", Advice)):
+        after = service.get(f"/v1/advice/{before.id}", Advice)
+        counts = any(config.measured for config in after.configs)
+        print(f"\n{_RANKED if counts else _NOT_RANKED}:")
+        for line in ranking(before, after):
             print(line)
     return 0
 
@@ -224,15 +230,17 @@ def _print(arguments: argparse.Namespace, validation: Validation) -> None:
 
 
 def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
+    from service.cli.inputs import converted
     from service.wire.measuring.runs import ValidationRequest
 
-    return ValidationRequest(
-        mode=arguments.mode,
-        configs=_configs(arguments, advice),
-        baseline=arguments.baseline if arguments.baseline is not None else True,
-        hosts=arguments.host,
-        minutes=arguments.minutes,
-    )
+    stated = {
+        "mode": arguments.mode,
+        "configs": _configs(arguments, advice),
+        "baseline": arguments.baseline if arguments.baseline is not None else True,
+        "hosts": arguments.host,
+        "minutes": arguments.minutes,
+    }
+    return converted(stated, ValidationRequest, "validate")
 
 
 def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:
@@ -253,7 +261,9 @@ def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "")
         yield "# then, measured next to predicted:"
         yield f"advisor check {quote(bench)} {model}--hardware {hardware} --log {log}"
         if source.startswith("http"):
-            service = source.partition("/v1/")[0]
+            from service.cli.remote import split_address
+
+            service, _ = split_address(source, "advice")
             yield "# and, to put it into the database, after you have seen all that is sent:"
             told = f"--command {quote(bench)} {model}--hardware {hardware}"
             yield f"advisor submit {log} --service {quote(service)} {told}"

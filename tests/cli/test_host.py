@@ -73,8 +73,8 @@ def test_each_verb_says_as_json_what_came_of_it(
     assert said("leave", "--yes") == {"left": True, "revoked": True}
 
 
-def test_pause_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    State(tmp_path).make()
+def test_pause_and_resume(tmp_path: Path, service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    enrolled(service, State(tmp_path))
     assert main(["host", "pause", "--state-dir", str(tmp_path)]) == 0
     assert (tmp_path / "pause").exists()
     assert main(["host", "resume", "--state-dir", str(tmp_path)]) == 0

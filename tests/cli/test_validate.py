@@ -82,10 +82,51 @@ def test_rows_come_as_they_are_measured_then_all_next_to_what_was_predicted(
     ]
     assert "does not fit (needed 812 MiB more on CUDA0)" in shown.err
     assert shown.out.startswith("Measured fastest: IQ4_KS_R4")
-    assert "ranked by what was measured:\n#1 " in shown.out
+    assert "\nranked as predicted" in shown.out
+    assert "proven (docs/trust.md):\n#1 " in shown.out
     asked = next(one for one in service.asked if one.method == "POST")
     assert asked.headers["Authorization"] == f"Bearer {TOKEN}"
     assert msgspec.json.decode(asked.body, type=ValidationRequest) == ValidationRequest()
+
+
+def test_the_address_of_the_page_is_as_good(service: FakeService) -> None:
+    goes_well(service, [])
+    assert main(["validate", f"{service.url}/advice/a1#key=k", "--json"]) == 0
+
+
+def test_measurements_that_do_not_count_are_not_said_to_rank(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    goes_well(service, [])
+    assert main(["validate", f"{service.url}/v1/advice/a1"]) == 0
+    assert "\nranked as predicted, because what others' hosts measure counts once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--minutes", "0"], "--minutes: this must be at least 1"),
+        (["--minutes", "61"], "--minutes: this must be at most 60"),
+    ],
+)
+def test_what_no_validation_can_have_is_refused_before_it_is_asked_for(
+    service: FakeService, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", f"{service.url}/v1/advice/a1", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_advice_in_a_file_is_measured_here_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", f"@{tmp_path}/advice.json"]) == 2
+    assert "an advice in a file is for --here" in capsys.readouterr().err
+
+
+def test_a_run_that_its_host_did_not_finish_is_said_to_wait_again() -> None:
+    waiting = replace(running(0), state="queued")
+    assert following._now(validation("running", waiting)) == (
+        "waiting for a host again: one fell silent or gave way before the end"
+    )
+    assert following._now(validation("queued", replace(waiting, rows=[], attempt=0))) == "waiting for a host"
 
 
 def test_configs_hosts_and_minutes_are_asked_for_by_rank(service: FakeService, advice: Advice) -> None:

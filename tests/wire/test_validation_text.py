@@ -11,7 +11,7 @@ from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
-from service.wire.measuring.validation_text import row_text, validation_lines
+from service.wire.measuring.validation_text import headline, row_text, validation_lines
 from service.wire.plain_text import WIDTH, as_markdown, as_text
 
 ROWS = [
@@ -131,3 +131,8 @@ def test_foreign_text_does_nothing_but_be_read() -> None:
     assert markdown.count("```") == 2
     for lines in (text, as_text(validation_lines(DONE)), as_text(validation_lines(DONE, "full"))):
         assert max(len(line) for line in lines.splitlines() if " " in line.strip()) <= WIDTH
+
+
+def test_runs_that_a_cancellation_ended_are_not_said_to_have_ended_before() -> None:
+    cancelled = replace(MEASURED, state="cancelled", outcome=None)
+    assert headline(replace(DONE, state="cancelled", runs=[MEASURED, cancelled])) == "Cancelled: 1 of 2 runs had ended."

@@ -40,6 +40,7 @@ log = Log("agent")
 
 IDLE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
+_LASTING = ("host-not-active", "invalid-request")  # refusals that only a person ends
 
 
 class EndRequested(BaseException):
@@ -60,8 +61,8 @@ class Agent:
         self.held, self.usage = held, UsageOfDay(state)
         self._sent: bytes | None = None
         self._failures = 0
-        self._said = ""
-        self._waiting = False
+        self._said = self._why_not = ""
+        self._once = self._waiting = False
 
     def end(self, *_: Any) -> None:
         """End gracefully: a running run is stopped and reported. Called by signals."""
@@ -69,15 +70,20 @@ class Agent:
         if self._waiting:
             raise EndRequested
 
-    def serve(self, *, once: bool = False, dry_run: bool = False) -> None:
-        """Work until asked to end; `once`: after one run, or if none is waiting. Raises HostError if it can never
-        work."""
+    def serve(self, *, once: bool = False, dry_run: bool = False) -> bool:
+        """Work until asked to end, and return whether it could. Raises HostError if it can never work.
+
+        `once`: end after one run, or if none is waiting, or nothing may run now, which is said. A service that does not
+        answer is waited for.
+        """
+        self._once = once
         with suppress(EndRequested):
             self._note("starting")
-            while not self.ending.is_set():
+            while not (self.ending.is_set() or self._why_not):
                 if self._turn(dry_run) and once:
                     break
         self._note("stopped")
+        return not self._why_not
 
     def _turn(self, dry_run: bool) -> bool:
         """Take one turn; return whether the service was asked for a run (and it was done, if there was one)."""
@@ -102,6 +108,8 @@ class Agent:
             return False
         if leased is not None:
             self._do(leased, policy, dry_run)
+        elif self._once:
+            self.say("no run waits for this host")
         return True
 
     def _introduce(self, policy: Policy, *, paused: bool) -> None:
@@ -121,7 +129,7 @@ class Agent:
                 self._look_at_state(error)
         self._failures += 1
         self._sent = None
-        self._idle(error.detail, pause_after(self._failures))
+        self._idle(error.detail, pause_after(self._failures), passes=error.slug not in _LASTING)
 
     def _look_at_state(self, error: ServiceError) -> None:
         try:
@@ -130,8 +138,13 @@ class Agent:
             if refused.slug in ("host-not-active", "not-authenticated"):
                 raise NotEnrolled(f"the service does not know this host any more: {error.detail}") from None
 
-    def _idle(self, why: str, seconds: float) -> None:
+    def _idle(self, why: str, seconds: float, *, passes: bool = False) -> None:
+        """Wait before the next turn. `passes`: it is over soon, so that who came for one run waits too."""
         self._note("idle", why)
+        if self._once and not passes:
+            self._why_not = why
+            self.say(why)
+            return
         if why != self._said:
             log.info("agent.idle", detail=why)
             self._said = why

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -14,8 +15,8 @@ from workers.agent import askers, journal
 from workers.agent.client import Client
 from workers.agent.errors import HostError, ServiceError, naming
 from workers.agent.keys import load_key, make_key
-from workers.agent.policy import InvalidPolicy, Policy, example, log_path, pause_path, read_policy
-from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Doing, Enrolled, State
+from workers.agent.policy import InvalidPolicy, Policy, example, folder, log_path, pause_path, read_policy
+from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Doing, Enrolled, State, default_folder
 
 POLICY = "policy.toml"
 AGENT = f"offload-advisor/{__version__}"
@@ -65,7 +66,7 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
             policy.parent.mkdir(parents=True, exist_ok=True)
             policy.write_text(example())
     say(f"key       {key_fingerprint(key.public)}: compare it with what the service shows its owner")
-    say(_next_steps(known, policy))
+    say(_next_steps(known, state, policy))
     return known
 
 
@@ -75,7 +76,12 @@ _VISIBILITY = {
 }
 
 
-def _next_steps(known: Enrolled, policy: Path) -> str:
+def _next_steps(known: Enrolled, state: State, policy: Path) -> str:
+    run = "advisor host run"
+    if state.path != default_folder():
+        run += f" --state-dir {quote(str(state.path))}"
+    if policy != policy_path(state, None):
+        run += f" --policy {quote(str(policy))}"
     approve = (
         f"curl -X PATCH {known.service}/v1/hosts/{known.host} -H 'Authorization: Bearer adv_…' "
         "-H 'Content-Type: application/json' -d '{\"state\": \"active\"}'"
@@ -84,7 +90,7 @@ def _next_steps(known: Enrolled, policy: Path) -> str:
         f"enrolled  as {known.pseudonym}\n\nThree things to do:\n"
         f"1. Say in {policy} which engines and models it may use.\n"
         f"2. Approve it, with your account's token:\n   {approve}\n"
-        f"3. Start it: advisor host run (first: advisor host run --once --dry-run)"
+        f"3. Start it: {run} (first: {run} --once --dry-run)"
     )
 
 
@@ -97,8 +103,11 @@ def open_client(state: State) -> Client:
 
 
 def pause(state: State, policy: Path, say: Say) -> Path:
-    """Stop a running run within seconds and let none start. Returns the pause file."""
-    path = pause_path(_policy_or_default(policy), state.path)
+    """Stop a running run within seconds and let none start. Returns the pause file. Raises NotEnrolled."""
+    found = _policy_or_default(policy)
+    if found.pause_file is None:
+        state.enrolled()  # else the next host here would begin paused
+    path = pause_path(found, state.path)
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -168,7 +177,9 @@ def _summary(policy: Policy) -> str:
     missing = [name for name, count in (("engines", engines), ("models", models)) if not count]
     if missing:
         return f"nothing can run: no folder of {' and none of '.join(missing)} is named"
-    return f"folders: {engines} of engines, {models} of models; {policy.max_minutes} minutes a run"
+    named = (*policy.engines.folders, *policy.models.folders)
+    gone = "".join(f"; there is no folder {one}" for one in named if not folder(one).is_dir())
+    return f"folders: {engines} of engines, {models} of models{gone}; {policy.max_minutes} minutes a run"
 
 
 def leave(state: State, ask: Ask, say: Say) -> bool:
@@ -200,7 +211,7 @@ def _tell(state: State) -> str | None:
     try:
         client.leave()
     except ServiceError as error:
-        return error.detail
+        return None if error.slug == "host-not-active" else error.detail  # nothing is left there to revoke
     finally:
         client.close()
     return None

@@ -44,12 +44,12 @@ def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dr
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.end)
     try:
-        agent.serve(once=once or dry_run, dry_run=dry_run)
+        could = agent.serve(once=once or dry_run, dry_run=dry_run)
     except EndRequested:
-        pass
+        could = True
     finally:
         client.close()
-    return 0
+    return 0 if could else 1
 
 
 def _greet(state: State) -> Confinement:

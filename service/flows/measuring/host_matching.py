@@ -20,7 +20,7 @@ from service.wire.measuring.agent import RunFile, RunOutline
 from service.wire.measuring.hosts import ModelFile, Probe, are_named
 from service.wire.measuring.runs import HostMatch
 
-_STATES = {"waiting": "it is waiting for its owner's approval", "paused": "its owner has paused it"}
+STATES = {"waiting": "it is waiting for its owner's approval", "paused": "its owner has paused it"}
 
 
 class NeededCard(msgspec.Struct, frozen=True):
@@ -88,9 +88,9 @@ def suited(host: StoredHost, wanted: Wanted, machine: Hardware, asker: Asker) ->
 
 def _not_now(host: StoredHost) -> Iterator[str]:
     if host.state != "active":
-        yield _STATES.get(host.state, "it was revoked")
+        yield STATES.get(host.state, "it was revoked")
     elif host.probe is not None and host.probe.paused:
-        yield _STATES["paused"]
+        yield STATES["paused"]
 
 
 def _not_for(host: StoredHost, asker: Asker) -> Iterator[str]:

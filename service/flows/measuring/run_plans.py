@@ -75,7 +75,11 @@ def plan_runs(
             continue
         fits = [(host, suited(host, _wanted(outline, one), body.hardware, asker)) for host in hosts]
         planned.append(PlannedRun(one, outline, cell_of(one, outline.files), fits))
-    refused += [f"{one.measurement.name}: {who_could(one)}" for one in planned if not one.eligible]
+    unable: dict[str, list[str]] = {}
+    for one in planned:
+        if not one.eligible:
+            unable.setdefault(who_could(one), []).append(one.measurement.name)
+    refused += [f"{', '.join(names)}: {why}" for why, names in unable.items()]
     return planned, refused
 
 
@@ -95,7 +99,7 @@ def who_could(one: PlannedRun) -> str:
     if able:
         return f"{', '.join(able[:_MOST_NAMED])} could measure it"
     if not one.fits:
-        return "there is no host that you may use: enrol one (docs/hosts.md), or measure on your own machine"
+        return "there is no host that you may use: enrol one (/docs/hosts), or measure on your own machine"
     lacks = [f"{host.pseudonym}: {'; '.join(fit.missing[:3])}" for host, fit in one.fits[:_MOST_NAMED]]
     return "no host could measure it. " + ". ".join(lacks)
 

@@ -24,6 +24,7 @@ from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows.context import Context
 from service.flows.measuring import tuning
+from service.flows.measuring.host_matching import STATES
 from service.flows.results import trust
 from service.logs import Log
 from service.queue.progress import publish
@@ -311,7 +312,7 @@ def _run(context: Context, run_id: str) -> StoredRun:
 def require_active(host: SignedHost) -> None:
     """Raise HostNotActive for a host that waits for its owner's approval, is paused or revoked."""
     if host.state != "active":
-        raise HostNotActive(f"{host.pseudonym} is {host.state}")
+        raise HostNotActive(f"{host.pseudonym}: {STATES.get(host.state, 'it was revoked')}")
 
 
 def _lease_lost() -> LeaseLost:

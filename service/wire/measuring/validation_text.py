@@ -43,7 +43,8 @@ def headline(validation: Validation) -> str:
     done = sum(run.state in FINAL_RUN for run in validation.runs)
     of_all = f"{done} of {len(validation.runs)} runs"
     if validation.state == "cancelled":
-        return f"Cancelled: {of_all} had ended."
+        before = sum(run.state in FINAL_RUN and run.state != "cancelled" for run in validation.runs)
+        return f"Cancelled: {before} of {len(validation.runs)} runs had ended."
     if validation.state != "done":
         return f"{of_all} {'has' if done == 1 else 'have'} ended; {_now(validation)}."
     if best is None or best.outcome is None or not best.outcome.speed:

@@ -63,6 +63,12 @@ def lacking(context: Context, by: Caller, advice: Advice) -> str:
     return refused.value.detail
 
 
+def test_what_several_configs_lack_is_said_once(context: Context, alice: Caller) -> None:
+    said = lacking(context, alice, advised(context, MINE))
+    assert said.count("there is no host that you may use: enrol one (/docs/hosts)") == 1
+    assert said.startswith("#1, #2")
+
+
 def test_the_best_two_the_best_of_the_other_engine_and_the_command_in_use_are_measured(
     context: Context, alice: Caller
 ) -> None:

@@ -99,6 +99,10 @@ class AgentBench:
         on_row(replace(ROW, n_kv=4096))
         return Report(fence=1, rows=(ROW, replace(ROW, n_kv=4096)))
 
+    def the_last(self, on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        self.ending.set()
+        return self.two_rows(on_row, stop)
+
     def until_stopped(self, on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
         until = time.monotonic() + 20
         while (why := stop()) is None and time.monotonic() < until:
@@ -344,15 +348,39 @@ def test_a_fault_of_the_agent_gives_the_run_back(bench: AgentBench, caplog: pyte
 
 
 def test_a_service_that_stumbles_is_asked_again_later(bench: AgentBench) -> None:
+    bench.engine = bench.the_last
     bench.offers(problem(422, "invalid-request"), problem(404, "not-found"), bench.run_offered())
-    bench.agent.serve(once=True)
+    bench.agent.serve()
     assert len(bench.sent("/report")) == 1
 
 
 def test_a_host_that_waits_for_its_owner_asks_again(bench: AgentBench) -> None:
+    bench.engine = bench.the_last
     bench.offers(problem(403, "host-not-active"), bench.run_offered())
-    bench.agent.serve(once=True)
+    bench.agent.serve()
     assert len(bench.sent("/report")) == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [
+        ("refused", "so it is: host-not-active"), ("paused", "`advisor host resume` removes it"),
+        ("policy", "max_minuts"), ("in use", "another program computes"), ("none", "no run waits for this host"),
+    ],
+)  # fmt: skip
+def test_who_comes_for_one_run_is_told_why_there_is_none(
+    bench: AgentBench, why: str, says: str, *, dry_run: bool
+) -> None:
+    bench.offers(*([problem(403, "host-not-active")] if why == "refused" else []))
+    bench.taken = "another program computes" if why == "in use" else None
+    if why == "paused":
+        (bench.state.path / "pause").touch()
+    if why == "policy":
+        bench.policy.write_text("max_minuts = 5")
+    assert bench.agent.serve(once=True, dry_run=dry_run) == (why == "none")
+    assert len(bench.said) == 1
+    assert says in bench.said[0]
 
 
 def test_a_host_that_was_revoked_ends(bench: AgentBench) -> None:

@@ -115,9 +115,11 @@ def test_a_code_that_cannot_be_one_is_not_sent(service: FakeService, state: Stat
     assert not state.path.exists()
 
 
-def test_a_pause_is_a_file_that_the_policy_names(state: State, tmp_path: Path) -> None:
-    state.make()
+def test_a_pause_is_a_file_that_the_policy_names(service: FakeService, state: State, tmp_path: Path) -> None:
     person, policy = Person(), tmp_path / "p.toml"
+    with pytest.raises(NotEnrolled):  # else the next host there would begin paused
+        owner.pause(state, policy, person.say)
+    enrolled(service, state)
     owner.pause(state, policy, person.say)
     assert (state.path / "pause").exists()
     owner.resume(state, policy, person.say)
@@ -163,11 +165,35 @@ def test_leaving_tells_the_service_and_removes_the_key(service: FakeService, sta
 
 def test_the_key_is_removed_also_where_the_service_cannot_be_told(service: FakeService, state: State) -> None:
     enrolled(service, state)
-    service.answers["/v1/agent/sessions"] = [problem(403, "host-not-active")]
+    service.answers["/v1/agent/sessions"] = [problem(500, "internal")] * 9
     person = Person()
     assert not owner.leave(state, person.ask, person.say)
     assert not (state.path / KEY).exists()
     assert f"/v1/hosts/{HOST}" in person.text
+
+
+def test_a_host_that_was_revoked_there_leaves_nothing_to_do(service: FakeService, state: State) -> None:
+    enrolled(service, state)
+    service.answers["/v1/agent/sessions"] = [problem(403, "host-not-active")]
+    person = Person()
+    assert owner.leave(state, person.ask, person.say)
+    assert "has revoked quiet-otter-7" in person.text
+
+
+def test_what_starts_the_agent_names_the_folder_and_policy_that_were_chosen(
+    service: FakeService, state: State, tmp_path: Path
+) -> None:
+    person, policy = Person(), tmp_path / "my policy.toml"
+    owner.enrol(service.address, CODE, state, policy, person.ask, person.say)
+    assert f"advisor host run --state-dir {state.path} --policy '{policy}' --once --dry-run" in person.text
+
+
+def test_status_names_a_folder_that_is_not_there(service: FakeService, state: State, tmp_path: Path) -> None:
+    enrolled(service, state)
+    person, policy = Person(), tmp_path / "p.toml"
+    policy.write_text(f'[engines]\nfolders = ["{tmp_path}", "/gone"]\n[models]\nfolders = ["{tmp_path}"]')
+    owner.status(state, policy, person.say)
+    assert "2 of engines, 1 of models; there is no folder /gone; 30 minutes a run" in person.text
 
 
 def test_nobody_leaves_while_the_agent_runs_or_against_a_no(service: FakeService, state: State) -> None:
