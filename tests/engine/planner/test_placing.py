@@ -138,6 +138,20 @@ def test_what_fits_the_cards_only_in_pieces_is_found_though_one_card_cannot_hold
     assert min(slack(problem, found.fitted.memory)) >= 0
 
 
+def test_small_cards_hold_pieces_where_a_large_micro_batch_leaves_no_room_for_attention() -> None:
+    unlike = Hardware(
+        gpus=[Gpu(name="RTX 5090", count=2, pcie="4.0 x16"), Gpu(name="RTX 3060", count=2, pcie="3.0 x4")],
+        cpu=Cpu(model="Threadripper PRO 7965WX"),
+        ram=Ram(total_gb=384, type="DDR5", channels=8, mts=5200),
+    )
+    problem = problem_of(unlike, "ik_llama.cpp", "Kimi-K2-Instruct", "q3_k_m", "long")
+    found = best_placement(problem, replace(flags_of(problem, 4096), cache_type_k="q8_0"))
+    assert isinstance(found, Placed)
+    placement = found.fitted.placement
+    assert not {2, 3} & {*placement.layers}
+    assert {2, 3} <= {device for name, device in placement.tensors.items() if "_exps" in name}
+
+
 def test_a_model_that_fits_no_card_is_refused_with_the_bytes_that_are_missing() -> None:
     problem = problem_of(rigs.LAPTOP_6GB, "ik_llama.cpp", "Llama-3.3-70B", "q4_k_m")
     found = best_placement(problem, flags_of(problem, 512, "all on GPU"), whole=True)

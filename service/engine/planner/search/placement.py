@@ -94,8 +94,26 @@ class PlacementSearch:
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
             tries.append(self.with_ram_empty(starts))
         found = [one for one in tries if isinstance(one, Placed)]
-        short = [one for one in tries if isinstance(one, Shortfall)]
-        return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
+        if found:
+            return min(found, key=lambda one: one.seconds)
+        short = min((one for one in tries if isinstance(one, Shortfall)), key=lambda one: one.n_bytes)
+        return short if self.whole else self._on_cards_before(short)
+
+    def _on_cards_before(self, short: Shortfall) -> Placed | Shortfall:
+        """Return the fastest placement from all blocks on the cards before the one that is short, else what is short.
+
+        The buffers of a large micro-batch may leave a small card no room for attention, but for pieces of others.
+        """
+        names = [device.name for device in self.problem.devices]
+        while short.device in names[1:]:
+            n = names.index(short.device)
+            found = self.search_from(on_first_cards(self.n_slots, n, len(names)), widely=False)
+            if isinstance(found, Placed):
+                return found
+            if found.device not in names[:n]:
+                break
+            short = found
+        return short
 
     def with_ram_empty(self, starts: Starts, *, widely: bool = False) -> Placed | Shortfall:
         """Return the fastest placement with no pieces in RAM, or with few if some have to stay there."""
