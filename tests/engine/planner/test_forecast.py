@@ -62,3 +62,14 @@ def test_a_forecast_counts_the_weights_that_are_loaded_and_no_next_token_layers(
     made = Forecaster(engine, built, rig, goal, flags)
     on_card = least_memory(run_on(engine, built, flags, [2**40])).devices[0].weights
     assert 0.98 * on_card <= made.fixed_bytes + made.piece_bytes <= on_card * 1.001
+
+
+def test_more_cards_than_a_model_needs_are_tried_where_they_work_on_several_micro_batches_at_once() -> None:
+    three = Hardware(gpus=[Gpu(name="RTX 5090", count=3)], ram=Ram(total_gb=64))
+    model = build("OLMo-3-32B", "q4_k_m")
+    goal = resolve_goal(GoalRequest(preset="long"), model.n_ctx_train)
+    search = VariantSearch(SearchCase("llama.cpp", 0, model, resolve(three), goal, Constraints()))
+    search.place_first()
+    on_one = min(t.seconds for t in search.queue if len(t.candidate.cards) == 1)
+    assert len(search.best().candidate.cards) > 1
+    assert search.best().seconds.expected < on_one

@@ -125,8 +125,7 @@ class Forecaster:
             on_cpu = alone.seconds(self.goal.depth)
             full, batch = min((full, batch), (alone, on_cpu), key=lambda pair: sum(pair[1].values()))
         tg, pp = 1 / sum(token.seconds(self.goal.depth).values()), full.n_tokens / sum(batch.values())
-        idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
-        return Forecast(strategy, request.seconds(full.work, full, token), tg, pp, None, idle)
+        return Forecast(strategy, request.seconds(full.work, full, token), tg, pp, None, _leaves_one_idle(fill))
 
     def _request(self, devices: tuple[Device, ...], flags: Flags) -> TimedRequest:
         if devices not in self._requests:
@@ -164,7 +163,8 @@ class Forecaster:
     def _fills(self, flags: Flags, rooms: list[float], cache: int, devices: Sequence[Device]) -> list[Fill]:
         """The fills to time: the cards that read fastest first, and those that compute fastest first if these differ.
 
-        Where not all that every token reads fits, and the model has no experts, also as `-ngl` places whole layers.
+        Where not all that every token reads fits, and the model has no experts, also as `-ngl` places whole layers;
+        where all fits without one of the cards, also by their speed, which lets them work on several micro-batches.
         """
         cards, whole = [self.rig.cards[d.gpu] for d in devices], self.fixed_bytes + cache
         if flags.split_mode != "layer":
@@ -172,6 +172,8 @@ class Forecaster:
         readers = sorted(range(len(cards)), key=lambda i: -cards[i].bandwidth_gbs)
         computers = sorted(range(len(cards)), key=lambda i: -cards[i].int8_tops)
         fills = [self._filled(rooms, whole, list(order)) for order in {tuple(readers): 0, tuple(computers): 0}]
+        if self.work.pipeline and _leaves_one_idle(fills[0]):
+            fills.append(self._even(rooms, whole, [card.int8_tops for card in cards]))
         if fills[0].missing > 1 and not self.model.moe_layers:
             fills.append(self._whole_layers(rooms, whole))
         return fills
@@ -289,6 +291,12 @@ def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
     where.setdefault("output.weight", 0)
     caches = (0,) * running + (None,) * (model.n_layer - running)
     return Placement(1, where, (0,) * model.n_layer, caches, 0), pieces
+
+
+def _leaves_one_idle(fill: Fill) -> bool:
+    """Whether everything is on the cards, and nothing on one of them."""
+    shares = [fixed + pieces for fixed, pieces in zip(fill.fixed, fill.pieces, strict=True)]
+    return bool(shares) and min(shares) <= 0 and sum(fill.pieces) >= 1 - 1e-9 and fill.missing <= 1
 
 
 def _strategy(fill: Fill, gpus: bool, ram_only: bool) -> Strategy:

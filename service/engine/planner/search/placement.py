@@ -93,6 +93,8 @@ class PlacementSearch:
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
             tries.append(self.with_ram_empty(starts))
+        if self.whole and isinstance(tries[0], Placed) and tries[0].fitted.run.build.rules.memory.pipeline:
+            tries.append(self.search_from(self._starts_by_speed(), fixed=True))
         found = [one for one in tries if isinstance(one, Placed)]
         if found:
             return min(found, key=lambda one: one.seconds)
@@ -236,11 +238,15 @@ class PlacementSearch:
 
     def first_starts(self) -> Starts:
         """Return spans in proportion to free memory."""
-        total, done, starts = sum(self.free), 0, [0]
-        for free in self.free:
-            done += free
-            starts.append(round(self.n_slots * done / max(total, 1)))
-        return tuple(starts)
+        return self._in_proportion(self.free)
+
+    def _starts_by_speed(self) -> Starts:
+        """Spans that take every card as long, so that the cards work on as many micro-batches at once."""
+        return self._in_proportion([self.problem.rig.cards[device.gpu].int8_tops for device in self.problem.devices])
+
+    def _in_proportion(self, shares: Sequence[float]) -> Starts:
+        total = max(sum(shares), 1)
+        return (0, *(round(self.n_slots * done / total) for done in accumulate(shares)))
 
     def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int]) -> tuple[int, ...]:
         """Return the bytes that each card has for fixed parts, caches and pieces: what a replay found left, and what
