@@ -106,7 +106,8 @@ def _share(name: str) -> GpuRow | None:
 
 
 def _rows_of_key(key: str) -> tuple[GpuRow, ...]:
-    return _gpu_index().get(key) or _gpu_index().get(key.removeprefix("quadro"), ())
+    others = (key.removeprefix("quadro"), key.replace("maxq", "laptop"))  # `RTX 2070 Max-Q` is a laptop's
+    return next((rows for k in (key, *others) if (rows := _gpu_index().get(k))), ())
 
 
 _REMARK = re.compile(r"\(([^()]*)\)?\s*$")

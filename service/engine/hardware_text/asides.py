@@ -96,7 +96,7 @@ def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
 def _has_no_part(line: str) -> bool:
     """Return whether a line has a label that is not a part's, and a value with a number but no part."""
     found = _ANY_LABEL.match(line)
-    if found is None or _OF_PARTS.search(found[1]) or _SEVERAL.fullmatch(found[2]):
+    if found is None or _OF_PARTS.search(found[1]) or _CARD.search(found[1]) or _SEVERAL.fullmatch(found[2]):
         return False
     return all(m.kind in _NO_PARTS for m in mentions_of(plain(found[2]), _MOST_WORDS))
 

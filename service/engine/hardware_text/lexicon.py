@@ -225,7 +225,11 @@ SWITCH = re.compile(
     r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridged?|s)?(?:\s(?:is\s)?(?:attached|connected|on\sit|out(?:put)?))?\b",
     _I,
 )
-NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b|cpu[ -]only\b|none\s*$", _I)
+NO_GPU = re.compile(
+    r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b(?!\s(?:offload|accel|pass))"
+    r"|cpu[ -]only\b|none\s*$",
+    _I,
+)
 # Of a system, on its line and no size: `Ubuntu 24.04`, but `Ubuntu 64 GB`.
 _VERSION = rf" ?(?:\d{{1,2}}(?:\.\d+)*|2[0-6](?:04|10))\b(?! ?{_UNIT}\b)"
 SYSTEM = re.compile(
@@ -308,7 +312,7 @@ RESPELLED = tuple(
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
         (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
         (r"(?<=/)(\d{1,3}\s?GB)/(256|512|1024|[124]TB)\s?(?:GB)?(?=/|$|\s)", r"\1, \2 SSD"),  # of a laptop in a shop
-        (r"\be\.g\.,?\s", "e.g "),  # of what follows
+        (r"\b\d{1,6}(?:\s?MiB)?\s?/\s?(?=\d{4,6}\s?MiB\b)", ""),  # used of all, as nvidia-smi has it
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
         (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),
@@ -360,7 +364,8 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
     r"|consider(?:ing)?|thinking|maybe|possibly|hopefully|would|wouldn['’]?t|should|will(?!\s(?:it|this|that|my)\b)"
-    r"|later|e\.g|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to|soon|pending|planned"
+    r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
+    r"|soon|pending|planned"
     r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
@@ -370,7 +375,8 @@ PLAN = re.compile(
 HARMLESS = re.compile(
     r"(?i:one|single)|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"
 )
-LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))")
+# What a plan or an example is about, besides what is in its own clause: `GPU upgrade (pending): RTX 5060 Ti`.
+LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))|(?<=e\.g)(?=([^)]{0,80}))", _I)
 
 LINE_WORDS = frozenset((
     "nvidia", "geforce", "rtx", "gtx", "gt", "rx", "radeon", "arc", "tesla", "quadro", "instinct", "titan", "pro",

@@ -50,17 +50,18 @@ def sold_with(kind: str, generation: int) -> tuple[int, ...]:
     return sizes[generation - 1] if generation <= len(sizes) else ()
 
 
-def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]]) -> list[Gpu]:
+def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]], text: str) -> list[Gpu]:
     """Apply counts of cards stated apart from their names.
 
-    `said`: each count, and whether it is of the card just named. Raises InvalidHardware if it contradicts.
+    `said`: each count, and whether it is of the card just named; an integrated GPU of the `text` may be one of them.
+    Raises InvalidHardware if it contradicts.
     """
     out = list(gpus)
     for n, of_named in said:
         total = sum(gpu.count for gpu in out)
         if len(out) == 1 and out[0].count == 1 and of_named:
             out[0] = msgspec.structs.replace(out[0], count=n)
-        elif n != total:
+        elif n != total and not (n == total + 1 and re.search(r"\bigpu\b|integrated", text, re.I)):
             raise unreadable(f"{n} GPUs", f"it names {total}: write each with its number, as in `2x RTX 3090`")
     return out
 

@@ -152,8 +152,8 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware if a text names alternatives, or what its writer may buy."""
     parts = ("gpu", "cpu", "either", "apple", "size", "mac")
     for i, m in enumerate(mentions):
-        label = lex.LABEL.match(text, m.end)  # `GPU upgrade (pending): RTX 5060 Ti`
-        labelled = range(label.end(), label.end() + len(label[1])) if label else ()
+        label = lex.LABEL.match(text, m.end)
+        labelled = range(label.end(), label.end() + len(label[1] or label[2] or "")) if label else ()
         around = [o for o in mentions if (o.clause == m.clause or o.at in labelled) and o.kind in parts]
         if m.kind == "doubt" and i + 1 < len(mentions) and any(o.kind in parts for o in mentions[i + 1 : i + 3]):
             start = max(text.rfind(c, 0, max(0, m.at - 30)) for c in " \n") + 1

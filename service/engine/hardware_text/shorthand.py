@@ -107,7 +107,7 @@ class _Reading:
             if self.waiting.kind == "link":
                 raise unreadable(self.waiting.text, HOW_TO_LINK)
             self.notes.append(self.waiting.text)
-        self.gpus = counted(self.gpus, self.all_cards)
+        self.gpus = counted(self.gpus, self.all_cards, self.text)
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken for threads")
@@ -310,7 +310,8 @@ class _Reading:
         return is_again
 
     def _read_mac(self, m: Mention) -> None:
-        self.has_mac = True
+        is_size = re.match(r"1[3-8][\s-]?inch", m.text, re.I) is not None
+        self.has_mac, self.is_laptop = self.has_mac or not is_size, self.is_laptop or is_size
 
     def _mac_text(self) -> str:
         return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))

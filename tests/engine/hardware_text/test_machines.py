@@ -150,3 +150,31 @@ def test_figures_of_other_things_are_no_part_of_the_machine(text: str, name: str
     assert [name in card for card in cards(text)] == [True]
     assert hardware.ram is not None
     assert hardware.ram.total_gb == ram_gb
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- NVIDIA GPU (e.g., RTX 3070) with ~8GB VRAM",
+        "On multi-GPU systems (e.g.\n  Intel iGPU + RTX 4090)",
+        "a fresh Vast.ai instance (RTX 3090/4090 recommended)",
+    ],
+)
+def test_an_example_and_what_is_recommended_are_no_machine(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="may be a plan"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("this dual-GPU laptop (Intel iGPU + RTX 4080 Optimus)", "NVIDIA GeForce RTX 4080 Laptop GPU"),
+        ("RTX 2070 Max-Q, 16GB RAM", "NVIDIA GeForce RTX 2070 Laptop GPU"),
+        ("Ryzen 9 8945HS, 32GB LPDDR5X, RTX 4070, 14-inch OLED", "NVIDIA GeForce RTX 4070 Laptop GPU"),
+        ("nvidia-smi: RTX 5090, 67°C, 29375/32607 MiB, 64GB RAM", "NVIDIA GeForce RTX 5090"),
+        ("No GPU offload viable (AMD Radeon 890M, 512 MB VRAM), 32 GB RAM", "AMD Radeon 890M"),
+        ("| **My desktop (RTX 4090 only)** | 64GB |", "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_a_card_is_known_by_the_words_around_it(text: str, card: str) -> None:
+    assert cards(text) == [card]
