@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -24,32 +25,6 @@ log = Log("limits")
 
 MAX_BODY_BYTES = 256 << 10
 MAX_CHECK_BYTES = 2 << 20  # for a check with a log of 1 MB, whose line ends and quotes take two bytes each
-
-# KEYS[1]: the bucket; ARGV: its size in tokens, tokens per second. Returns milliseconds until there is a token, 0:
-# taken.
-_TAKE = """
-local now = redis.call('TIME')
-local at = now[1] + now[2] / 1000000
-local size, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
-local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
-local tokens = tonumber(bucket[1]) or size
-tokens = math.min(size, tokens + rate * math.max(0, at - (tonumber(bucket[2]) or at)))
-local wait = 0
-if tokens >= 1 then tokens = tokens - 1 else wait = math.ceil((1 - tokens) / rate * 1000) end
-redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.6f', at))
-redis.call('PEXPIRE', KEYS[1], math.ceil(size / rate * 1000) + 1000)
-return wait
-"""
-
-# KEYS[1]: a client's open streams by end of lease; ARGV: limit, seconds of a lease, id. Returns 1: opened.
-_OPEN = """
-local at = tonumber(redis.call('TIME')[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', at)
-if not redis.call('ZSCORE', KEYS[1], ARGV[3]) and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-redis.call('ZADD', KEYS[1], at + tonumber(ARGV[2]), ARGV[3])
-redis.call('EXPIRE', KEYS[1], tonumber(ARGV[2]) + 1)
-return 1
-"""
 
 
 class Bucket(NamedTuple):
@@ -73,7 +48,7 @@ class RateLimits:
 
     def __init__(self, redis: Redis, streams: int) -> None:
         self._redis, self._streams = redis, streams
-        self._take, self._open = redis.register_script(_TAKE), redis.register_script(_OPEN)
+        self._take, self._open = (redis.register_script(_script(name)) for name in ("take.lua", "open.lua"))
 
     async def take(self, bucket: Bucket, client: str, *, needs_redis: bool) -> None:
         """Take one token. Raises RateLimited; without Redis, raises QueueUnavailable if `needs_redis`, else passes."""
@@ -107,6 +82,10 @@ class RateLimits:
         lease = Lease(self._redis, self._open, [f"streams:{client}"], self._streams, seconds, kind)
         await lease.renew()
         return lease
+
+
+def _script(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 class Lease:
