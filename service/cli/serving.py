@@ -6,7 +6,7 @@ Of a server's output, only lines with figures are read and kept: no prompt, no a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +15,6 @@ from service.engine.errors import InvalidInput
 from service.engine.logs.requests import MeasuredSpeed, Request, read_requests, speeds_of, without_words
 
 if TYPE_CHECKING:
-    from service.engine.check.report import Compared
     from service.settings import Settings
     from service.wire.advice.check import BatchCase, Checked
 
@@ -85,12 +84,6 @@ class Watch:
             self._say("it printed no buffer sizes: llama.cpp does with -lv 4")
 
     def _tell(self, checked: Checked) -> None:
-        for line in compared_lines(checked.compared):
-            self._say(line)
-
-
-def compared_lines(compared: Iterable[Compared]) -> Iterator[str]:
-    """Yield a line per figure: measured, expected, and in which direction it is off."""
-    for one in compared:
-        off = "" if one.verdict == "within" else f": {one.verdict} what was expected"
-        yield f"  {one.text}{off}"
+        for one in checked.compared:
+            off = "" if one.verdict == "within" else f": {one.verdict} what was expected"
+            self._say(f"  {one.text}{off}")

@@ -22,17 +22,13 @@ _ID = re.compile(r"[A-Za-z0-9_-]{22}")  # the form of our ids; anything else in 
 _IDS = ("advice_id", "validation_id", "run_id", "host_id", "result_id")
 
 
-def request_id(scope: Scope) -> str:
-    """Return the id that a proxy gave this request if it is well-formed, else a new one."""
-    given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-    return given.decode() if _ACCEPTED.fullmatch(given) else secrets.token_hex(8)
-
-
 def access_log(app: ASGIApp) -> ASGIApp:
     """Return `app` with a log line after each response, and `X-Request-ID` on it."""
 
     async def logged(scope: Scope, receive: Receive, send: Send) -> None:
-        identity, began, status = request_id(scope), time.perf_counter(), 0
+        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        identity = given.decode() if _ACCEPTED.fullmatch(given) else secrets.token_hex(8)  # a proxy's, or a new one
+        began, status = time.perf_counter(), 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status

@@ -19,12 +19,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 TRANSPORT_SECURITY = "max-age=31536000"  # a year; without subdomains, which are the operator's to decide on
+_UNLISTED = ("/v1/", "/advice/", "/moderation")  # not for search engines: an advice is for those who have its id
 UNSAID = "no-store"  # default Cache-Control, for errors and answers made for one caller
-
-
-def is_unlisted(path: str) -> bool:
-    """Return whether search engines must not list `path`: an advice is for those who have its id."""
-    return path.startswith(("/v1/", "/advice/", "/moderation"))
 
 
 def security_headers(app: ASGIApp, *, is_https: bool = False) -> ASGIApp:
@@ -41,7 +37,7 @@ def security_headers(app: ASGIApp, *, is_https: bool = False) -> ASGIApp:
                 for name, value in always.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", UNSAID)
-                if is_unlisted(scope["path"]):
+                if scope["path"].startswith(_UNLISTED):
                     headers["X-Robots-Tag"] = "noindex, nofollow"
             await send(message)
 

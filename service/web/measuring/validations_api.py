@@ -110,7 +110,7 @@ async def read_validation(validation_id: FromPath[str], request: HttpRequest, se
 async def follow_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The current state first, then rows as they are measured; a comment line every 15 seconds."""
     found = await services.run(validated.read_validation, validation_id, anyone(request))
-    if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
+    if found.state in FINAL and request.headers.get("last-event-id") == found.state:
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
     return event_stream(events(services, found.id, lease, anyone(request)))
@@ -150,11 +150,6 @@ def events(services: Services, validation_id: str, lease: Lease, caller: Caller 
     return stream(look, _News().of, lease, services.drain)
 
 
-def final_id(validation: Validation) -> str:
-    """Return the id of the last event of a finished validation."""
-    return validation.state
-
-
 class _News:
     """Tracks what a client has been told, to tell it only what is new."""
 
@@ -174,7 +169,7 @@ class _News:
     def _whole(self, validation: Validation) -> bytes:
         self._state = validation.state
         event = ValidationEvent(validation.id, None, validation.state)
-        return sse(event.state, final_id(validation), event)
+        return sse(event.state, event.state, event)
 
     def _of_run(self, validation: Validation, run: Run) -> Iterator[bytes]:
         before = self._runs.get(run.id)

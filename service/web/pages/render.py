@@ -118,15 +118,11 @@ def versioned(name: str) -> str:
 _templates = _environment()
 
 
-def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
-    """Return a rendered page. `here`: its address as users see it."""
-    return _templates.get_template(template).render(here=here, path=path, **values).encode()
-
-
 def page(request: HttpRequest, template: str, *, status: int = 200, **values: Any) -> Response[bytes]:
     """Return a page with its ETag, or 304. Answers to forms, and any status but 200, are never cached."""
     path, services = request.url.path, request.app.state.services
-    body = rendered(template, services.address(request, path), path, **values)
+    here = services.address(request, path)  # as users see it
+    body = _templates.get_template(template).render(here=here, path=path, **values).encode()
     if status == 200 and request.method in ("GET", "HEAD"):
         return conditional(request, body, HTML)
     return Response(body, status_code=status, media_type=HTML)
