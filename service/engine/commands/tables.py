@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import resources
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -32,103 +33,28 @@ class Option(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-def _option(field: str, kind: Kind, names: str) -> Option:
-    return Option(field, kind, tuple(names.split()))
+class _Tables(msgspec.Struct, frozen=True):
+    """`flag_options.json`. `flags`: options with a field of Flags; `tests`: of llama-bench only, what is measured.
+
+    `affecting`: options without a field of their own that change memory, placement or speed: kept in Flags.other,
+    printed again (docs/parameters.md of ik_llama.cpp, `--help` of both). `retired`, `retired_with_value`: options
+    without a field that today's programs no longer have, or refuse with a hint. `two_values`: two values follow.
+    """
+
+    flags: tuple[Option, ...]
+    tests: tuple[Option, ...]
+    affecting: frozenset[str]
+    retired: tuple[str, ...]
+    retired_with_value: tuple[str, ...]
+    two_values: frozenset[str]
 
 
-# fmt: off
-OPTIONS: tuple[Option, ...] = (
-    #       field              kind       spellings
-    _option("model_path",      "special", "-m --model"),
-    _option("n_ctx",           "int",     "-c --ctx-size"),
-    _option("n_batch",         "int",     "-b --batch-size"),
-    _option("n_ubatch",        "int",     "-ub --ubatch-size"),
-    _option("n_gpu_layers",    "special", "-ngl --gpu-layers --n-gpu-layers"),
-    _option("fit",             "special", "-fit --fit"),
-    _option("flash_attn",      "special", "-fa --flash-attn"),
-    _option("no_flash_attn",   "special", "-no-fa --no-flash-attn"),
-    _option("cache_type_k",    "cache",   "-ctk --cache-type-k"),
-    _option("cache_type_v",    "cache",   "-ctv --cache-type-v"),
-    _option("mla",             "int",     "-mla --mla-use --mla-attn"),
-    _option("attn_max_batch",  "int",     "-amb --attention-max-batch --attn-max-batch"),
-    _option("split_mode",      "text",    "-sm --split-mode"),
-    _option("tensor_split",    "special", "-ts --tensor-split"),
-    _option("main_gpu",        "int",     "-mg --main-gpu"),
-    _option("no_kv_offload",   "on",      "-nkvo --no-kv-offload"),
-    _option("no_kv_offload",   "off",     "-kvo --kv-offload"),
-    _option("overrides",       "special", "-ot --override-tensor --override-tensors"),
-    _option("cpu_moe",         "on",      "-cmoe --cpu-moe"),
-    _option("n_cpu_moe",       "int",     "-ncmoe --n-cpu-moe"),
-    _option("n_cpu_ffn",       "special", "-ncffn --n-cpu-ffn"),
-    _option("op_offload",      "off",     "-nopo --no-op-offload"),
-    _option("op_offload",      "on",      "--op-offload"),
-    _option("op_policy",       "special", "-op --offload-policy"),
-    _option("fused_moe",       "off",     "-no-fmoe --no-fused-moe"),
-    _option("fused_moe",       "on",      "-fmoe --fused-moe"),
-    _option("runtime_repack",  "on",      "-rtr --run-time-repack"),
-    _option("n_logits",        "int",     "-wgt --worst-graph-tokens"),
-    _option("n_parallel",      "int",     "-np --parallel"),
-    _option("threads",         "int",     "-t --threads"),
-    _option("threads_batch",   "int",     "-tb --threads-batch"),
-    _option("threads_of_each", "special", "-tgb --threads-gen-batch"),
-    _option("mmap",            "off",     "--no-mmap"),
-    _option("mmap",            "on",      "-mmp --mmap"),
-    _option("mlock",           "on",      "--mlock"),
-    _option("load_mode",       "special", "-lm --load-mode"),
-    _option("numa",            "text",    "--numa"),
-    _option("jinja",           "on",      "--jinja"),
-    _option("jinja",           "off",     "--no-jinja"),
-    _option("alias",           "special", "-a --alias"),
+_TABLES = msgspec.json.decode(
+    resources.files("service.engine.data").joinpath("flag_options.json").read_bytes(), type=_Tables
 )
-
-# llama-bench only: what is measured.
-TESTS: tuple[Option, ...] = (
-    _option("n_prompt",        "tests",   "-p --n-prompt"),
-    _option("n_gen",           "tests",   "-n --n-gen"),
-    _option("n_pg",            "tests",   "-pg"),
-    _option("n_gp",            "tests",   "-gp"),
-    _option("n_depth",         "tests",   "-d --n-depth"),
-)
-# fmt: on
-
-# Options without a field of their own that change memory, placement or speed: kept in Flags.other, printed again.
-# Meaning: docs/parameters.md of ik_llama.cpp, `--help` of both.
-_AFFECTING = """
--dev --device -ser --smart-expert-reduction -ger --grouped-expert-routing -mqkv --merge-qkv -muge
---merge-up-gate-experts --merge-up-gate-exps -khad --k-cache-hadamard -vhad --v-cache-hadamard -gr --graph-reuse
--no-gr --no-graph-reuse -no-fug --no-fused-up-gate -no-mmad --no-fused-mul-multiadd -smgs
---split-mode-graph-scheduling -sas --scheduler-async -smf16 --split-mode-f16 -smf32 --split-mode-f32 -grt
---graph-reduce-type -gap --graph-attn-precision -mea --max-extra-alloc --max-gpu -cuda --cuda-params -no-ooae
---no-offload-only-active-experts -thp --transparent-huge-pages --defer-experts --prefetch-experts
---prefetch-experts-threads --fit-margin -gfm --gpu-fit-margin -fitt --fit-target -fitc --fit-ctx -ictk
---indexer-cache-type-k -ctk-first --cache-type-k-first -ctk-last --cache-type-k-last -ctv-first --cache-type-v-first
--ctv-last --cache-type-v-last --swa-compress --swa-full -dsa --dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt
---ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -ctkd --cache-type-k-draft
--ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-draft-model --spec-draft-ngl --spec-type -mm --mmproj
--mmu --mmproj-url --no-mmproj-offload -mmdev --mmproj-device -hfd -hfrd --hf-repo-draft --spec-draft-hf
---spec-draft-type-k --spec-draft-type-v -otd --override-tensor-draft --spec-draft-override-tensor -devd --device-draft
---spec-draft-device
--cmoed --cpu-moe-draft --spec-draft-cpu-moe -ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe
---spec-draft-n-max -mtprot --mtp-requantize-output-tensor --rpc -rpc
--kvu --kv-unified -no-kvu --no-kv-unified -nr --repack --no-repack
---no-host -lzm --lazy-mode --moe-cache-mib -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae
---offload-only-active-experts -hf -hfr --hf-repo -hff --hf-file
-"""
-AFFECTING = frozenset(_AFFECTING.split())
-
-# Options without a field that today's programs no longer have, or refuse with a hint: whether a value follows.
-_RETIRED_BARE = """
--ooae --offload-only-active-experts -mtp --multi-token-prediction -no-mtp --no-multi-token-prediction -rcache
---rope-cache --no-dio
-"""
-_RETIRED_WITH_VALUE = """
--fdn --fused-delta-net -dt --defrag-thold -gan --grp-attn-n -gaw --grp-attn-w --draft --draft-max --draft-n --draft-min
---draft-n-min --draft-p-min --spec-stage --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits
---suffix-pattern-len --suffix-max-depth --suffix-corpus -cd --ctx-size-draft
-"""
-RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_WITH_VALUE.split(), True)
-
-TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
+OPTIONS, TESTS, AFFECTING, TWO_VALUES = _TABLES.flags, _TABLES.tests, _TABLES.affecting, _TABLES.two_values
+RETIRED = dict.fromkeys(_TABLES.retired, False) | dict.fromkeys(_TABLES.retired_with_value, True)
+"""Whether a value follows."""
 
 
 def environment_options(engine: Engine, program: str) -> dict[str, str]:

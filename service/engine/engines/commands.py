@@ -26,7 +26,6 @@ class EngineCommands(ABC):
 
     - `options`: every option of its programs. `retired`: options that only builds of it ever had, by which a command is
       known as its own. `program_names`: parts of a program's name or path by which it is known.
-    - `spelling_today`: what to write today for an option that its programs no longer have under that name.
     - `image`: of its container: name, Dockerfile (`{}`: the back end) and target, in its repository.
       `image_lacks_blackwell`: unless it is built with a newer CUDA than its own.
     - `bench_defaults`: fields of Flags whose default in llama-bench is another than in the server.
@@ -48,7 +47,6 @@ class EngineCommands(ABC):
     options: Options
     retired: frozenset[str] = frozenset()
     program_names: tuple[str, ...] = ()
-    spelling_today: Mapping[str, str] = MappingProxyType({})
     image: tuple[str, str, str]
     bench_defaults: Mapping[str, object] = MappingProxyType({})
     image_lacks_blackwell: bool = False

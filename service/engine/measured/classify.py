@@ -1,6 +1,7 @@
 """Why a benchmark program ended without rows, from how it ended and what it printed last: a failure is a result too.
 
-Wording: ik_llama.cpp 8337e4cd3 and llama.cpp 0c1e57098; file and line stand at each pattern, ik_llama.cpp's first.
+Wording: ik_llama.cpp 8337e4cd3 and llama.cpp 0c1e57098; file and line stand at each pattern, here and in
+`failures.json`, ik_llama.cpp's first.
 llama-bench tells causes with `-v` only (its log callback is empty otherwise, llama-bench.cpp:2224-2284).
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -25,21 +28,6 @@ FailureKind: TypeAlias = Literal[
 
 
 _DEVICE = re.compile(r"(CUDA|ROCm|Vulkan|SYCL|MTL|Metal|CPU)[0-9]{0,3}")
-_PLAIN: dict[FailureKind, str] = {
-    "unknown_flag": "the engine's build does not know a flag of it",
-    "unknown_type": "the engine's build does not know a tensor type of the model",
-    "wrong_architecture": "the engine's build does not know the model's architecture",
-    "cannot_read_model": "the engine could not read the model's files",
-    "crashed": "the engine crashed",
-    "hung": "the engine stopped making progress",
-    "no_output": "the engine printed no measurement",
-    "gave_way": "the host was needed for something else",
-    "refused_by_engine": "the engine refused it",
-    "refused_by_policy": "the host's owner does not allow it",
-    "model_missing": "the host does not have the model",
-    "engine_missing": "the host does not have the engine",
-    "stopped": "the host stopped while it was measured",
-}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,10 +45,55 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     short_by_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] | None = None
 
 
+class _Room(NamedTuple):
+    """What found no room: on which device (None: not said), MiB (None: not said)."""
+
+    device: str | None
+    needed_mib: int | None
+
+
+class _NoRoom(msgspec.Struct, frozen=True):
+    """A line that says that memory was too small, `bytes` or `mib` of it on a `device`, named from its groups."""
+
+    pattern: str
+    source: str
+    device: str | None = None
+
+    def rooms(self, lines: Sequence[str]) -> Iterator[_Room]:
+        """Yield what found no room by these lines."""
+        for said in filter(None, map(re.compile(self.pattern).search, lines)):
+            found = said.groupdict()
+            mib = float(found.get("mib") or 0) or int(found.get("bytes") or 0) / MIB
+            yield _Room(self.device and self.device.format(**found), _up(mib) if mib else None)
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """A line that says why, and what it means: with the line's groups by number, all of them as `said`."""
+
+    kind: FailureKind
+    pattern: str
+    text: str
+    source: str
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """`plain`: what others than the host's owner are told of each kind."""
+
+    plain: dict[FailureKind, str]
+    memory: tuple[_NoRoom, ...]
+    said: tuple[_Said, ...]
+
+
+@cache
+def _table() -> _Table:
+    data = resources.files("service.engine.data").joinpath("failures.json").read_bytes()
+    return msgspec.json.decode(data, type=_Table)
+
+
 def in_plain_words(failure: Failure) -> Failure:
     """Return a failure with a sentence of ours in place of the host's words: it is for others than the host's owner."""
     device = failure.device if failure.device and _DEVICE.fullmatch(failure.device) else None
-    text = _PLAIN.get(failure.kind) or f"it does not fit into the memory of {device or 'the host'}"
+    text = _table().plain.get(failure.kind) or f"it does not fit into the memory of {device or 'the host'}"
     if failure.kind == "out_of_memory" and failure.short_by_mib:
         text += f": {failure.short_by_mib:,} MiB too little"
     return msgspec.structs.replace(failure, text=text, device=device)
@@ -134,55 +167,10 @@ def _hung(n_rows: int) -> Failure:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-class _Room(NamedTuple):
-    """What found no room: on which device (None: not said), MiB (None: not said)."""
-
-    device: str | None
-    needed_mib: int | None
-
-
 def _up(mib: float) -> int:
     return min(math.ceil(round(mib, 2)), 1 << 24)
 
 
-_MEMORY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Room]], ...] = (
-    # ggml-alloc.c:774, 946; ggml-alloc.c:941, 1134: with the device's own name
-    (
-        re.compile(r"failed to allocate ([A-Za-z][\w.\[\]-]{0,40}) buffer of size (\d{1,18})\b"),
-        lambda m: _Room(m[1], _up(int(m[2]) / MIB)),
-    ),
-    # ggml-cuda.cu:739; ggml-cuda/ggml-cuda.cu:888
-    (
-        re.compile(r"allocating (\d{1,9}(?:\.\d+)?) MiB on device (\d{1,2}): cudaMalloc failed: out of memory"),
-        lambda m: _Room(f"CUDA{int(m[2])}", _up(float(m[1]))),
-    ),
-    # ggml-vulkan.cpp:1702; ggml-vulkan-buffers.cpp:224
-    (
-        re.compile(r"ggml_vulkan: Device memory allocation of size (\d{1,18}) failed"),
-        lambda m: _Room(None, _up(int(m[1]) / MIB)),
-    ),
-    # ggml-backend.cpp:709; ggml-backend.cpp:2467
-    (
-        re.compile(r"cpu_buffer_type_alloc_buffer: failed to allocate buffer of size (\d{1,18})\b"),
-        lambda m: _Room(CPU, _up(int(m[1]) / MIB)),
-    ),
-    # ggml.c:339; ggml.c:378: MB here are 2^20 bytes
-    (
-        re.compile(r"insufficient memory \(attempted to allocate +(\d{1,9}(?:\.\d+)?) MB\)"),
-        lambda m: _Room(CPU, _up(float(m[1]))),
-    ),
-    # llama.cpp:4785; llama-model.cpp:1870, 1886
-    (re.compile(r"Failed to allocate buffer type ([A-Za-z]\w{0,40})"), lambda m: _Room(m[1], None)),
-    (re.compile(r"unable to allocate ([A-Z]\w{0,40}) buffer"), lambda m: _Room(m[1], None)),
-    # llama-mmap.cpp:328; std::bad_alloc as either engine's loader catches and prints it
-    (re.compile(r"std::bad_alloc|mmap failed: Cannot allocate memory"), lambda m: _Room(CPU, None)),
-    # llama.cpp:1610, 5998, 7289, 8648; llama-kv-cache.cpp:288, llama-memory-recurrent.cpp:121,
-    # llama-context.cpp:684-729
-    (
-        re.compile(r"failed to allocate (?:compute (?:\w\w )?buffers|buffer for (?:kv|rs) cache|output buffer)"),
-        lambda m: _Room(None, None),
-    ),
-)
 # ggml-cuda.cu:140-143; ggml-cuda/ggml-cuda.cu:105-107 (GGML_CUDA_NAME: CUDA, ROCm or MUSA)
 _CARD_FAULT = re.compile(r"^(?:\d[\d.]* [A-Z] )?(CUDA|ROCm|MUSA) error: (.*)")
 _CARD = re.compile(r"^(?:\d[\d.]* [A-Z] )?  current device: (\d{1,2}),")
@@ -197,7 +185,7 @@ _PARTS = (
 def _memory(lines: Sequence[str], _engine: Engine) -> Failure | None:
     """Return that memory was too small, if it was: sizes and names are in different lines of the same event."""
     all_lines, lines = lines, lines[_reserved(lines) :]
-    rooms = [make(match) for pattern, make in _MEMORY for line in lines if (match := pattern.search(line))]
+    rooms = [room for one in _table().memory for room in one.rooms(lines)]
     rooms += filter(None, [_pool(lines)])
     if not rooms:
         return None
@@ -258,64 +246,6 @@ def _short_by(room: _Room, lines: Sequence[str]) -> int | None:
 # --- what the engine says ---------------------------------------------------------------------------------------------
 
 
-class _Said(NamedTuple):
-    kind: FailureKind
-    pattern: re.Pattern[str]
-    text: str
-
-
-_SAID = (
-    # common/common.cpp:736 and llama-bench.cpp:912; llama-bench.cpp:1089: also for a name that is not known
-    _Said(
-        "unknown_type",
-        re.compile(r"^error: invalid parameter for argument: ((?:-ctk|-ctv|--cache-type-[kv])\S{0,40})"),
-        "this build of {engine} has no such cache type: {0}",
-    ),
-    _Said("unknown_type", re.compile(r"Invalid cache type: (\S{1,40})"), "{engine} has no cache type {0}"),
-    # common/common.cpp:733
-    _Said(
-        "unknown_flag", re.compile(r"^error: unknown argument: (\S{1,80})"), "this build of {engine} does not know {0}"
-    ),
-    _Said(
-        "unknown_flag",
-        re.compile(r"^error: invalid parameter for argument: (\S{1,80})"),
-        "this build of {engine} does not accept {0} as it was given",
-    ),
-    # gguf.cpp:731
-    _Said(
-        "unknown_type",
-        re.compile(r"tensor '([^']{1,100})' has invalid ggml type (\d{1,10})"),
-        "{engine} does not know type {1} of tensor {0}: a quantisation of another engine or build",
-    ),
-    # llama.cpp:2628; llama-model.cpp:371
-    _Said(
-        "wrong_architecture",
-        re.compile(r"unknown model architecture: '([^']{1,80})'"),
-        "this build of {engine} does not know models of architecture {0}",
-    ),
-    # ggml.c:31145; gguf.cpp:1021; the path is not repeated
-    _Said(
-        "model_missing",
-        re.compile(r"gguf_init_from_file: failed to open .*No such file or directory"),
-        "the model's file is not there",
-    ),
-    # ggml.c:31160-31475; gguf.cpp:471-888
-    _Said(
-        "cannot_read_model",
-        re.compile(r"gguf_init_from_\w+: (?:failed to (read [a-z -]{1,40}|open)|(invalid magic) characters)"),
-        "the model's file is damaged or not GGUF: {said}",
-    ),
-    # llama-model-loader.h:77, llama-model-loader.cpp:889-943; llama-model-loader.h:48, llama-model-loader.cpp:669-1159
-    _Said(
-        "cannot_read_model",
-        re.compile(
-            r"error loading model: .*?((?:tensor '[^']{0,100}'|data|model).{0,40}"
-            r"(?:not within the file bounds|not found|has wrong shape|is duplicated|has invalid data)"
-            r"|missing tensor|corrupted model)"
-        ),
-        "the model's file is damaged, cut off or of another kind: {said}",
-    ),
-)
 # Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context
 # (llama-context.cpp:3899), or not at all (std::terminate prints `what():`). llama_model_loader tells nothing itself.
 _REFUSED = (
@@ -329,9 +259,8 @@ _QUIET = re.compile(r"llama_bench: error: failed to (load model|create context)"
 
 
 def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
-    for said in _SAID:
-        for line in lines:
-            match = said.pattern.search(line)
+    for said in _table().said:
+        for match in map(re.compile(said.pattern).search, lines):
             if match:
                 groups = [_plain(group or "") for group in match.groups()]
                 text = said.text.format(*groups, engine=engine, said=" ".join(filter(None, groups)))

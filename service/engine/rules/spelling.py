@@ -134,7 +134,7 @@ def retired_flag(case: Case) -> Iterator[Found]:
     for name in case.parsed.old:
         if _known_then(case, name):
             continue
-        spelling = {} if program == "llama-bench" else case.spec.commands.spelling_today
+        spelling = {} if program == "llama-bench" else case.spec.commands.options.today
         today = _loading(case, name) or spelling.get(name)
         today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name) or _other_name(case, name))
         other = None if today else _others_option(case, name)

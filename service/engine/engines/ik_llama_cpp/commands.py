@@ -14,25 +14,6 @@ from service.engine.engines.tables import options_of
 from service.engine.hardware import Card
 from service.engine.model import Model
 
-_ON_BY_DEFAULT = "leave it out: it is on by default"
-_SPELLING_TODAY = {
-    "-fmoe": f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
-    "--fused-moe": f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
-    "-ooae": f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
-    "--offload-only-active-experts": f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
-    "-fit": "--fit",
-    "-lm": "--no-mmap or --mlock",
-    "--load-mode": "--no-mmap or --mlock",
-    "-mmp": f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
-    "--mmap": f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
-    "-nopo": "-op -1,0",
-    "--no-op-offload": "-op -1,0",
-    "--op-offload": _ON_BY_DEFAULT,
-    "-kvo": _ON_BY_DEFAULT,
-    "--kv-offload": _ON_BY_DEFAULT,
-    "--mla-attn": "-mla",
-    "--attn-max-batch": "-amb",
-}
 _TURING = 7.5
 
 
@@ -42,7 +23,6 @@ class IkCommands(EngineCommands):
     options = options_of("service.engine.engines.ik_llama_cpp")
     retired = frozenset({"-ooae"})
     program_names = ("ik_llama", "llama-sweep-bench")
-    spelling_today = MappingProxyType(_SPELLING_TODAY)
     image = ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server")
     image_lacks_blackwell = True
     bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256

@@ -14,7 +14,7 @@ from service.engine.engines.ik_llama_cpp.commands import IkCommands
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.memory import IkMemory
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
-from service.engine.engines.speed import EngineSpeed, Milestone
+from service.engine.engines.speed import EngineSpeed, milestones_of
 from service.engine.engines.tables import table_of
 from service.engine.speed.work import time_of_type
 
@@ -27,17 +27,7 @@ class IkSpeed(EngineSpeed):
     """ik_llama.cpp's speed."""
 
     key = "ik_llama_cpp"
-    milestones = (
-        Milestone("flash_attention", "2025-05-05", "pull request 370: heads of a group share the cache"),
-        Milestone("repack_on_the_fly", "2025-06-16", "pull requests 525 to 534"),
-        Milestone("interleaved_batches", "2025-06-26", "pull request 559"),
-        Milestone("zen5_batches", "2025-07-20", "pull request 612, inferred"),
-        Milestone("moe_graphs", "2025-08-10", "pull request 689"),
-        Milestone("odd_head_ratios", "2025-08-17", "pull request 700"),
-        Milestone("batch_attention", "2025-08-20", "inferred from published runs"),
-        Milestone("sliding_windows", "2025-09-04", "pull requests 754 and 757"),
-        Milestone("expert_batches", "2025-08-21", "inferred: one kernel for all experts of a layer"),
-    )
+    milestones = milestones_of("service.engine.engines.ik_llama_cpp")
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
         """Return the coefficient of interleaved types, of plain ones (which are repacked on the fly), or of floats."""

@@ -12,18 +12,6 @@ from service.engine.engines.tables import options_of
 from service.engine.hardware import Card
 from service.engine.model import Model
 
-_SPELLING_TODAY = (
-    {
-        "--no-mmap": "-lm none",
-        "-mmp": "-lm mmap",
-        "--mmap": "-lm mmap",
-        "--mlock": "-lm mlock",
-        "-nopo": "--no-op-offload",
-    }
-    | dict.fromkeys(("--draft", "--draft-n", "--draft-max"), "--spec-draft-n-max")
-    | dict.fromkeys(("--draft-min", "--draft-n-min"), "--spec-draft-n-min")
-    | dict.fromkeys(("-cd", "--ctx-size-draft"), "leave it out: the draft has the model's context")
-)  # pulls 22397, 22838
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
 _INSTALL = "llama.cpp docs/install.md"
 _BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)
@@ -74,7 +62,6 @@ class LlamaCommands(EngineCommands):
     """llama.cpp's commands."""
 
     options = options_of("service.engine.engines.llama_cpp")
-    spelling_today = MappingProxyType(_SPELLING_TODAY)
     image = ("llama.cpp:server", ".devops/{}.Dockerfile", "server")
     first_rule_wins = True
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests

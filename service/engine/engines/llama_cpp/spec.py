@@ -14,7 +14,7 @@ from service.engine.engines.llama_cpp.commands import LlamaCommands
 from service.engine.engines.llama_cpp.fit import fitted
 from service.engine.engines.llama_cpp.memory import LlamaMemory
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
-from service.engine.engines.speed import EngineSpeed, Milestone
+from service.engine.engines.speed import EngineSpeed, milestones_of
 from service.engine.engines.tables import table_of
 from service.engine.ggml_types import GgmlType
 
@@ -30,21 +30,7 @@ class LlamaSpeed(EngineSpeed):
     """llama.cpp's speed."""
 
     key = "llama_cpp"
-    milestones = (
-        Milestone("quantised_batches", "2024-08-02", "pull requests 7676 and 8062; builds of that day or before"),
-        Milestone("expert_batches", "2025-04-30", "pull request 13199"),
-        Milestone("flash_attention_kernels", "2025-05-15", "inferred from published runs"),
-        Milestone("sliding_windows", "2025-05-21", "pull request 13194"),
-        Milestone("expert_tiles", "2025-08-25", "pull request 15525"),
-        Milestone("moe_graphs", "2025-08-10", "inferred from published runs"),
-        Milestone("cpu_repack", "2025-10-01", "inferred from published runs"),
-        Milestone("wmma_batches", "2025-12-05", "pull request 17576: matrix units of RDNA 3"),
-        Milestone("native_fp4", "2025-12-24", "pull request 17906"),
-        Milestone("vulkan_attention", "2026-02-01", "pull requests 18280 to 19290; inferred from published runs"),
-        Milestone("wmma_attention", "2026-07-01", "pull request 24562: by then attention uses RDNA's matrix units"),
-        Milestone("recurrent_kernels", "2026-03-12", "inferred: build b8255 of 9 March is without, b8322 is with them"),
-        Milestone("recurrent_launches", "2026-04-01", "inferred from runs of builds b8396 and b8720 on one RTX 4090"),
-    )
+    milestones = milestones_of("service.engine.engines.llama_cpp")
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
         """Return the coefficient of a kind of quantised weights, or of floats."""
