@@ -63,7 +63,7 @@ class Client:
         self.address, self.authority = service_address(address)
         self._lock = threading.RLock()
         self._ending = wait or threading.Event()
-        self._signer: _Signer | None = None
+        self._signer: tuple[str, HostKey, State] | None = None
         self._token = ""  # nosec B105 (no password)
         self.request_id: str | None = None  # of the request behind the current run, sent with all calls about it
         self._http = httpx.Client(
@@ -77,7 +77,7 @@ class Client:
 
     def sign_as(self, host: str, key: HostKey, state: State) -> None:
         """Sign all further calls as `host`, with a counter kept in `state`."""
-        self._signer = _Signer(host, key, state)
+        self._signer = host, key, state
 
     def greet(self, code: str) -> Greeted:
         """Return whose code this is, before anything else is sent."""
@@ -154,13 +154,19 @@ class Client:
     def _headers(self, path: str, body: bytes, session: bool) -> dict[str, str]:
         if self._signer is None:
             raise HostError("this machine is not enrolled")
-        headers = self._signer.headers(self.authority, path, body)
+        host, key, state = self._signer
+        counter = state.next_counter()
+        signature = key.sign_call(self.authority, path, host, counter, body)
+        headers = {HOST_HEADER: host, COUNTER_HEADER: str(counter), SIGNATURE_HEADER: signature}
         return headers | ({"Authorization": f"Bearer {self._token}"} if session else {})
 
     def _recovers(self, error: ServiceError, session: bool) -> bool:
         """Adapt to an error, and return whether it is worth trying the same call again."""
         if error.slug == "counter-too-small" and self._signer is not None:
-            return self._signer.go_on_from(error.choices)
+            if len(error.choices) != 1 or not re.fullmatch(r"\d{1,18}", error.choices[0]):
+                return False  # the service named no counter to go on from
+            self._signer[2].raise_counter(int(error.choices[0]))
+            return True
         if error.status == 401 and session and self._token:
             self._token = ""  # nosec B105 (no password)
             return True
@@ -181,25 +187,6 @@ class Client:
         if response.is_success:
             return data
         raise _problem(self.address, path, response, data)
-
-
-class _Signer:
-    """Signs the calls of one host."""
-
-    def __init__(self, host: str, key: HostKey, state: State) -> None:
-        self.host, self.key, self.state = host, key, state
-
-    def headers(self, authority: str, path: str, body: bytes) -> dict[str, str]:
-        counter = self.state.next_counter()
-        signature = self.key.sign_call(authority, path, self.host, counter, body)
-        return {HOST_HEADER: self.host, COUNTER_HEADER: str(counter), SIGNATURE_HEADER: signature}
-
-    def go_on_from(self, choices: tuple[str, ...]) -> bool:
-        """Continue from the counter the service named; return False if it named none that is valid."""
-        if len(choices) != 1 or not re.fullmatch(r"\d{1,18}", choices[0]):
-            return False
-        self.state.raise_counter(int(choices[0]))
-        return True
 
 
 def service_address(address: str) -> tuple[str, str]:

@@ -7,8 +7,8 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,17 @@ class Agent:
         self._note("stopped")
         return not self._why_not
 
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let a signal end the agent at once within the block, because it is only waiting for the service."""
+        self._waiting = True
+        try:
+            if self.ending.is_set():
+                raise EndRequested
+            yield
+        finally:
+            self._waiting = False
+
     def _turn(self, dry_run: bool) -> bool:
         """Take one turn; return whether the service was asked for a run (and it was done, if there was one)."""
         try:
@@ -97,7 +108,7 @@ class Agent:
                 self._idle(why, IDLE_SECONDS)
                 return False
             self._note("waiting", "for a run")
-            with _Interruptible(self):
+            with self._interruptible():
                 leased = self.client.lease()
             self._failures = 0
         except InvalidPolicy as error:
@@ -118,14 +129,14 @@ class Agent:
         probe = msgspec.structs.replace(machine.probe, paused=paused)
         said = msgspec.json.encode(probe)
         if said != self._sent:
-            with _Interruptible(self):
+            with self._interruptible():
                 self.client.probe(probe)
             self._sent = said
 
     def _back_off(self, error: ServiceError) -> None:
         """Wait before asking the service again. Raises NotEnrolled if it will never answer."""
         if error.slug in ("host-not-active", "not-authenticated"):
-            with _Interruptible(self):
+            with self._interruptible():
                 self._look_at_state(error)
         self._failures += 1
         self._sent = None
@@ -165,22 +176,6 @@ class Agent:
         finally:
             self.client.request_id = None
             self.machine.rest(True)
-
-
-class _Interruptible:
-    """Within this block a signal ends the agent at once, because it is only waiting for the service."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-
-    def __enter__(self) -> None:
-        self.agent._waiting = True
-        if self.agent.ending.is_set():
-            self.agent._waiting = False
-            raise EndRequested
-
-    def __exit__(self, *_: object) -> None:
-        self.agent._waiting = False
 
 
 class _LeasedRun:
