@@ -47,7 +47,8 @@ def _told(kept: Submitted) -> str:
     if kept.state == "quarantined":
         lines.append(f"kept apart: {clean(kept.state_reason or '')}")
     if kept.edit_key:
-        lines.append(f"to correct or delete it, keep this key, which is shown once: {clean(kept.edit_key)}")
+        page = f"{clean(kept.url)}#key={clean(kept.edit_key)}" if kept.url else clean(kept.edit_key)
+        lines.append(f"to correct or delete it, keep this address with its key, which is shown once: {page}")
     return "\n".join(lines)
 
 

@@ -32,6 +32,7 @@ _IN_WORDS = (  # the same, for people who write no JSON
     *_BOUNDS,
     (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
     (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
+    (re.compile(rf"{ENUM_VALUE} '?([^']*)'?"), r"there is no \1 here"),
 )
 
 

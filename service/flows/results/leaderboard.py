@@ -40,7 +40,11 @@ _NEWEST = 20  # results on a contributor's
 
 
 def leaderboard(context: Context, query: BoardQuery) -> Board:
-    """Return a page of the board. Raises InvalidInput for an invalid date, or a cursor of another order."""
+    """Return a page of the board. Raises InvalidInput for an invalid date, a class of memory that there is not, or a
+    cursor of another order."""
+    for field, gib, classes in (("vram", query.vram, VRAM_CLASSES), ("ram", query.ram, (0, *RAM_CLASSES))):
+        if gib is not None and gib not in classes:
+            raise InvalidInput(f"there is no class of {gib} GiB", field=field, choices=tuple(map(str, classes)))
     since = day_of(query.since, "since") if query.since else None
     by_time = query.sort == "newest"
     after = position_in(query.cursor, query.sort, is_time=by_time) if query.cursor else None

@@ -19,7 +19,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 # The index in groups; pages in no group are added to the last one.
 GROUPS = {
-    "Use it": "quickstart pick-a-quant check what-if commands validation submitting launchers discord slack",
+    "Use it": "quickstart pick-a-quant check what-if commands up validation submitting launchers discord slack",
     "Understand it": "offloading memory speed quality planner measuring trust moderation headers recordings rig",
     "Run it": "self-hosting hosts accounts operating scaling runbook security architecture",
     "Look it up": "cli api shapes clients problems rules settings metrics logs data glossary speed-parameters",

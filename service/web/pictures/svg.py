@@ -31,6 +31,11 @@ def round_step(most: float) -> float:
     return next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))
 
 
+def figure(value: float) -> str:
+    """Return a number of any size with three digits or more, without an exponent."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def ticks(step: float, most: float) -> list[float]:
     """Return the multiples of `step` from 0 up to `most`."""
     return [step * i for i in range(int(most / step + 1e-9) + 1)]

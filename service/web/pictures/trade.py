@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from service.engine.advice import AdvisedConfig
-from service.web.pictures.svg import path, round_step, svg, ticks
+from service.web.pictures.svg import figure, path, round_step, svg, ticks
 
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 34, 60
@@ -37,7 +37,7 @@ def draw_trade(configs: Sequence[AdvisedConfig]) -> Markup:
         y = at(0, loss)[1]
         parts.append(grid.format(_LEFT, y, _WIDTH - _RIGHT, y) + text.format(_LEFT - 8, y + 5, end, f"{loss:g} %"))
     for x in ticks(round_step(most_x), most_x):
-        parts.append(text.format(at(x, _LEAST)[0], _HEIGHT - _BOTTOM + 22, middle, f"{x:g}"))
+        parts.append(text.format(at(x, _LEAST)[0], _HEIGHT - _BOTTOM + 22, middle, figure(x)))
     parts.append(text.format(0, 18, "", "perplexity above 16-bit"))
     parts.append(text.format(_WIDTH - _RIGHT, _HEIGHT - 10, end, "TG, t/s"))
     each = [(tg, loss) for _, tg, loss in points]
@@ -51,7 +51,11 @@ def draw_trade(configs: Sequence[AdvisedConfig]) -> Markup:
         alone = all(math.dist(place, other) > 36 for other in seen)
         parts.append(_point(config.rank, place, (tg, loss) in front, alone))
         seen += [place] if alone else []
-    spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16-bit" for c, tg, loss in points)
+    spoken = "; ".join(
+        f"#{c.rank} {c.variant}: {figure(tg)} t/s, {c.loss_percent[1]:.1f} % above 16-bit"
+        for c, tg, _ in points
+        if c.loss_percent
+    )
     return svg("trade", (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
 
 

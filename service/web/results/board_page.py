@@ -21,6 +21,7 @@ from service.web.services import AppServices
 from service.wire.results.board import Board, BoardChoices, BoardQuery, NamedSlug, Share
 
 _NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
+_FIELDS = tuple(name for name in _NAMES if name not in ("limit", "cursor"))
 _MORE = ("model", "arch", "variant", "vram", "ram", "platform", "trust", "sort", "since")
 _MOST_BARS = 10
 _MOST_NAMES = 150  # options of a filter, to keep the page small; the search finds the rest
@@ -34,7 +35,7 @@ def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
     try:
         board, wrong = leaderboard.leaderboard(services.context, converted(typed, BoardQuery)), None
     except InvalidInput as error:
-        board, wrong = Board(query=BoardQuery(), rows=[]), field_error(error, {name: name for name in _NAMES})
+        board, wrong = Board(query=BoardQuery(), rows=[]), field_error(error, {name: name for name in _FIELDS})
     return page(
         request,
         "leaderboard.html",
@@ -45,7 +46,8 @@ def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
         sorts=_sorts(typed),
         sort=board.query.sort,
         further=_link({**typed, "cursor": board.next}) if board.next else "",
-        api=f"/v1/leaderboard?{urlencode(typed)}",
+        unverified=_link({**{name: typed[name] for name in typed if name != "cursor"}, "trust": "self-reported"}),
+        api=f"/v1{_link(typed)}",
         more=any(name in typed for name in _MORE),
         filtered=bool(set(typed) - {"sort", "limit", "cursor"}),
     )
@@ -132,7 +134,7 @@ def _sorts(typed: dict[str, str]) -> list[tuple[str, str, str]]:
 
 
 def _link(fields: dict[str, Any]) -> str:
-    return f"/leaderboard?{urlencode(fields)}"
+    return f"/leaderboard?{urlencode(fields)}" if fields else "/leaderboard"
 
 
 router = Router("/", route_handlers=[read_board, models, rigs, model, hardware])

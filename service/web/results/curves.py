@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from markupsafe import Markup
 
-from service.web.pictures.svg import TICKS, path, round_step, svg, ticks
+from service.web.pictures.svg import TICKS, figure, path, round_step, svg, ticks
 
 MOST_CURVES = 6
 WIDTH, HEIGHT = 640, 300
@@ -89,7 +89,7 @@ class _Frame(msgspec.Struct, frozen=True):
             yield Markup("<line class='grid' x1='{}' y1='{}' x2='{}' y2='{}'/>").format(
                 left, height, WIDTH - _RIGHT, height
             )
-            yield text.format(left - 8, height + 4, "end", f"{y:,g}")
+            yield text.format(left - 8, height + 4, "end", figure(y))
         for x in ticks(self.x_step, self.x_most):
             across, bottom = self.at(x, 0)
             yield text.format(across, bottom + 20, "middle", _tokens(x))
@@ -139,5 +139,5 @@ def _point(index: int, x: float, y: float) -> Markup:
 def _spoken(curve: Curve) -> str:
     (first, fast), (last, slow) = curve.points[0], curve.points[-1]
     if first == last:
-        return f"{curve.name}: {fast:,.4g} at {first:,.0f} tokens"
-    return f"{curve.name}: {fast:,.4g} at {first:,.0f} tokens, {slow:,.4g} at {last:,.0f}"
+        return f"{curve.name}: {figure(fast)} at {first:,.0f} tokens"
+    return f"{curve.name}: {figure(fast)} at {first:,.0f} tokens, {figure(slow)} at {last:,.0f}"

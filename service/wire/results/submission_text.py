@@ -56,7 +56,7 @@ def _row(point: SpeedPoint, predicted: list[SpeedPoint]) -> str:
 def _outcome(preview: Preview) -> Iterator[str]:
     if preview.duplicate_of:
         yield f"these rows are already there: result {preview.duplicate_of}"
-    if preview.state == "quarantined":
+    elif preview.state == "quarantined":
         yield from wrapped(f"it would be kept apart and not counted: {preview.state_reason}")
     for missing in preview.missing:
         yield from wrapped(f"missing: {missing.field}: {missing.text}")

@@ -18,6 +18,7 @@ from service.flows.results.submissions import preview, submit
 from service.store.results import results
 from service.store.tables import metadata
 from service.store.tables import result as table
+from service.wire.results.submission_text import preview_lines
 from service.wire.results.submissions import Submission
 from tests.flows.results.submitted import COMMAND, HEAD, REPO, RIG, submission, sweep
 
@@ -192,7 +193,10 @@ def test_the_same_rows_are_the_same_result_from_any_sender(context: Context, cal
     assert first.edit_key
     again = submit(context, caller, submission(text=f"> {COMMAND}\n\n```\n{sweep()}```\n"))
     assert (again.id, again.is_new, again.edit_key) == (first.id, False, None)
-    assert preview(context, None, submission()).duplicate_of == first.id
+    known = preview(context, None, submission())
+    assert known.duplicate_of == first.id
+    assert f"these rows are already there: result {first.id}" in list(preview_lines(known))
+    assert not any("kept apart" in line for line in preview_lines(known))
     assert n_results(context.engine) == 1
 
 

@@ -28,3 +28,17 @@ def test_the_chosen_name_is_offered_however_many_there_are(
 def test_a_wrong_filter_is_said_at_its_field(client: httpx.Client) -> None:
     reply = client.get("/leaderboard?depth=7&q=x", headers=HTML)
     assert (reply.status_code, 'id="depth-wrong"' in reply.text, 'value="x"' in reply.text) == (422, True, True)
+
+
+def test_a_wrong_value_that_has_no_field_is_said_with_its_name(client: httpx.Client) -> None:
+    page = client.get("/leaderboard?limit=abc", headers=HTML).text
+    assert "limit: this must be a whole number" in page
+    assert 'href="#limit"' not in page
+
+
+def test_who_shows_unverified_results_too_keeps_the_other_filters(client: httpx.Client) -> None:
+    links = [
+        found.get("href", "") for tag, found in Tags(client.get("/leaderboard?q=3090&sort=pp").text).tags if tag == "a"
+    ]
+    assert "/leaderboard?q=3090&sort=pp&trust=self-reported" in links
+    assert "/v1/leaderboard?q=3090&sort=pp" in links

@@ -6,8 +6,13 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
+from service.engine.goal import Constraints
+from service.web.pictures.trade import draw_trade
 from service.web.results.curves import HEIGHT, MOST_CURVES, WIDTH, Curve, draw, mark
+from tests import rigs
+from tests.engine.planner.asking import ask
 
 SVG = "{http://www.w3.org/2000/svg}"
 FLAT = Curve("flat", [(0, 10.0), (4096, 9.0), (8192, 8.0)])
@@ -41,6 +46,19 @@ def test_what_is_seen_is_said_in_title_and_text() -> None:
     assert root.attrib["aria-labelledby"].split() == [root[0].attrib["id"], root[1].attrib["id"]]
     assert root[0].text == "Speed by depth"
     assert root[1].text == "flat: 10 at 0 tokens, 8 at 8,192"
+
+
+def test_large_speeds_are_written_without_an_exponent() -> None:
+    text = "".join(parsed(Curve("fast", [(0, 10_845.0), (8192, 331_129.4)])).itertext())
+    assert "fast: 10,845 at 0 tokens, 331,129 at 8,192" in text
+    assert "e+" not in text
+
+
+def test_a_loss_that_is_smaller_than_is_drawn_is_said_as_it_is() -> None:
+    body = ask("Qwen3-0.6B", "q8_0", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints())
+    exact = [replace(one, loss_percent=(0.0, 0.0, 0.0)) for one in body.configs]
+    slower = [replace(one, rank=2, speed=one.speed[:1]) for one in exact[:1]]
+    assert "0.0 % above 16-bit" in str(draw_trade([exact[0], *slower]))
 
 
 def test_a_name_stays_text() -> None:

@@ -124,6 +124,8 @@ def test_results_of_a_rig_are_found_by_its_name_too(api: httpx.Client, kept: lis
         ("/v1/leaderboard?model=a&model=b", "model"),
         ("/v1/leaderboard?q=%00", "q"),
         ("/v1/leaderboard?vram=null", "vram"),
+        ("/v1/leaderboard?vram=25", "vram"),
+        ("/v1/leaderboard?ram=100", "ram"),
         ("/v1/results?cursor=abc", "cursor"),
         ("/v1/results?tier=best", "tier"),
         ("/v1/results?until=yesterday", "until"),

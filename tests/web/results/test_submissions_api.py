@@ -171,5 +171,5 @@ def test_the_command_line_sends_to_the_real_service(
     told = capsys.readouterr().out
     (result_id,) = re.findall(r"^kept: \S+/results/(\S+)$", told, re.MULTILINE)
     assert api.get(f"/v1/results/{result_id}").json()["remarks"] == "sent by hand"
-    (key,) = re.findall(r"shown once: (\S+)$", told, re.MULTILINE)
+    (key,) = re.findall(r"#key=(\S+)$", told, re.MULTILINE)
     assert api.delete(f"/v1/results/{result_id}", headers={"X-Edit-Key": key}).status_code == 204
