@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -55,14 +55,8 @@ class _Payload(msgspec.Struct):
     actions: list[_Action] = []
 
 
-class InvalidQuestion(NamedTuple):
-    """What was typed is not a question; `error` tells the person who typed it why."""
-
-    error: InvalidInput
-
-
-def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion | None:
-    """Return the question of a slash command; None for Slack's own check of the certificate.
+def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidInput | None:
+    """Return the question of a slash command, or why what was typed is none; None for Slack's check of the certificate.
 
     `hooks`: the origin that every `response_url` must have. Raises InvalidInput for what is not a slash command.
     """
@@ -73,7 +67,7 @@ def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion 
     try:
         ask = ask_of_line(_unescaped(form.get("text", ""))[:MAX_WORD])
     except InvalidInput as error:
-        return InvalidQuestion(error)
+        return error
     ask = kept_ask(ask.verb, ask.words)
     return _asked(asker, ask, form.get("trigger_id", ""), form.get("response_url", ""), form.get("channel_id"), hooks)
 

@@ -12,10 +12,10 @@ from litestar.background_tasks import BackgroundTask
 from service.bots.incoming import IncomingQuestion
 from service.bots.replies import of_slack
 from service.bots.sending import new_client, send
-from service.bots.slack.incoming import InvalidQuestion, is_signed, read_command, read_interaction
+from service.bots.slack.incoming import is_signed, read_command, read_interaction
 from service.bots.slack.render import render
 from service.bots.verbs import refusal
-from service.engine.errors import AdvisorError
+from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import NotAuthenticated
 from service.settings import Settings
 from service.web.chat.webhooks import require_media_type, require_signature, store_question
@@ -31,8 +31,8 @@ async def slack_commands(request: HttpRequest, services: AppServices) -> Respons
     found = read_command(await _signed(request, services), services.settings.slack_hooks)
     if found is None:
         return _nothing()
-    if isinstance(found, InvalidQuestion):
-        return _said(found.error)
+    if isinstance(found, InvalidInput):
+        return _said(found)
     refused, released = await _taken(services, found)
     return refused or Response({"response_type": "ephemeral", "text": "On it …"}, background=released)
 
