@@ -21,7 +21,7 @@ from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, com
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
-from service.engine.hardware_text.questions import ask_about_shared_memory, ask_about_version
+from service.engine.hardware_text.questions import ask_about_machines, ask_about_shared_memory, ask_about_version
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import (
     read_comfyui,
@@ -128,6 +128,7 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
     lines = text.replace("\r", "\n").replace("\u00a0", " ").split("\n")
     stated_first = sorted(_read(lines, _RECOGNISERS), key=lambda f: f.tool != "")
     hardware = combine(stated_first, gpus_required)
+    ask_about_machines(hardware, text)
     ask_about_shared_memory(hardware, text)
     ask_about_version(hardware)
     check(hardware)

@@ -228,6 +228,7 @@ class Memory:
     def is_of(self, number: int, gpu: Gpu, *, not_of: Gpu) -> bool:
         """Return whether the memory stated with a card is one that `gpu` is sold with and `not_of` is not."""
         sizes = [size.gb for size in self.sizes if size.role in ("gpu", "before") and size.gpu == number]
+        sizes += [gpu.vram_gib] if gpu.vram_gib else []
         return any(fits(gpu, gb) and not fits(not_of, gb) for gb in sizes)
 
     def has_size(self, number: int) -> bool:

@@ -73,8 +73,12 @@ def are_of_macs(gpus: Sequence[Gpu]) -> bool:
     return all(found and re.search(r"Radeon Pro|FirePro D", found[0].name) for found in rows)
 
 
-def ask_about_machines(gpus: Sequence[Gpu]) -> None:
-    """Raise InvalidHardware for GPUs that are not in one machine: two that share the RAM, or a Mac's and a card."""
+def ask_about_machines(hardware: Hardware, text: str) -> None:
+    """Raise InvalidHardware for GPUs that are not in one machine: two that share the RAM, or a Mac's and a card.
+
+    Names in quotes are taken as they are.
+    """
+    gpus = [gpu for gpu in hardware.gpus if f'"{gpu.name}"' not in text]
     named = {rows[0].name if (rows := gpu_rows(gpu.name)) else gpu.name: rows[:1] for gpu in gpus}
     shared = [row for rows in named.values() for row in rows if row.unified]
     whole = [row.name for row in shared if row.backend in ("metal", "cuda")]  # and a Jetson's or a DGX Spark's

@@ -125,8 +125,6 @@ class _Reading:
         questions.ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and not questions.are_of_macs(self.gpus):
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
-        if not self.quoted:
-            questions.ask_about_machines(self.gpus)
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has that? Write `M3 Ultra 512GB`")
         named = self.gpus or own

@@ -7,6 +7,7 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
 from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import to_shorthand
 
 SFF = "NVIDIA RTX 4000 SFF Ada Generation"
 
@@ -178,3 +179,13 @@ def test_an_example_and_what_is_recommended_are_no_machine(text: str) -> None:
 )
 def test_a_card_is_known_by_the_words_around_it(text: str, card: str) -> None:
     assert cards(text) == [card]
+
+
+def test_a_desktops_card_stays_one_beside_a_laptops_processor_when_its_memory_says_so() -> None:
+    hardware = parse_hardware("Ryzen 7 7840HS, RTX 3060 12GB")
+    assert cards("Ryzen 7 7840HS, RTX 3060 12GB") == cards(to_shorthand(hardware)) == ["NVIDIA GeForce RTX 3060"]
+
+
+def test_a_card_beside_a_mac_that_a_tool_lists_is_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="Several machines"):
+        parse_hardware("$ sysctl -n machdep.cpu.brand_string hw.memsize\nApple M2 Ultra\n206158430208\nAMD RX 460 4GB")
