@@ -21,6 +21,7 @@ from service.engine.commands.tables import (
     environment_options,
     known_options,
     option_named,
+    other_programs,
 )
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
@@ -328,25 +329,6 @@ def _guess_program(options: Sequence[str]) -> str:
     return "llama-sweep-bench" if _SWEEP_SIGNS.intersection(options) else "llama-server"
 
 
-# By the word that starts them, or the module after `python -m`.
-_NAMES = {
-    "ollama": "Ollama",
-    "lms": "LM Studio",
-    "ramalama": "RamaLama",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "aphrodite": "Aphrodite",
-    "lmdeploy": "LMDeploy",
-    "mlx_lm": "MLX LM",
-    "mlx_vlm": "MLX VLM",
-    "exllamav2": "ExLlamaV2",
-    "exllamav3": "ExLlamaV3",
-    "tabbyapi": "TabbyAPI",
-    "ktransformers": "KTransformers",
-    "text-generation-launcher": "TGI",
-    "local-ai": "LocalAI",
-    "llama_cpp": "llama-cpp-python",
-}
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*|uv|uvx|pipx")
 _WEBUI = ("server.py", "--loader")  # text-generation-webui (README, "Command-line flags")
 
@@ -357,14 +339,15 @@ def other_program(words: Sequence[str]) -> str | None:
     start = next((i for i, word in enumerate(words) if "=" not in word and bases[i] not in _LAUNCHERS), None)
     if start is None:
         return None
-    if bases[start] in _NAMES:
-        return _NAMES[bases[start]]
+    names = other_programs().names
+    if bases[start] in names:
+        return names[bases[start]]
     if not _PYTHON.fullmatch(bases[start]):
         return None
     if _WEBUI[0] in bases and _WEBUI[1] in words:
         return "text-generation-webui"
     behind = (word.partition(".")[0] for word in bases[start + 1 : start + 4])
-    return next((_NAMES[word] for word in behind if word in _NAMES), None)
+    return next((names[word] for word in behind if word in names), None)
 
 
 _LAUNCHERS = frozenset(("sudo", "env", "exec", "nohup", "nice", "time", "$", ">"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from service.engine.commands.tables import known_options
+from service.engine.commands.tables import known_options, other_programs
 from service.engine.commands.unwrap import IN_CONTAINER, program_of_image, shown
 from service.engine.config import Engine
 from service.engine.engines import all_engines
@@ -293,30 +293,6 @@ def _negated(name: str) -> str:
     return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else f"--no-{name.lstrip('-')}"
 
 
-# KoboldCpp's options (koboldcpp.py) and the same of llama-server; a batch is both logical and physical there.
-_KOBOLD = {
-    "model": "-m",
-    "model_param": "-m",
-    "contextsize": "-c",
-    "gpulayers": "-ngl",
-    "moecpu": "-ncmoe",
-    "overridetensors": "-ot",
-    "threads": "-t",
-    "blasthreads": "-tb",
-    "maingpu": "-mg",
-    "mmproj": "-mm",
-    "draftmodel": "-md",
-    "device": "-dev",
-}
-_KOBOLD_CACHES = {"0": "f16", "1": "q8_0", "2": "q4_0"}
-
-
-# Options with an older name; options that are read as well; and options that load another model.
-_KOBOLD_OLD = {"blasbatchsize": "batchsize", "usecuda": "usecublas", "usehipblas": "usecublas"}
-_KOBOLD_READ = frozenset((
-    *_KOBOLD, "batchsize", "usecublas", "tensor_split", "quantkv", "flashattention", "noflashattention", "usemmap",
-    "nommap", "usemlock", "lowvram", "autofit", "noswa", "useswa",
-))  # fmt: skip
 _KOBOLD_MODELS = re.compile(
     r"sd(?:model|t5xxl|clip|vae|lora|photomaker|upscaler)|whispermodel|tts|embeddingsmodel|music"
 )
@@ -369,8 +345,9 @@ def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
 
     A settings file states every option there is, so of these only those that load another model are named.
     """
-    named = {_KOBOLD_OLD.get(name, name): value for name, value in options.items()}
-    others = [name for name in named if name not in _KOBOLD_READ and named[name] is not False]
+    kobold = other_programs().koboldcpp
+    named = {kobold.old.get(name, name): value for name, value in options.items()}
+    others = [name for name in named if name not in {*kobold.same, *kobold.read} and named[name] is not False]
     models = tuple(f"--{name}" for name in others if _KOBOLD_MODELS.match(name) and named[name] not in (True, 0))
     rest = tuple(f"--{name}" for name in others if f"--{name}" not in models) if not of_file else ()
     left_out = [LeftOut(names, "KoboldCpp", loads=names is models) for names in (models, rest) if names]
@@ -380,6 +357,7 @@ def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
 def _kobold_words(options: Mapping[str, Any]) -> str:
     """The same as words, with KoboldCpp's defaults: 8,192 tokens of context, batches of 512, flash attention, no mmap,
     and one request at a time, without the prompts and checkpoints that llama-server keeps in RAM."""
+    kobold = other_programs().koboldcpp
     given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
     if "model_param" in given:
         given.pop("model", None)
@@ -397,13 +375,13 @@ def _kobold_words(options: Mapping[str, Any]) -> str:
     elif card:
         words += ["-mg", card[0]]
     for name, value in given.items():
-        if name in _KOBOLD and value is not True and not (name == "moecpu" and str(value) == "0"):
-            words += [_KOBOLD[name], str(value[0] if isinstance(value, list) else value)]
+        if name in kobold.same and value is not True and not (name == "moecpu" and str(value) == "0"):
+            words += [kobold.same[name], str(value[0] if isinstance(value, list) else value)]
     words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
     words += ["-np", "1", "-cram", "0", "-ctxcp", "0", *(["--swa-full"] if given.get("noswa") else [])]
     if split:
         words += ["-ts", ",".join(map(str, split)) if isinstance(split, list) else str(split)]
-    cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
+    cache = kobold.caches.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
     words += [] if cache == "f16" else ["-ctk", cache, "-ctv", cache]
     words += ["-fa", "off" if given.get("noflashattention") else "on"]
     mapped, locked = given.get("usemmap"), given.get("usemlock")

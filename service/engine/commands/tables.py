@@ -65,6 +65,31 @@ def environment_options(engine: Engine, program: str) -> dict[str, str]:
     return {} if program == "llama-bench" else engine_spec(engine).commands.options.environment
 
 
+class _Kobold(msgspec.Struct, frozen=True):
+    same: dict[str, str]
+    caches: dict[str, str]
+    old: dict[str, str]
+    read: tuple[str, ...]
+
+
+class _OtherPrograms(msgspec.Struct, frozen=True):
+    """`other_programs.json`. `names`: by the word that starts them, or the module after `python -m`.
+
+    `koboldcpp`: its options (koboldcpp.py) that are the `same` as one of llama-server, and its numbers of cache types;
+    those with an `old` name; and those that are `read` as well. A batch is both logical and physical there.
+    """
+
+    names: dict[str, str]
+    koboldcpp: _Kobold
+
+
+@cache
+def other_programs() -> _OtherPrograms:
+    """Return what other programs than the engines' are called, and what their options are here."""
+    data = resources.files("service.engine.data").joinpath("other_programs.json").read_bytes()
+    return msgspec.json.decode(data, type=_OtherPrograms)
+
+
 @cache
 def known_options(engine: Engine, program: str) -> dict[str, bool]:
     """Return every option name that today's `program` of `engine` accepts: whether a value follows it.

@@ -5,51 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
+import msgspec
+
 from service.engine.advice import BuildOption, Package
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
-from service.engine.engines.tables import options_of
+from service.engine.engines.tables import options_of, table_of
 from service.engine.hardware import Card
 from service.engine.model import Model
 
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
-_INSTALL = "llama.cpp docs/install.md"
-_BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)
-_WINGET = Package("powershell", "winget, with Vulkan", "winget install llama.cpp", _INSTALL)
-_CONDA = "conda install -c conda-forge llama-cpp"
-_RELEASES = "llama.cpp .github/workflows/release.yml (0c1e57098)"
 
 
-def _release(name: str, archive: str, also: str = "") -> Package:
-    """Return an archive of the project's releases for Windows: a file to unpack, for its tag is not known here."""
-    lines = f"# {archive} of https://github.com/ggml-org/llama.cpp/releases:\n# unpack it into a folder on PATH{also}"
-    return Package("powershell", name, lines, _RELEASES)
+class _Packages(msgspec.Struct, frozen=True):
+    """`packages.json`: for each back end what needs no build, and what makes one needless on Linux.
+
+    On Linux what is in the archives needs the same version of ROCm or oneAPI as it was built with
+    (docs/backend/SYCL.md). Archives of releases are files to unpack, for their tags are not known here.
+    """
+
+    packages: dict[str, tuple[Package, ...]]
+    instead_of_building: dict[str, str]
 
 
-# On Linux what is in the archives needs the same version of ROCm or oneAPI as it was built with (docs/backend/SYCL.md).
-_LINUX_ARCHIVES = {
-    "rocm": "where AMD's ROCm 10.0 is installed, llama-*-bin-ubuntu-rocm-10.0-x64.tar.gz of llama.cpp's releases needs "
-    "no build",
-    "sycl": "where Intel's oneAPI 2026.1 is installed, llama-*-bin-ubuntu-sycl-fp32-x64.tar.gz (or -fp16-) of "
-    "llama.cpp's releases needs no build",
-}
-_ROCM_ZIP = _release(
-    "its releases, with ROCm", "llama-*-bin-win-rocm-10.0-x64.zip", ", where rocBLAS of AMD's ROCm 10.0 has to be too"
-)
-_SYCL_ZIP = _release("its releases, with SYCL", "llama-*-bin-win-sycl-x64.zip")
-_PACKAGES: dict[str, tuple[Package, ...]] = {
-    "cuda": (
-        Package("posix", "conda-forge, with CUDA", _CONDA, _INSTALL),
-        Package("powershell", "conda-forge, with CUDA", _CONDA, _INSTALL),
-    ),
-    "vulkan": (Package("posix", "conda-forge, with Vulkan", _CONDA, _INSTALL), _WINGET),
-    "rocm": (_ROCM_ZIP,),
-    "sycl": (_SYCL_ZIP,),
-    "metal": (_BREW,),
-    "cpu": (_BREW, _WINGET),
-}
-
-
+_PACKAGES = msgspec.json.decode(table_of("service.engine.engines.llama_cpp", "packages.json"), type=_Packages)
 # src/models/*.cpp of 0c1e57098 that have a graph_mtp; three tokens for dense models (pull 22673), one for mixtures
 # (pulls 24868, 26534, issue 24266).
 _DRAFTING = {"qwen35": "--spec-type draft-mtp --spec-draft-n-max 3"} | dict.fromkeys(
@@ -69,7 +48,7 @@ class LlamaCommands(EngineCommands):
     server_caps_context = True  # tools/server/server-context.cpp:4015
     drafting = MappingProxyType(_DRAFTING)
     rotates_caches_from = "2026-05-01"  # pull 21038, opened on 2026-03-26 and merged in the month after
-    instead_of_building = MappingProxyType(_LINUX_ARCHIVES)
+    instead_of_building = MappingProxyType(_PACKAGES.instead_of_building)
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
@@ -104,7 +83,7 @@ class LlamaCommands(EngineCommands):
 
     def packages(self, backend: str) -> tuple[Package, ...]:
         """Return what llama.cpp's docs/install.md lists (1993ed50f), and its releases, for these cards."""
-        return _PACKAGES.get(backend, ())
+        return _PACKAGES.packages.get(backend, ())
 
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
         """Yield what its CUDA build wants."""
