@@ -84,7 +84,17 @@ def described(path: Path, policy: Policy) -> EngineProgram | None:
         version = _asked(path, ("--version",), readable, policy)
     except (OSError, CannotStart, NotConfined):
         return None
-    return EngineProgram(path=path, build=_build(engine, sha256, text, version, libraries, path), libraries=folders)
+    said = _VERSION.search(version)
+    commit = _COMMIT.search(said[1]) if said else None
+    build = EngineBuild(
+        engine=engine,
+        sha256=sha256,
+        version=said[1] if said else None,
+        commit=commit[1] if commit else None,
+        backends=_backends(libraries, path.parent),
+        options=options_of(text),
+    )
+    return EngineProgram(path=path, build=build, libraries=folders)
 
 
 def _engine(name: str, text: str) -> Engine | None:
@@ -94,21 +104,6 @@ def _engine(name: str, text: str) -> Engine | None:
     if name == SERVER:
         return "ik_llama.cpp" if "-mla" in text else "llama.cpp"
     return "llama.cpp" if "--n-depth" in text else None
-
-
-def _build(
-    engine: Engine, sha256: str, text: str, version: str, libraries: Sequence[tuple[str, str]], path: Path
-) -> EngineBuild:
-    said = _VERSION.search(version)
-    commit = _COMMIT.search(said[1]) if said else None
-    return EngineBuild(
-        engine=engine,
-        sha256=sha256,
-        version=said[1] if said else None,
-        commit=commit[1] if commit else None,
-        backends=_backends(libraries, path.parent),
-        options=options_of(text),
-    )
 
 
 def options_of(text: str) -> tuple[str, ...]:

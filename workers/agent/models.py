@@ -95,13 +95,17 @@ def hash_contents(models: tuple[LocalModel, ...], hashes: Hashes, stop: Callable
     missing = next((i for i, model in enumerate(models) if model.file.sha256 is None), None)
     if missing is None:
         return models
-    _lower_priority()
+    with contextlib.suppress(OSError, AttributeError):  # on Linux each thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
     model = models[missing]
     content = content_sha256(model.path, stop)
     if content is None:
         return models
     with contextlib.suppress(OSError):
-        _keep_content(model, hashes, content)
+        known = hashes.get(model.path, model.path.stat())
+        if known is not None and known.size == model.file.size:
+            hashes.put(model.path, msgspec.structs.replace(known, content=content))
+            hashes.save()
     done = msgspec.structs.replace(model, file=msgspec.structs.replace(model.file, sha256=content))
     return (*models[:missing], done, *models[missing + 1 :])
 
@@ -177,19 +181,6 @@ def _model(path: Path, hashes: Hashes) -> LocalModel | None:
         return None
     file = ModelFile(name=path.name, size=known.size, header_sha256=known.header, sha256=known.content)
     return LocalModel(path=path, file=file)
-
-
-def _keep_content(model: LocalModel, hashes: Hashes, content: str) -> None:
-    known = hashes.get(model.path, model.path.stat())
-    if known is not None and known.size == model.file.size:
-        hashes.put(model.path, msgspec.structs.replace(known, content=content))
-        hashes.save()
-
-
-def _lower_priority() -> None:
-    """Lower the priority of this thread only: on Linux each has its own."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 PageCache: TypeAlias = Literal["cold", "warm", "unknown"]

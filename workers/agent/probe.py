@@ -79,14 +79,9 @@ def _cpu(seen: Cpu | None) -> Cpu:
     seen = seen or Cpu()
     return msgspec.structs.replace(
         seen,
-        model=seen.model or _cpu_name(),
+        model=seen.model or str(cpuinfo.get_cpu_info().get("brand_raw") or "")[:_MAX_NAME] or None,
         physical_cores=seen.physical_cores or psutil.cpu_count(logical=False),
     )
-
-
-def _cpu_name() -> str | None:
-    name = cpuinfo.get_cpu_info().get("brand_raw")
-    return str(name)[:_MAX_NAME] if name else None
 
 
 def _ram(seen: Ram | None, bandwidth: float | None) -> Ram:

@@ -211,7 +211,8 @@ class _Running:
             next_look = now + _POLL_SECONDS
             if now >= next_count:
                 next_count = now + _COUNT_SECONDS
-                self.why = self._too_many()
+                if len(_descendants(self.process.pid)) > self.limits.processes:
+                    self.why = f"it started more than {self.limits.processes} processes"
             self.timed_out = now > self.began + self.limits.seconds
             self.why = self.why or self._too_much() or stop()
             if self.timed_out or self.why:
@@ -244,11 +245,6 @@ class _Running:
     def _too_much(self) -> str | None:
         if self.printed > self.limits.output_bytes:
             return f"it printed more than {self.limits.output_bytes >> 20} MiB"
-        return None
-
-    def _too_many(self) -> str | None:
-        if len(_descendants(self.process.pid)) > self.limits.processes:
-            return f"it started more than {self.limits.processes} processes"
         return None
 
     def close(self, mark: str) -> None:
