@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
     for name, verb in VERBS.items():
-        one = verbs.add_parser(name, help=verb.help, description=verb.help.capitalize() + ".")
+        one = verbs.add_parser(name, help=verb.help)
         one.add = partial(_add, verb)
 
 
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(value)
     else:
-        for line in lines:
+        for line in list(lines) or ["there are none"]:
             print(line)
     return 0
 
@@ -152,7 +153,7 @@ def _hosts(arguments: argparse.Namespace) -> Answer:
         seen = (one.seen_at or "never")[:16].replace("T", " ")
         named = (one.id, one.pseudonym, one.owner[:20], one.state, one.visibility)
         lines.append(_HOSTS.format(*named, seen, one.runs, one.gpus))
-    return found, lines
+    return found, lines if found else []
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -190,14 +191,22 @@ def _purge(arguments: argparse.Namespace) -> Answer:
     with _records() as context:
         purged = purge(context, load_settings(), dry_run=arguments.dry_run)
     word = "would be removed" if arguments.dry_run else "removed"
-    return purged, [f"{one.kind:<10} older than {one.days:>4} days: {one.rows:>8,} {word}" for one in purged]
+    wide = max(len(one.kind) for one in purged)
+    return purged, [f"{one.kind:<{wide}} older than {one.days:>4} days: {one.rows:>8,} {word}" for one in purged]
 
 
 def _add_requeue(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of an advice or a run that failed")
-    which.add_argument("--failed", type=float, metavar="HOURS", help="all that failed in the last hours")
+    which.add_argument("--failed", type=_hours, metavar="HOURS", help="all that failed in the last hours")
     parser.add_argument("--dry-run", action="store_true", help="show what it would be")
+
+
+def _hours(text: str) -> float:
+    """Return a number of hours. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of hours, such as 24")
+    return float(text)
 
 
 def _requeue(arguments: argparse.Namespace) -> Answer:
@@ -208,7 +217,9 @@ def _requeue(arguments: argparse.Namespace) -> Answer:
         done = requeue(context, arguments.ids, since, dry_run=arguments.dry_run)
     word = "would be queued" if arguments.dry_run else "queued"
     lines = [f"advice {one} {word}" for one in done.advice] + [f"run {one} {word}" for one in done.runs]
-    return done, [*lines, f"{len(done.advice)} advice and {len(done.runs)} runs {word}"]
+    counts = ((len(done.advice), "advice"), (len(done.runs), "run"))
+    told = " and ".join(f"{n} {name}{'' if n == 1 else 's'}" for n, name in counts)
+    return done, [*lines, f"{told} {word}"]
 
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:
@@ -294,7 +305,7 @@ def _moderate(arguments: argparse.Namespace) -> Answer:
             asked = open_requests(context)
             return asked, [
                 f"{one.id}  {one.created_at[:10]}  {one.model} on {one.gpus}, {one.result_state} result {one.result}\n"
-                f"    answer to {one.contact or 'nobody'}: {one.text}"
+                f"    {'answer to ' + one.contact if one.contact else 'says not how to answer'}: {one.text}"
                 for one in asked
             ]
         if arguments.action == "audit":

@@ -11,8 +11,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 
+class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Verbs whose own `--help` begins with what the list of them says."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        said = options.get("help", "")
+        return super().add_parser(name, description=f"{said[:1].upper()}{said[1:]}.", **options)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports errors in one line; the list of all options is for `--help`."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.register("action", "parsers", _Verbs)
 
     def error(self, message: str) -> NoReturn:
         """Exit with the error, and the option or command that may be meant."""

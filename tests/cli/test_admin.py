@@ -167,10 +167,40 @@ def test_a_dump_is_written_and_parquet_says_what_it_needs(
 
 def test_purge_and_requeue_say_what_they_would_do(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["admin", "purge", "--dry-run"]) == 0
-    assert "advice     older than  365 days:        0 would be removed" in capsys.readouterr().out
+    assert "advice           older than  365 days:        0 would be removed" in capsys.readouterr().out
     assert main(["admin", "requeue", "--failed", "24", "--dry-run"]) == 0
-    assert capsys.readouterr().out == "0 advice and 0 runs would be queued\n"
+    assert capsys.readouterr().out == "0 advices and 0 runs would be queued\n"
     assert main(["admin", "requeue", "nonsense"]) == 2
     assert "may be tried again, has the id nonsense" in capsys.readouterr().err
     assert main(["admin", "hosts"]) == 0
-    assert capsys.readouterr().out.startswith("ID  ")
+    assert capsys.readouterr().out == "there are none\n"
+
+
+@pytest.mark.parametrize("hours", ["-1", "0", "nan", "inf", "soon"])
+def test_work_that_failed_is_looked_for_in_hours_that_there_are(
+    state: Path, hours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["admin", "requeue", f"--failed={hours}"])
+    assert ended.value.code == 2
+    assert f"'{hours}' is not a number of hours, such as 24" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["hosts"], ["moderate", "audit"], ["moderate", "reports"], ["moderate", "removals"]])
+def test_an_empty_list_is_said_to_be_empty(state: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", *words]) == 0
+    assert capsys.readouterr().out == "there are none\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["hide"], "advisor: SUBJECT: say whom or what, and why with --reason: this must not be empty"),
+        (["hide", "x" * 22], "advisor: --reason: say whom or what, and why with --reason: this must have at least 3"),
+    ],
+)
+def test_an_act_without_its_reason_is_refused_in_words(
+    state: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["admin", "moderate", *words]) == 2
+    assert says in capsys.readouterr().err

@@ -6,6 +6,7 @@ quoting, folding, pipes, `$(…)` and variables are its own. What a command woul
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -282,7 +283,7 @@ def wrong_with_mention(text: str) -> str | None:
     parser, words = _parser(), re.sub(r'"?\$\(.*?\)"?', "ID", text).split()[1:]
     options = set(parser._option_string_actions)
     for word in words:
-        verbs: Any = next((a.choices for a in parser._actions if a.__class__.__name__ == "_SubParsersAction"), None)
+        verbs: Any = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
         if verbs and re.fullmatch("[a-z][a-z-]*", word):
             if word not in verbs:
                 return f"advisor has no {word}"

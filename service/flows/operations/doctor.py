@@ -171,8 +171,9 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
         yield _work(health.work(engine, now, now - _LONG))
         yield from _hosts(health.agents(engine, now - _SEEN_LATELY))
     except AdvisorError as error:
-        fix = "is it running, and may this user open it? The log of this command says what it answered"
-        yield Diagnosis(part, "bad", error.detail, fix)
+        text, _, fix = error.detail.partition(": ")
+        where = engine.url.render_as_string(hide_password=True)
+        yield Diagnosis(part, "bad", text, fix or f"is {where} running, and may this user open it?")
     except OSError as error:
         fix = "look who owns the state folder, and run this as the service's user"
         yield Diagnosis(part, "bad", f"{error.filename}: {error.strerror}", fix)

@@ -166,3 +166,15 @@ def test_a_service_for_strangers_that_names_nobody_is_warned_of(quiet: Settings)
     named = msgspec.structs.replace(public, operator="Ada", operator_contact="ada@example.org")
     assert "operator" not in found(named)
     assert "operator" not in found(quiet)
+
+
+def test_a_damaged_database_and_one_that_is_not_there_have_fixes_of_their_own(quiet: Settings, tmp_path: Path) -> None:
+    (tmp_path / "no.db").write_text("garbage" * 1000)
+    damaged = found(msgspec.structs.replace(quiet, database_url=f"sqlite:///{tmp_path}/no.db"))["database"]
+    assert (damaged.text, damaged.fix) == (
+        "the database is damaged", "bring back a backup with `advisor admin restore`",
+    )  # fmt: skip
+    gone = found(msgspec.structs.replace(quiet, database_url="postgresql://somebody:secret@127.0.0.1:1/x"))["database"]
+    assert (gone.text, "127.0.0.1:1" in (gone.fix or ""), "secret" in (gone.fix or "")) == (
+        "the database does not answer", True, False,
+    )  # fmt: skip
