@@ -88,8 +88,6 @@ class EngineMemory(ABC):
     checkpoints_windows: bool = False
     checkpoint_option: str = "-ctxcp"
 
-    # -- what a graph depends on -----------------------------------------------------------------------------------
-
     @abstractmethod
     def latent_mode(self, model: Model, flags: Flags, rules: MemoryRules) -> int:
         """Return the mode of the latent cache (`-mla` where the engine has it, else 1), 0 for plain K and V."""
@@ -104,8 +102,6 @@ class EngineMemory(ABC):
 
         Raises MissingTensor where no description fits the tensors, GraphTooLarge.
         """
-
-    # -- caches ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def keys_values(self, model: Model, layer: Layer, spec: GraphSpec) -> CacheTensors:
@@ -126,8 +122,6 @@ class EngineMemory(ABC):
     @abstractmethod
     def has_indexer(self, model: Model, layer: int) -> bool:
         """Return whether a layer of sparse attention chooses rows itself; else it takes those of the last that did."""
-
-    # -- placement -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def place_layers(
@@ -168,8 +162,6 @@ class EngineMemory(ABC):
         """
         return None
 
-    # -- what is stored --------------------------------------------------------------------------------------------
-
     def loaded(self, model: Model, flags: Flags, placement: Placement) -> tuple[Model, Placement]:
         """Return the model with the tensors that loading makes of others, and where they are."""
         return model, placement
@@ -181,8 +173,6 @@ class EngineMemory(ABC):
     def derived_bytes(self, model: Model, layer: int, mode: int) -> int:
         """Return the bytes of the matrices that loading makes of a latent layer's tensors in a latent mode."""
         return 0
-
-    # -- prediction ------------------------------------------------------------------------------------------------
 
     def predict_split(self, run: ResolvedRun) -> Memory | None:
         """Return the memory where it is not a sum over a placement by layers, None where it is."""

@@ -106,9 +106,6 @@ def _json_rows(text: str) -> Iterator[PrintedRow]:
                 yield from _bench_test(test)
 
 
-# --- llama-sweep-bench ------------------------------------------------------------------------------------------------
-
-
 def _sweep_rows(row: Mapping[str, str]) -> Iterator[PrintedRow]:
     """Yield what a row of a table measured.
 
@@ -197,9 +194,6 @@ def _timed(n_tokens: int, time: _Printed, speed: _Printed) -> _Phase | None:
     if not n_tokens / (time.value + time.half) - slack <= speed.value <= fastest + slack:
         return None
     return _Phase((time.value,), speed.value) if n_tokens / time.value < MAX_TPS else None
-
-
-# --- llama-bench ------------------------------------------------------------------------------------------------------
 
 
 def _bench_row(test: str, speed: str) -> Iterator[PrintedRow]:

@@ -165,9 +165,6 @@ def _figures(value: dict[str, Any]) -> dict[str, Any]:
     return {**named, "timings": _figures(timings)} if isinstance(timings, dict) else named
 
 
-# --- lines of llama.cpp -----------------------------------------------------------------------------------------------
-
-
 class _Half(NamedTuple):
     line: int
     n: int
@@ -242,9 +239,6 @@ def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str,
 def _task(line: str) -> tuple[str, str] | None:
     match = _TASK.search(line)
     return (match[1], match[2]) if match else None
-
-
-# --- other programs ---------------------------------------------------------------------------------------------------
 
 
 def _ollama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:

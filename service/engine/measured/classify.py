@@ -164,9 +164,6 @@ def _hung(n_rows: int) -> Failure:
     return Failure(kind="hung", transient=False, text=text)
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def _up(mib: float) -> int:
     return min(math.ceil(round(mib, 2)), 1 << 24)
 
@@ -243,9 +240,6 @@ def _short_by(room: _Room, lines: Sequence[str]) -> int | None:
     return _up(short) if short > 0 else None
 
 
-# --- what the engine says ---------------------------------------------------------------------------------------------
-
-
 # Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context
 # (llama-context.cpp:3899), or not at all (std::terminate prints `what():`). llama_model_loader tells nothing itself.
 _REFUSED = (
@@ -272,8 +266,6 @@ def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
                 return Failure(kind="refused_by_engine", transient=False, text=f"{engine} refused: {_plain(match[1])}")
     return None
 
-
-# --- crashes ----------------------------------------------------------------------------------------------------------
 
 # ggml.c:253-272 in both: `file:line: GGML_ASSERT(…) failed`, or the words given to GGML_ABORT
 _ABORT = re.compile(r"(?:^|/)([\w.-]{1,60}\.(?:c|h|cc|cu|cuh|cpp|hpp|m)):(\d{1,6}): (.+)")

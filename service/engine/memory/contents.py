@@ -103,8 +103,6 @@ class Contents:
             return ()
         return tuple(self.ropes.index(device) for device in self.ropes)
 
-    # -- weights -------------------------------------------------------------------------------------------------
-
     def weights(self) -> list[int]:
         """Return the bytes of weights on each device, CPU last, as the engine stores them there."""
         total, cpu = [0] * (self.cpu + 1), self.cpu
@@ -159,8 +157,6 @@ class Contents:
             total[source] += n_bytes
         return total
 
-    # -- caches --------------------------------------------------------------------------------------------------
-
     def caches(self) -> list[int]:
         """Return the bytes of caches on each device, CPU last."""
         total = [0] * (self.cpu + 1)
@@ -170,8 +166,6 @@ class Contents:
             if device is not None:
                 total[device] += plain[layer] if device == self.cpu else reserved[layer]
         return total
-
-    # -- what is not printed -------------------------------------------------------------------------------------
 
     def overhead(self, device: int, growth: int = 0) -> Estimate:
         """Return what no engine prints; `growth`: what compute takes more once the command's policy holds."""

@@ -185,8 +185,6 @@ class GraphBuilder:
         self.starts: set[int] = set()
         self.filled_in: dict[int, int] = {}
 
-    # -- making tensors ------------------------------------------------------------------------------------------
-
     def new(
         self, op: str, kind: str, ne: tuple[int, ...], *src: Node | None, root: Node | None = None,
         nb: Shape | None = None,
@@ -228,8 +226,6 @@ class GraphBuilder:
         """Ask for `node` to run on the default device of `layer`, whatever its neighbours do."""
         self.pins.append((node.index, layer))
         return node
-
-    # -- operations ----------------------------------------------------------------------------------------------
 
     def apply(self, op: str, x: Node, *src: Node | None) -> Node:
         """Return `op(x, *src)` of x's shape, in f32."""
@@ -287,8 +283,6 @@ class GraphBuilder:
         self.starts.add(node.index)
         return node
 
-    # -- views ---------------------------------------------------------------------------------------------------
-
     def reshape(self, a: Node, *ne: int) -> Node:
         """Return a view of `a` with shape `ne`."""
         return self.new("RESHAPE", a.kind, ne, a, root=a)
@@ -319,8 +313,6 @@ class GraphBuilder:
         """Return a view of `a` with dimensions 0 and 1 exchanged."""
         ne: Shape = (a.ne[1], a.ne[0], a.ne[2], a.ne[3])
         return self.new("TRANSPOSE", a.kind, ne, a, root=a, nb=(a.nb[1], a.nb[0], a.nb[2], a.nb[3]))
-
-    # -- order ---------------------------------------------------------------------------------------------------
 
     def expand(self, *targets: Node) -> None:
         """Append what `targets` depend on and is not in the graph yet, depth first, sources in order."""

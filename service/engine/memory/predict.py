@@ -94,8 +94,6 @@ class MemoryPrediction(Contents):
         cached = any(expert_cache(self.model, self.flags, self.placement, d) for d in range(self.cpu))
         return "source only" if cached and found == "measured" else found
 
-    # -- compute buffers -----------------------------------------------------------------------------------------
-
     def _compute(self, spec: GraphSpec, *, as_loaded: bool = False) -> Computed:
         found = self._replayed(spec, self._options(as_loaded=as_loaded), self._computed)
         return found or Computed(rough_compute(self.model, self.spec, self.placement), 0, 0, False)

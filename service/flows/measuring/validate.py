@@ -138,9 +138,6 @@ def _added(
         raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
-
-
 def _repeated(
     context: Context, caller: Caller, advice_id: str, asked: ValidationRequest, key: str | None
 ) -> StoredValidation | None:

@@ -143,9 +143,6 @@ def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo |
         return error
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
 class _Told(NamedTuple):
     """A submission's texts, reduced together, so that a name that one of them gives away is hidden in all."""
 
@@ -228,9 +225,6 @@ def _require_one_config(parsed: ParsedCommand) -> None:
         raise InvalidFlags(what, field="command")
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------
-
-
 def _hardware(asked: Submission, said: Reading) -> Hardware | None:
     """Return the machine in canonical form, without what distinguishes it from others of its kind."""
     stated = asked.hardware
@@ -251,9 +245,6 @@ def _require_listed(hardware: Hardware, listed: Hardware) -> None:
         if gpu.count > here[gpu.name]:
             what = f"the output lists {gpu.count}x {gpu.name[:80]}, the hardware {here[gpu.name] or 'none'}"
             raise InvalidHardware(what, field="hardware")
-
-
-# --- what a result is made of -----------------------------------------------------------------------------------------
 
 
 def _filed(

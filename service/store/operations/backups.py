@@ -87,9 +87,6 @@ def _is_sqlite(url: str) -> bool:
     return make_url(url).drivername == "sqlite"
 
 
-# --- SQLite -----------------------------------------------------------------------------------------------------------
-
-
 def _sqlite_file(url: str) -> Path:
     return Path(make_url(url).database or "")
 
@@ -132,9 +129,6 @@ def _sqlite_revision(source: Path) -> str:
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=15)) as connection:
         yield connection
-
-
-# --- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
 def _dump_postgres(url: str, target: Path) -> None:

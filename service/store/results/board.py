@@ -208,9 +208,6 @@ def _key(*parts: str | int) -> int:
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(parts)).digest()[:8], signed=True)
 
 
-# --- who leads --------------------------------------------------------------------------------------------------------
-
-
 def _speeds() -> Select[Any]:
     return select(result_speed, *_FILED).join(result, result.c.id == result_speed.c.result_id)
 
@@ -266,9 +263,6 @@ def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) 
             batch = []
     if batch:
         connection.execute(insert(table), batch)
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _names(one: _Counted) -> list[tuple[str, str, str]]:

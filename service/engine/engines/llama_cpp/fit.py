@@ -102,8 +102,6 @@ class _Fit:
         """Bytes of weights on all cards with everything there."""
         return sum(t.nbytes for t in self.model.tensors if not t.name.startswith("token_embd"))
 
-    # -- layers ------------------------------------------------------------------------------------------------------
-
     def _placed(self, shares: Sequence[_Share], overflow: Sequence[str]) -> Flags:
         """Return the flags that give each card its share."""
         n_gpu_layers, rules = sum(share.layers for share in shares), list[Override]()
@@ -149,8 +147,6 @@ class _Fit:
         if not self.model.n_expert:
             return _Share(layers)
         return _Share(layers, layers - 1 if card == self.n - 1 else layers)
-
-    # -- experts -----------------------------------------------------------------------------------------------------
 
     def _experts(self, shares: list[_Share]) -> list[_Share]:
         """Give whole layers to the cards from the first to the last, taken from those without experts.

@@ -130,8 +130,6 @@ class Slices:
         tensor = next((self.model.by_name[name] for name in names if name in self.model.by_name), None)
         return 1 if tensor is None else geometry(tensor.type)[0]
 
-    # -- rules -------------------------------------------------------------------------------------------------------
-
     def _weight_cut(self, name: str, index: int | None, dims: tuple[int, ...]) -> _Cut | None:
         """How a weight is cut, None for one that every card has."""
         if index is None:

@@ -61,8 +61,6 @@ class ModelGraph(GraphBuilder):
             yield layer
         self.layer_starts.append(len(self.all))
 
-    # -- weights -------------------------------------------------------------------------------------------------
-
     def find(self, name: str) -> Node | None:
         """Return the weight called `name`, or None."""
         tensor = self.model.by_name.get(name)
@@ -125,8 +123,6 @@ class ModelGraph(GraphBuilder):
             return self.cast(self.input("f32", *ne), "f16")
         return self.input("f16" if self.spec.flash_attn else "f32", *ne)
 
-    # -- small parts ---------------------------------------------------------------------------------------------
-
     def product(self, layer: int, part: str, x: Node) -> Node:
         """Return the product with `blk.<layer>.<part>`, and its bias if it has one. Raises MissingTensor."""
         product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
@@ -148,8 +144,6 @@ class ModelGraph(GraphBuilder):
         y, x = self.last_rows(layer, y, x)
         return self.add(y, x)
 
-    # -- caches --------------------------------------------------------------------------------------------------
-
     def cache(self, layer: int) -> tuple[Node, ...]:
         """Return what the layer's attention reads, as `attention_cache` shapes it."""
         return self._cached(layer, 0, attention_cache(self.model, self.spec, self.model.layers[layer]))
@@ -170,8 +164,6 @@ class ModelGraph(GraphBuilder):
             nodes = tuple(self.stored(Slot("cache", "", layer), t.kind, *t.ne) for t in tensors)
             self._caches[layer, part] = nodes
         return nodes
-
-    # -- facts of the model --------------------------------------------------------------------------------------
 
     def layer(self, index: int) -> Layer:
         """Return the shape of a block."""

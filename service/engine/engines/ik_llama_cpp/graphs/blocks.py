@@ -38,8 +38,6 @@ class IkGraph(ModelGraph):
         """Return the input that says which tokens a token attends to: [n_kv, n_tokens], padded."""
         return self.mask_input(self.n_kv, pad(self.n_tokens, self.spec.rules.mask_padding))
 
-    # -- small parts ---------------------------------------------------------------------------------------------
-
     def norm(self, x: Node, weight: Node | None) -> Node:
         """FUSED_RMS_NORM is never in place."""
         if self.mean_norm and weight is not None:
@@ -49,8 +47,6 @@ class IkGraph(ModelGraph):
     def normed(self, layer: int, part: str, x: Node) -> Node:
         """Return x after the norm `blk.<layer>.<part>`. Raises MissingTensor."""
         return self.norm(x, self.weight(layer, f"{part}.weight"))
-
-    # -- attention -----------------------------------------------------------------------------------------------
 
     def query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
         """Return Q and K split into heads and normed where the model has norms, and V, after their biases."""
@@ -235,8 +231,6 @@ class IkGraph(ModelGraph):
         else:
             x = self.mul(x, gate if self.soft_plus_gates else self.apply("UNARY", gate))
         return self.reshape(x, dim_v * n_head, n)
-
-    # -- feed-forward --------------------------------------------------------------------------------------------
 
     def feed_forward(self, layer: int, x: Node, norm: Node | None = None, *, add_input: bool = False) -> Node:
         """The dense layer, up and gate fused."""

@@ -163,8 +163,6 @@ class _Attention:
     def _in_place(self, x: Node, positions: Node, op: str = "ROPE") -> Node:
         return self.g.new(op, x.kind, x.ne, x, positions, root=x, nb=x.nb)
 
-    # -- rows that stand for several tokens ----------------------------------------------------------------------
-
     def _compress(self, y: Node, plan: _Plan, part: str, stored: tuple[Node, Node, Node], behind: str) -> None:
         """Write the rows of whole blocks, and keep what waits for the next; `behind`: whose row is put behind."""
         g, (cache, state, score) = self.g, stored
@@ -194,8 +192,6 @@ class _Attention:
         target = g.view(self.keys, (self.dim, self.keys.ne[1]))
         row = g.get_rows(g.view(kv, (self.dim, g.n_tokens), (kv.nb[2],)), self.inputs.from_row)
         g.expand(g.set_rows(target, row, self.inputs.to_row))
-
-    # -- attention -----------------------------------------------------------------------------------------------
 
     def _window(self) -> tuple[Node, Node]:
         """Return the newest rows of the cache that a window of the batch reaches, and their mask."""

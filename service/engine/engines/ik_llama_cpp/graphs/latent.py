@@ -133,8 +133,6 @@ class LatentAttention:
         k = g.concat(k_nope, g.new("REPEAT", "f32", q_rope.ne, k_rope), 0)
         return g.attend(self.layer, q, k, v, mask)
 
-    # -- expanded: keys and values of some heads at a time -------------------------------------------------------
-
     def _heads_at_once(self, expansion: Node) -> int:
         size, limit, n_head = expansion.ne[1] * self.g.n_kv * 4 // MIB, self.g.spec.attn_max_batch, self.n_head
         if limit <= 0 or size <= limit:
@@ -189,8 +187,6 @@ class LatentAttention:
         slot = Slot("derived", f"blk.{self.layer}.attn_k_b.weight", self.layer)
         n_rows = self.n_head * (m.nope + m.value)
         return g.stored(slot, joined_type(k_b.kind, v_b.kind), m.kv_lora_rank, n_rows)
-
-    # -- absorbed: attention on the latent rows themselves -------------------------------------------------------
 
     def _absorbed(self, q_nope: Node, q_rope: Node, mask: Node, transposed: Node | None) -> Node:
         g, m, n_kv = self.g, self.mla, self.g.n_kv

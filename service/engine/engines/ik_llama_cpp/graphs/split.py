@@ -33,8 +33,6 @@ class SplitGraph(IkGraph):
         self._shares: dict[Slot, Node] = {}
         self._card_caches: dict[tuple[int, int], tuple[Node, ...]] = {}
 
-    # -- shares --------------------------------------------------------------------------------------------------
-
     def find(self, name: str) -> Node | None:
         """Return the current card's share of the weight `name`, the whole of one that is not shared, or None."""
         if name in self.spent:
@@ -86,8 +84,6 @@ class SplitGraph(IkGraph):
                 yield card
         self.card = _MAIN
 
-    # -- sums ----------------------------------------------------------------------------------------------------
-
     def _input(self, x: Node) -> Node:
         """Return what the current card reads of `x`: its own part of a sum, to be filled in where it had none."""
         cards = self.reduced.get(x.index)
@@ -120,8 +116,6 @@ class SplitGraph(IkGraph):
         if self.head in cards:
             x.root = x.src[cards.index(self.head)]
         super().finish(x, scale_before=scale_before, scale=scale, soft_cap=soft_cap)
-
-    # -- attention -----------------------------------------------------------------------------------------------
 
     def standard_attention(
         self, layer: int, x: Node, mask: Node, factors: Node | None = None, *, sinks: Node | None = None,
@@ -197,8 +191,6 @@ class SplitGraph(IkGraph):
             self.view(t, (facts.head_dim_k, n, self.n_tokens), t.nb[1:3]) for t, n in zip((q, k), counts, strict=True)
         )
         return q, k, v
-
-    # -- feed-forward --------------------------------------------------------------------------------------------
 
     def feed_forward(self, layer: int, x: Node, norm: Node | None = None, *, add_input: bool = False) -> Node:
         """Each card computes with its columns."""

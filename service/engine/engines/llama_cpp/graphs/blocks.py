@@ -270,8 +270,6 @@ class LlamaGraph(FeedForward):
         dims = [la.head_dim_v for la in self._cached_layers(window)]
         return self.input("f32", _ROTATION, _ROTATION) if _rotated(dims, self.spec.type_v) else None
 
-    # -- small parts ---------------------------------------------------------------------------------------------
-
     norm_op = "RMS_NORM"
 
     def norm(self, x: Node, weight: Node | None, layer: int | None) -> Node:
@@ -294,8 +292,6 @@ class LlamaGraph(FeedForward):
         n, total = rotation.ne[0], x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3]
         flat = self.reshape(x, n, total // n) if is_contiguous(x) else self.cont(x, n, total // n)
         return self.reshape(self.mul_mat(rotation, flat), *x.ne)
-
-    # -- attention -----------------------------------------------------------------------------------------------
 
     def query_key_value(self, layer: int, x: Node, *, norm: bool = True) -> tuple[Node, Node, Node]:
         """Return Q, K and V with their biases, split into heads, Q and K normed where the model has norms."""
