@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, TypeAlias, TypeVar
 
 from service.engine.architectures import architecture
 from service.engine.layers import Layer
@@ -12,6 +12,7 @@ from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
+T = TypeVar("T")
 Hidden: TypeAlias = Literal["", "raw", "normed"]
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight", "softplus"]
 
@@ -32,6 +33,11 @@ def family_of(model: Model, families: Collection[str]) -> str:
     if model.recurrent is not None:
         return "qwen3next"
     return "generic" if model.mla is None else "deepseek2"
+
+
+def by_name(described: Mapping[str, T]) -> dict[str, T]:
+    """Return descriptions by architecture; a key names one or several, divided by blanks."""
+    return {name: description for names, description in described.items() for name in names.split()}
 
 
 class ModelGraph(GraphBuilder):

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import Gating
+from service.engine.memory.graphs.base import Gating, by_name
 
 
 class LayerOf(Protocol):
@@ -34,7 +34,7 @@ def decoder(
 
 def decoders(layers: Mapping[str, LayerOf]) -> dict[str, Callable[[IkGraph], None]]:
     """Return descriptions of which nothing but the layers is special, by architecture."""
-    return {name: partial(decoder, layer_of=layer_of) for name, layer_of in layers.items()}
+    return {name: partial(decoder, layer_of=layer_of) for name, layer_of in by_name(layers).items()}
 
 
 def llama(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
@@ -224,17 +224,12 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = decoders(
     {
         "bailingmoe2": bailing2,
         "dots1": dots1,
-        "llama": llama,
-        "qwen3": llama,
+        "llama qwen3": llama,
         "qwen2": sequential,
-        "qwen3moe": _SOFTMAX,
-        "glm4moe": standard,
+        "qwen3moe ernie4_5-moe hunyuan-moe": _SOFTMAX,
+        "glm4moe minimax-m3 seed_oss": standard,
         "minimax-m2": minimax_m2,
-        "minimax-m3": standard,
-        "seed_oss": standard,
         "ernie4_5": partial(sequential, late=True),
-        "ernie4_5-moe": _SOFTMAX,
-        "hunyuan-moe": _SOFTMAX,
         "smollm3": partial(sequential, without_rope=4),
         "qwen2moe": qwen2_moe,
         "phi3": phi3,

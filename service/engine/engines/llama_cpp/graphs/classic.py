@@ -12,6 +12,7 @@ from functools import partial
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.engines.llama_cpp.graphs.gqa import attended, decoder, feed_forward
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import by_name
 
 
 def with_mean(g: LlamaGraph, *, rope: bool = True, squared: bool = False, n_axes: int = 1) -> None:
@@ -162,29 +163,26 @@ def talkie(g: LlamaGraph) -> None:
     decoder(g, layer_of, skipped, scale=True)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "gpt2": learned_positions,
-    "starcoder": learned_positions,
-    "starcoder2": with_mean,
-    "codeshell": with_mean,
-    "pockettts": with_mean,
-    "orion": with_mean,
-    "jais": partial(with_mean, rope=False, n_axes=0),
-    "jais2": partial(with_mean, squared=True),
-    "nemotron": partial(with_mean, squared=True),
-    "mpt": mpt,
-    "bloom": bloom,
-    "refact": partial(decoder, layer_of=partial(_sequential, rope=False), n_axes=0),  # as Llama, without rotation
-    "baichuan": baichuan,
-    "olmo": olmo,
-    "dbrx": dbrx,
-    "falcon": parallel,
-    "phi2": partial(parallel, scaled=True),
-    "plamo": partial(parallel, mean=False),
-    "gptneox": gptneox,
-    "stablelm": stablelm,
-    "openelm": partial(decoder, layer_of=openelm),
-    "arctic": partial(decoder, layer_of=arctic),
-    "gemma": gemma,
-    "talkie": talkie,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = by_name(
+    {
+        "gpt2 starcoder": learned_positions,
+        "starcoder2 codeshell pockettts orion": with_mean,
+        "jais": partial(with_mean, rope=False, n_axes=0),
+        "jais2 nemotron": partial(with_mean, squared=True),
+        "mpt": mpt,
+        "bloom": bloom,
+        "refact": partial(decoder, layer_of=partial(_sequential, rope=False), n_axes=0),  # as Llama, without rotation
+        "baichuan": baichuan,
+        "olmo": olmo,
+        "dbrx": dbrx,
+        "falcon": parallel,
+        "phi2": partial(parallel, scaled=True),
+        "plamo": partial(parallel, mean=False),
+        "gptneox": gptneox,
+        "stablelm": stablelm,
+        "openelm": partial(decoder, layer_of=openelm),
+        "arctic": partial(decoder, layer_of=arctic),
+        "gemma": gemma,
+        "talkie": talkie,
+    }
+)

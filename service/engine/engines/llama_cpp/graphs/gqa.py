@@ -12,7 +12,7 @@ from typing import Protocol
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import Gating, Hidden
+from service.engine.memory.graphs.base import Gating, Hidden, by_name
 
 
 class LayerOf(Protocol):
@@ -257,48 +257,29 @@ def grok(g: LlamaGraph) -> None:
 
 standard = partial(decoder, layer_of=standard_layer)
 _without_factors = partial(decoder, layer_of=partial(standard_layer, with_factors=False))  # whatever the file has
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "dots1": norm_by_header,
-    "mistral3": mistral3,
-    "llama": standard,
-    "qwen2": standard,
-    "qwen3": standard,
-    "qwen3moe": standard,
-    "ernie4_5": standard,
-    "ernie4_5-moe": standard,
-    "seed_oss": standard,
-    "arcee": standard,
-    "glm4moe": glm4_moe,
-    "bailingmoe": norm_by_header,
-    "bailingmoe2": norm_by_header,
-    "deepseek": partial(decoder, layer_of=partial(standard_layer, norm_weights=False)),
-    "olmoe": partial(minimax_m2, norm_weights=False),
-    "chatglm": _without_factors,
-    "exaone": standard,
-    "internlm2": _without_factors,
-    "maincoder": hunyuan,
-    "nanbeige": standard,
-    "pangu-embedded": _without_factors,
-    "qwen": _without_factors,
-    "xverse": _without_factors,
-    "qwen2vl": partial(_without_factors, n_axes=4),
-    "paddleocr": partial(_without_factors, n_axes=4),
-    "hy_v3": partial(norm_by_header, hidden="normed"),
-    "minimax-m2": minimax_m2,
-    "hunyuan-moe": hunyuan,
-    "hunyuan-dense": hunyuan,
-    "hunyuan_vl": hunyuan_vl,
-    "smollm3": partial(decoder, layer_of=smollm3),
-    "glm4": glm4,
-    "phi3": partial(decoder, layer_of=phi3),
-    "phimoe": partial(decoder, layer_of=phi3),
-    "qwen2moe": partial(decoder, layer_of=qwen2_moe),
-    "qwen3vl": qwen3_vl,
-    "qwen3tts": qwen3_vl,
-    "qwen3vlmoe": qwen3_vl,
-    "deci": partial(decoder, layer_of=deci),
-    "grok": grok,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = by_name(
+    {
+        "dots1 bailingmoe bailingmoe2": norm_by_header,
+        "mistral3": mistral3,
+        "llama qwen2 qwen3 qwen3moe ernie4_5 ernie4_5-moe seed_oss arcee exaone nanbeige": standard,
+        "glm4moe": glm4_moe,
+        "deepseek": partial(decoder, layer_of=partial(standard_layer, norm_weights=False)),
+        "olmoe": partial(minimax_m2, norm_weights=False),
+        "chatglm internlm2 pangu-embedded qwen xverse": _without_factors,
+        "maincoder hunyuan-moe hunyuan-dense": hunyuan,
+        "qwen2vl paddleocr": partial(_without_factors, n_axes=4),
+        "hy_v3": partial(norm_by_header, hidden="normed"),
+        "minimax-m2": minimax_m2,
+        "hunyuan_vl": hunyuan_vl,
+        "smollm3": partial(decoder, layer_of=smollm3),
+        "glm4": glm4,
+        "phi3 phimoe": partial(decoder, layer_of=phi3),
+        "qwen2moe": partial(decoder, layer_of=qwen2_moe),
+        "qwen3vl qwen3tts qwen3vlmoe": qwen3_vl,
+        "deci": partial(decoder, layer_of=deci),
+        "grok": grok,
+    }
+)
 
 
 def generic(g: LlamaGraph) -> None:

@@ -12,6 +12,7 @@ from service.engine.engines.llama_cpp.graphs.gqa import feed_forward
 from service.engine.engines.llama_cpp.graphs.mamba import mamba2_layer
 from service.engine.engines.llama_cpp.graphs.recurrent import state_input
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import by_name
 
 _WITH_SWITCH = ("granite", "granitehybrid")  # read rope.scaling.finetuned
 
@@ -64,10 +65,8 @@ def _given(g: LlamaGraph, key: str) -> bool:
     return g.given(key, 1.0 if g.model.architecture == "minicpm" else 0.0)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "granite": granite,
-    "granitemoe": granite,
-    "granitehybrid": granite,
-    "minicpm": granite,
-    "granite_swa": granite,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = by_name(
+    {
+        "granite granitemoe granitehybrid minicpm granite_swa": granite,
+    }
+)

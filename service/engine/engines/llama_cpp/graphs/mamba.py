@@ -17,7 +17,7 @@ from service.engine.engines.llama_cpp.graphs.recurrent import (
     write_window,
 )
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import MissingTensor
+from service.engine.memory.graphs.base import MissingTensor, by_name
 
 
 def mamba2_layer(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node:
@@ -198,13 +198,12 @@ def _convolution(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node
     return g.reshape(out, out.ne[0], n * n_seq)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "nemotron_h": nemotron_h,
-    "nemotron_h_moe": nemotron_h,
-    "falcon-h1": falcon_h1,
-    "jamba": jamba,
-    "mamba": mamba2,
-    "mamba2": mamba2,
-    "lfm2": lfm2,
-    "lfm2moe": lfm2,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = by_name(
+    {
+        "nemotron_h nemotron_h_moe": nemotron_h,
+        "falcon-h1": falcon_h1,
+        "jamba": jamba,
+        "mamba mamba2": mamba2,
+        "lfm2 lfm2moe": lfm2,
+    }
+)

@@ -19,6 +19,7 @@ from service.engine.engines.llama_cpp.graphs.gqa import (
     standard_layer,
 )
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import by_name
 
 
 def gpt_oss(g: LlamaGraph) -> None:
@@ -183,23 +184,22 @@ def plamo3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     return g.add(g.norm(y, g.first_of(layer, "post_ffw_norm", "post_ffw_norm.weight"), layer), h)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "gpt-oss": gpt_oss,
-    "llama4": llama4,
-    "exaone4": partial(decoder, layer_of=exaone4),
-    "exaone-moe": partial(decoder, layer_of=exaone_moe),
-    "olmo2": partial(decoder, layer_of=olmo2),
-    "mimo2": partial(decoder, layer_of=mimo2),
-    "step35": step35,
-    "afmoe": afmoe,
-    "laguna": laguna,
-    "command-r": cohere,
-    "cohere2": cohere,
-    "cohere2moe": cohere,
-    "smallthinker": partial(decoder, layer_of=smallthinker),
-    "mellum": partial(decoder, layer_of=mellum),
-    "maple": partial(decoder, layer_of=mellum),
-    "spark2_5": partial(decoder, layer_of=partial(standard_layer, with_factors=False, gated=True)),
-    "muse-glimmer": muse_glimmer,
-    "plamo3": partial(decoder, layer_of=plamo3),
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = by_name(
+    {
+        "gpt-oss": gpt_oss,
+        "llama4": llama4,
+        "exaone4": partial(decoder, layer_of=exaone4),
+        "exaone-moe": partial(decoder, layer_of=exaone_moe),
+        "olmo2": partial(decoder, layer_of=olmo2),
+        "mimo2": partial(decoder, layer_of=mimo2),
+        "step35": step35,
+        "afmoe": afmoe,
+        "laguna": laguna,
+        "command-r cohere2 cohere2moe": cohere,
+        "smallthinker": partial(decoder, layer_of=smallthinker),
+        "mellum maple": partial(decoder, layer_of=mellum),
+        "spark2_5": partial(decoder, layer_of=partial(standard_layer, with_factors=False, gated=True)),
+        "muse-glimmer": muse_glimmer,
+        "plamo3": partial(decoder, layer_of=plamo3),
+    }
+)
