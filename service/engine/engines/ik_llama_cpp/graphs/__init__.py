@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from service.engine.engines.ik_llama_cpp.graphs import compressed, gemma, gqa, hybrid, latent, windows
+from service.engine.engines.ik_llama_cpp.graphs import compressed, gqa, hybrid, latent, windows
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.split import SplitGraph
 from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, GraphBuilder, Node, finish
@@ -14,12 +14,7 @@ from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = (
-    gqa.ARCHITECTURES
-    | windows.ARCHITECTURES
-    | gemma.ARCHITECTURES
-    | latent.ARCHITECTURES
-    | hybrid.ARCHITECTURES
-    | compressed.ARCHITECTURES
+    gqa.ARCHITECTURES | windows.ARCHITECTURES | latent.ARCHITECTURES | hybrid.ARCHITECTURES | compressed.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | {"generic": gqa.generic}

@@ -9,7 +9,6 @@ from service.engine.engines.llama_cpp.graphs import (
     block_sparse,
     classic,
     compressed,
-    gemma,
     gqa,
     granite,
     hybrid,
@@ -31,7 +30,6 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     gqa.ARCHITECTURES
     | classic.ARCHITECTURES
     | windows.ARCHITECTURES
-    | gemma.ARCHITECTURES
     | latent.ARCHITECTURES
     | hybrid.ARCHITECTURES
     | kimi.ARCHITECTURES
