@@ -76,9 +76,9 @@ def plan_runs(
         fits = [(host, suited(host, _wanted(outline, one), body.hardware, asker)) for host in hosts]
         planned.append(PlannedRun(one, outline, cell_of(one, outline.files), fits))
     unable: dict[str, list[str]] = {}
-    for one in planned:
-        if not one.eligible:
-            unable.setdefault(who_could(one), []).append(one.measurement.name)
+    for run in planned:
+        if not run.eligible:
+            unable.setdefault(who_could(run), []).append(run.measurement.name)
     refused += [f"{', '.join(names)}: {why}" for why, names in unable.items()]
     return planned, refused
 
