@@ -243,7 +243,9 @@ def _require_listed(hardware: Hardware, listed: Hardware) -> None:
     here = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
     for gpu in listed.gpus:
         if gpu.count > here[gpu.name]:
-            what = f"the output lists {gpu.count}x {gpu.name[:80]}, the hardware {here[gpu.name] or 'none'}"
+            what = (
+                f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {here[gpu.name] or 'none'}"
+            )
             raise InvalidHardware(what, field="hardware")
 
 

@@ -12,6 +12,7 @@ from service.web.pages.forms import Form, converted, query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars
 from service.web.services import AppServices
+from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked, CheckRequest
 from service.wire.problem import problem_of
 
@@ -45,7 +46,10 @@ def _request(form: Form) -> CheckRequest:
 
 def _page(request: HttpRequest, form: Form, checked: Checked | None, status: int) -> Response[bytes]:
     picture = memory_bars(checked.memory.devices) if checked else ""
-    return page(request, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)
+    assumed = [fact_words(fact_of(one, ())) for one in checked.assumed] if checked else []
+    return page(
+        request, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG, assumed=assumed
+    )
 
 
 router = Router("/", route_handlers=[ask, answer])

@@ -26,6 +26,7 @@ from service.web.pages.forms import FieldError, Form, converted, query_of, read_
 from service.web.pages.render import HTML, page
 from service.web.results.curves import MOST_CURVES, Curve, draw
 from service.web.services import AppServices, Services
+from service.wire.advice.card import fact_of, fact_words
 from service.wire.problem import problem_of
 from service.wire.results.moderation import AbuseReport
 from service.wire.results.results import Result
@@ -225,7 +226,9 @@ async def _redirected(services: Services, asked: Submission, admit: Callable[[],
 
 
 def _form_page(request: HttpRequest, typed: Form, preview: Preview | None, status: int) -> Response[bytes]:
-    return page(request, "submit.html", status=status, form=typed, preview=preview)
+    gpus = preview.hardware.gpus if preview and preview.hardware else ()
+    assumed = [fact_words(fact_of(one, gpus)) for one in preview.assumed] if preview else []
+    return page(request, "submit.html", status=status, form=typed, preview=preview, assumed=assumed)
 
 
 @get("/accuracy", sync_to_thread=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.advice import SpeedPoint
 from service.engine.measured.summary import speed_at
+from service.wire.advice.card import fact_of, fact_words
 from service.wire.plain_text import wrapped
 from service.wire.results.submissions import Preview
 
@@ -26,7 +27,7 @@ def preview_lines(preview: Preview) -> Iterator[str]:
     if preview.command:
         yield from wrapped(f"command: {' '.join(preview.command.split())}")
     for assumption in preview.assumed:
-        yield from wrapped(f"assumed: {assumption.field}: {assumption.value} ({assumption.why})")
+        yield from wrapped(fact_words(fact_of(assumption, preview.hardware.gpus if preview.hardware else ())))
     for words in preview.dropped:
         yield from wrapped(f"left away: {words}")
     yield from _speeds(preview)

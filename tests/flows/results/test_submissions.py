@@ -188,6 +188,13 @@ def test_a_token_without_the_scope_is_refused(context: Context) -> None:
         submit(context, other, submission())
 
 
+def test_what_was_assumed_is_said_by_name(context: Context) -> None:
+    said = " ".join(preview_lines(preview(context, None, submission(hardware="RTX 3090, Ryzen 9 7950X, 128GB"))))
+    assert "assumed: RAM channels = 2" in said
+    assert "assumed: PCIe link of the RTX 3090 = 4.0 x16" in said
+    assert "hardware." not in said
+
+
 def test_the_same_rows_are_the_same_result_from_any_sender(context: Context, caller: Caller) -> None:
     first = submit(context, None, submission())
     assert first.edit_key
