@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,7 +43,9 @@ def text_argument(value: str, field: str = "hardware") -> str:
 def file_text(path: str, field: str, at_most: int) -> str:
     """Return up to `at_most` + 1 characters of a file. Raises InvalidInput if it cannot be read."""
     try:
-        with Path(path).open(errors="replace") as file:
+        with Path(path).open("rb") as file:  # what Windows' PowerShell writes with > is UTF-16
+            kind = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
+        with Path(path).open(encoding=kind, errors="replace") as file:
             return file.read(at_most + 1)
     except OSError as error:
         right = "name a file that is there, or give the text itself, or - for standard input"

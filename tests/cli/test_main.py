@@ -16,7 +16,7 @@ import pytest
 from service.cli import COMMANDS, command_line, main
 from service.cli.advise import allows_colour, coloured
 from service.cli.completion import SHELLS, script, words_of_verbs
-from service.cli.inputs import cache_folder, tokens
+from service.cli.inputs import cache_folder, file_text, tokens
 from service.cli.lazy import LazyParser, examples
 from tests.models import write_gguf
 
@@ -225,3 +225,10 @@ def test_an_event_of_a_service_is_no_line_of_the_command(capfd: pytest.CaptureFi
     command += "main(['hardware', 'RTX 3090, 64GB']); Log('hub').warning('hub.refused', attempt=3)"
     subprocess.run([sys.executable, "-c", command], check=True)
     assert "hub.refused" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_is_read_as_each_system_writes_it(tmp_path: Path, encoding: str) -> None:
+    """PowerShell 5.1 redirects (`llama-bench > bench.log`) as UTF-16, and Notepad begins UTF-8 with a mark."""
+    (tmp_path / "bench.log").write_text("llama-bench -m q.gguf ± 0.40\n", encoding=encoding)
+    assert file_text(str(tmp_path / "bench.log"), "FILE", 1000) == "llama-bench -m q.gguf ± 0.40\n"

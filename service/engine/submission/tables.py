@@ -132,6 +132,7 @@ class _TableReader:
         self._left_out: list[str] = []
         self._used: set[int] = set()
         self._in_table = True  # the line before was of this table
+        self._other = ""  # what a row has that the first has not
         self._last_depth = -1
         self._first: list[str] = []  # the first row's cells
         self._reader = RowReader()
@@ -203,6 +204,8 @@ class _TableReader:
         return numeric >= (1 if self._in_table and numeric == len(tokens) else 4) and 2 * numeric > len(tokens)
 
     def _why(self) -> str:
+        if self._other:
+            return f"a row of another configuration ({self._other}): send each run by itself"
         if self._head.tool == "llama-bench":
             columns = len(self._head.columns)
             return f"no whole row of llama-bench: {columns} columns, the test, and a speed such as 163.57 ± 0.40"
@@ -266,7 +269,8 @@ class _TableReader:
         squeezed = {name: re.sub(r"\s+", "", cell) for name, cell in stated.items()}
         if self._stated is None:
             self._stated = squeezed
-        return self._stated == squeezed
+        self._other = next((f"other {name}" for name, cell in squeezed.items() if cell != self._stated[name]), "")
+        return not self._other
 
 
 def _cell(name: str, text: str) -> str | None:

@@ -196,7 +196,7 @@ def test_a_table_of_llama_bench_with_rules_of_ot_is_read(layers: int) -> None:
     assert [(row.n_prompt, row.n_gen) for row in read_paste(table + log).rows] == [(2048, 0), (0, 128)]
     without = "\n".join(line.strip().strip("|") for line in table.splitlines())
     assert read_paste(without).rows == read_paste(table).rows
-    with pytest.raises(InvalidInput, match="line 4"):
+    with pytest.raises(InvalidInput, match=r"line 4: a row of another configuration \(other ot\)"):
         read_paste(table[::-1].replace("UPC=", "1ADUC=", 1)[::-1])  # the second row is of other rules
 
 
