@@ -99,7 +99,12 @@ def _strict(text: str) -> RepoReference:
     host = text.split("/", 1)[0].lower()
     if separator or host in HOSTS:
         return _from_url(text if separator else f"https://{text}")
-    return _named(text)
+    # `OWNER/NAME`, optionally followed by a slash or by the path of a GGUF file of the repo.
+    owner, slash, rest = text.removesuffix("/").partition("/")
+    name, deeper, path = rest.partition("/")
+    if not deeper or not path.lower().endswith(".gguf"):
+        return _plain(f"{owner}{slash}{rest}", None)
+    return msgspec.structs.replace(_plain(f"{owner}/{name}", None), file=_path(path))
 
 
 def is_name_alone(text: str) -> bool:
@@ -163,15 +168,6 @@ def checked_repo(text: str) -> tuple[str, str]:
 
 def _invalid(what: str) -> InvalidInput:
     return InvalidInput(f"{what}: {_WANTED}", field="repo")
-
-
-def _named(text: str) -> RepoReference:
-    """Parse `OWNER/NAME`, optionally followed by a slash or by the path of a GGUF file of the repo."""
-    owner, slash, rest = text.removesuffix("/").partition("/")
-    name, deeper, path = rest.partition("/")
-    if not deeper or not path.lower().endswith(".gguf"):
-        return _plain(f"{owner}{slash}{rest}", None)
-    return msgspec.structs.replace(_plain(f"{owner}/{name}", None), file=_path(path))
 
 
 def _from_library(text: str) -> RepoReference:

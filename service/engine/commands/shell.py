@@ -418,7 +418,8 @@ def fold(command: str, width: int = 100) -> str:
     if is_windows(command):  # where no backslash continues a line
         return command
     groups: list[str] = []
-    for word in _raw_words(command):
+    # words between blanks outside quotes, with their quotes
+    for word in [m[0] for m in re.finditer(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+", command)]:
         if groups and not _OPTION.match(word):
             groups[-1] += " " + word
         else:
@@ -438,8 +439,3 @@ def _until_the_program(groups: list[str]) -> int:
     if not groups[:1] or groups[0].split(" ")[-1] != "numactl":
         return 0
     return next((i for i, group in enumerate(groups[:_LAUNCHER_GROUPS]) if "llama-" in group), 0)
-
-
-def _raw_words(command: str) -> list[str]:
-    """Split at blanks outside quotes, keeping the quotes."""
-    return [m[0] for m in re.finditer(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+", command)]

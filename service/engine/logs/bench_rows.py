@@ -81,7 +81,11 @@ class RowReader:
         elif self._head and len(cells) == len(self._head) and _COUNT.fullmatch(cells[0]):
             yield from _sweep_rows(dict(zip(self._head, cells, strict=True)))
         elif len(cells) >= 4:
-            yield from _bench_row(cells[-2], cells[-1])
+            # Its last columns are the test and `mean ± deviation`, without times.
+            asked, printed = _BENCH_TEST.fullmatch(cells[-2]), _BENCH_SPEED.fullmatch(cells[-1])
+            if asked and printed:
+                tps = float(printed[1])
+                yield from _one_phase(asked[1], int(asked[2]), int(asked[3] or 0), (), tps)
 
 
 def _with(lines: list[str], text: str) -> list[str] | None:
@@ -194,14 +198,6 @@ def _timed(n_tokens: int, time: _Printed, speed: _Printed) -> _Phase | None:
     if not n_tokens / (time.value + time.half) - slack <= speed.value <= fastest + slack:
         return None
     return _Phase((time.value,), speed.value) if n_tokens / time.value < MAX_TPS else None
-
-
-def _bench_row(test: str, speed: str) -> Iterator[PrintedRow]:
-    """Yield a row of the Markdown table: its last columns are the test and `mean ± deviation`, without times."""
-    asked, printed = _BENCH_TEST.fullmatch(test), _BENCH_SPEED.fullmatch(speed)
-    if asked and printed:
-        tps = float(printed[1])
-        yield from _one_phase(asked[1], int(asked[2]), int(asked[3] or 0), (), tps)
 
 
 class _BenchTest(msgspec.Struct):

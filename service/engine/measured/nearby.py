@@ -128,7 +128,12 @@ class Correction(msgspec.Struct, frozen=True):
 
 def correction(prior: float, phase: Phase, observed: Sequence[Observation]) -> Correction:
     """Return the correction by observations of an estimate whose logarithm has the standard deviation `prior`."""
-    spreads = _by_source(phase, observed)
+    found: dict[str, dict[float, list[float]]] = {}
+    for one in observed:
+        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
+            by_spread = found.setdefault(one.source, {})
+            by_spread.setdefault(SPREADS[one.nearness][phase], []).append(one.error[phase])
+    spreads = [(statistics.median(errors[nearest]), nearest) for errors in found.values() for nearest in [min(errors)]]
     if not spreads:
         return Correction(0.0, prior)
     own = min(spread for _, spread in spreads) ** 2 / 2
@@ -138,16 +143,6 @@ def correction(prior: float, phase: Phase, observed: Sequence[Observation]) -> C
     precision = 1 / shared + sum(2 / spread**2 for _, spread in spreads)
     shift = sum(error * 2 / spread**2 for error, spread in spreads) / precision
     return Correction(shift, math.sqrt(1 / precision + own))
-
-
-def _by_source(phase: Phase, observed: Sequence[Observation]) -> list[tuple[float, float]]:
-    """Return (error, spread) of each source."""
-    found: dict[str, dict[float, list[float]]] = {}
-    for one in observed:
-        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
-            by_spread = found.setdefault(one.source, {})
-            by_spread.setdefault(SPREADS[one.nearness][phase], []).append(one.error[phase])
-    return [(statistics.median(errors[nearest]), nearest) for errors in found.values() for nearest in [min(errors)]]
 
 
 def corrected(point: SpeedPoint, observed: Sequence[Observation]) -> SpeedPoint:

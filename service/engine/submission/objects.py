@@ -107,7 +107,10 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
                 found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
         if found is not None:
             found.used.update(range(piece.line, piece.line + piece.n_lines))
-    _refuse_the_rest(lines, found.used if found else set())
+    used = found.used if found else ()
+    for line in lines:
+        if line.number not in used and any(mark in line.text for mark in _SPEEDS):
+            raise _wrong(line.number, "this is a part of JSON, without its beginning")
     return _delimited(lines, found)
 
 
@@ -150,13 +153,6 @@ def _proved(one: dict[str, Any], line: int) -> list[PrintedRow]:
     if "speed_pp" in one and (rows[0].n_kv % rows[0].n_prompt or rows[0].n_kv >= one.get("n_kv_max", rows[0].n_kv + 1)):
         raise _wrong(line, "its n_kv is not a multiple of pp below n_kv_max")
     return rows
-
-
-def _refuse_the_rest(lines: Sequence[Line], used: set[int]) -> None:
-    """Raise InvalidInput for a piece of an object that lost its beginning."""
-    for line in lines:
-        if line.number not in used and any(mark in line.text for mark in _SPEEDS):
-            raise _wrong(line.number, "this is a part of JSON, without its beginning")
 
 
 def _decoded(piece: _Piece) -> list[dict[str, Any]]:

@@ -107,7 +107,14 @@ def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str
 def _answer(checks: DirectChecks, line: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {"id": None}
     try:
-        found["id"] = _identity(line)
+        # Its `id` is told even if the rest of it is invalid.
+        if len(line) > MAX_LINE:
+            raise InvalidInput(f"a line has at most {MAX_LINE:,} bytes")
+        try:
+            fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput(f"the line is not a JSON object: {error}") from error
+        found["id"] = fields.get("id")
         with refused(BatchCase):
             case = msgspec.json.decode(line, type=BatchCase)
         return {**found, **msgspec.to_builtins(checks.check(case))}
@@ -118,14 +125,3 @@ def _answer(checks: DirectChecks, line: bytes) -> dict[str, Any]:
 
 
 _ERROR_FIELDS = ("type", "detail", "field", "choices")
-
-
-def _identity(line: bytes) -> Any:
-    """Return the `id` of a line, even if the rest of it is invalid."""
-    if len(line) > MAX_LINE:
-        raise InvalidInput(f"a line has at most {MAX_LINE:,} bytes")
-    try:
-        fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the line is not a JSON object: {error}") from error
-    return fields.get("id")

@@ -134,18 +134,14 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
     if len(listing.variants) == 1:
         return listing.variants[0]
     if not file and listing.variants and option_value(parsed.flags.other, MODEL_REPO):
-        return _taken_unasked(listing)
+        # What the engine runs: --help says "default to Q4_K_M, or falls back to the first file in the repo".
+        usual = [variant for variant in listing.variants if variant.name.upper().endswith(_USUAL)]
+        return min(
+            usual or listing.variants, key=lambda variant: (len(variant.name) if usual else 0, variant.files[0].path)
+        )
     names = tuple(v.name for v in listing.variants)
     message = f"no variant contains the command's file {file[:120]!r}" if file else "the command names no file"
     raise UnknownVariant(f"{message}: give `repo` (--model) as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
-
-
-def _taken_unasked(listing: RepoListing) -> Variant:
-    """Return what the engine runs. --help says "default to Q4_K_M, or falls back to the first file in the repo"."""
-    usual = [variant for variant in listing.variants if variant.name.upper().endswith(_USUAL)]
-    return min(
-        usual or listing.variants, key=lambda variant: (len(variant.name) if usual else 0, variant.files[0].path)
-    )
 
 
 def assumed_variant(

@@ -121,7 +121,9 @@ def rows_of(result: BelievedResult, read: Callable[[str, str, str], Model | None
     """
     try:
         model, rig = read(result.model.repo, result.model.revision, result.model.variant), resolve(result.hardware)
-        devices = engine_devices(rig, result.engine, _cards(result, rig))
+        # The cards that it ran on: for each name in its prediction the first unused card.
+        names = [device.gpu for device in result.prediction.devices if device.device != CPU]
+        devices = engine_devices(rig, result.engine, [card for card in cards_named(rig, names) if card is not None])
     except AdvisorError:
         return
     if model is None:
@@ -149,12 +151,6 @@ def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Mod
     if listing is None or not variants:
         return None
     return read_models(context.hub, listing, variants, in_full=True).variants[0].model
-
-
-def _cards(result: BelievedResult, rig: Rig) -> list[int]:
-    """Return the cards that a result ran on: for each name in its prediction the first unused card."""
-    names = [device.gpu for device in result.prediction.devices if device.device != CPU]
-    return [card for card in cards_named(rig, names) if card is not None]
 
 
 def _is_kept_out(owner: str) -> bool:

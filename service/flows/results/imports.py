@@ -69,7 +69,8 @@ def import_results(context: Records, address: str, key: str) -> Imported:
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             refused.append(("a line", f"no result: {error}"[:200]))
         except AdvisorError as error:
-            refused.append((_id_of(line), error.detail[:200]))
+            said = str(msgspec.json.decode(line)["id"])
+            refused.append((said if is_id(said) else "a line", error.detail[:200]))
     with writing(context.engine) as connection:
         sources.put_in(connection, Source(key=key, address=address[:300], made_at=made_at, imported_at=context.clock()))
         removed = sources.remove_in(connection, key, {row.id for row in rows})
@@ -141,12 +142,6 @@ def _lines(packed: bytes) -> Iterator[bytes]:
             if len(rest) > _MOST_LINE or n_lines > _MOST_LINES:
                 raise InvalidInput("a dump with longer lines, or more of them, than results have", field="FROM")
             yield from whole
-
-
-def _id_of(line: bytes) -> str:
-    """Return a dumped result's id if it is safe to print."""
-    said = str(msgspec.json.decode(line)["id"])
-    return said if is_id(said) else "a line"
 
 
 def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:

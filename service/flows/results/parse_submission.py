@@ -166,7 +166,14 @@ def _command(asked: Submission, said: Reading, text: str) -> _Command | None:
     parsed = parse(text, engine)
     build, unknown = _build(parsed.engine, asked, said)
     parsed = parse(text, parsed.engine, build=build)
-    _require_one_config(parsed)
+    # A command that no program accepts, or that stands for several runs, is refused.
+    if parsed.refused:
+        raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
+    if parsed.unknown:
+        raise InvalidFlags(f"{parsed.program} of {parsed.engine} knows no {parsed.unknown[0][:80]!r}", field="command")
+    if parsed.varied:
+        what = f"{parsed.varied[0][:80]} has several values: send the rows of each by themselves, with its own command"
+        raise InvalidFlags(what, field="command")
     if engine is None:
         assumed = (Assumption("engine", parsed.engine, "guessed from the command's program and options", "everything"),)
     return _Command(parse(given, parsed.engine), parsed, text, (*assumed, *unknown))
@@ -212,17 +219,6 @@ def _build_text(asked: Submission) -> str | None:
     if isinstance(build, BuildAsked):
         return build.commit or build.date or (f"b{build.number}" if build.number is not None else None)
     return build.strip() if build else None
-
-
-def _require_one_config(parsed: ParsedCommand) -> None:
-    """Raise InvalidFlags for a command that no program accepts, or that stands for several runs."""
-    if parsed.refused:
-        raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
-    if parsed.unknown:
-        raise InvalidFlags(f"{parsed.program} of {parsed.engine} knows no {parsed.unknown[0][:80]!r}", field="command")
-    if parsed.varied:
-        what = f"{parsed.varied[0][:80]} has several values: send the rows of each by themselves, with its own command"
-        raise InvalidFlags(what, field="command")
 
 
 def _hardware(asked: Submission, said: Reading) -> Hardware | None:

@@ -11,7 +11,6 @@ from msgspec import Meta
 
 from service.engine.commands.render import render
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.hardware import Hardware
 from service.engine.measured.identity import machine_name
 from service.engine.run_flags import to_flags
 from service.errors import ResultNotFound
@@ -95,6 +94,8 @@ def list_results(context: Context, query: ResultQuery) -> ResultPage:
 def as_result(found: ListedResult) -> Result:
     """Return a stored result in its public form."""
     row = found.result
+    # Nothing of the hardware distinguishes one machine from its like.
+    gpus = [msgspec.structs.replace(gpu, uuids=None, pci_order=None, device_order=None) for gpu in row.hardware.gpus]
     return made_from(
         Result,
         row,
@@ -107,7 +108,7 @@ def as_result(found: ListedResult) -> Result:
             cpu=safe(row.cpu) if row.cpu else None,
             ram_gib=row.ram_gib,
         ),
-        hardware=_unnamed(row.hardware),
+        hardware=msgspec.structs.replace(row.hardware, gpus=gpus, notes=None),
         build=safe(row.build) if row.build else None,
         command=command_of(row),
         failure=row.failure and msgspec.structs.replace(row.failure, text=clean(row.failure.text)),
@@ -137,12 +138,6 @@ def _model(row: StoredResult) -> FiledModel:
         arch=safe(row.arch) if row.arch else None,
         revision=row.model.revision if row.model else None,
     )
-
-
-def _unnamed(hardware: Hardware) -> Hardware:
-    """Return hardware without anything that distinguishes one machine from its like."""
-    gpus = [msgspec.structs.replace(gpu, uuids=None, pci_order=None, device_order=None) for gpu in hardware.gpus]
-    return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
 
 
 def command_of(row: StoredResult) -> str | None:

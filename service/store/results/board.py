@@ -129,7 +129,10 @@ def keep(connection: Connection, *result_ids: str) -> None:
         rows = connection.execute(_speeds().where(result_speed.c.group_key == group)).all()
         if leads := list(_leads(rows)):
             connection.execute(insert(board), leads)
-    _drop_names(connection, known)
+    # Names that no result on the board has any more go, so that removed results are not found by them.
+    for kind, slug in sorted(known):
+        if connection.scalar(select(board.c.slice).where(NAMED[kind] == slug).limit(1)) is None:
+            connection.execute(delete(board_name).where(board_name.c.kind == kind, board_name.c.slug == slug))
     _add_names(connection, {name for one in several if one.rows for name in _names(one)})
 
 
@@ -280,13 +283,6 @@ def _name_row(name: tuple[str, str, str]) -> dict[str, str]:
 def _known_names(connection: Connection, groups: Sequence[int]) -> set[tuple[NameKind, str]]:
     rows = connection.execute(select(*NAMED.values()).where(board.c.group_key.in_(groups)).distinct()).all()
     return {(kind, slug) for row in rows for kind, slug in zip(NAMED, row, strict=True)}
-
-
-def _drop_names(connection: Connection, names: Iterable[tuple[NameKind, str]]) -> None:
-    """Drop names that no result on the board has any more, so that removed results are not found by them."""
-    for kind, slug in sorted(names):
-        if connection.scalar(select(board.c.slice).where(NAMED[kind] == slug).limit(1)) is None:
-            connection.execute(delete(board_name).where(board_name.c.kind == kind, board_name.c.slug == slug))
 
 
 def _add_names(connection: Connection, names: Iterable[tuple[str, str, str]]) -> None:

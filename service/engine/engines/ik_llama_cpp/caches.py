@@ -14,7 +14,18 @@ FINE, COARSE = 4, 128  # tokens that a compressed row of DeepSeek V4 stands for
 def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return K and V: every layer has all rows, also one with a sliding window; a layer without heads no row of K."""
     if model.architecture == "deepseek4":
-        return _compressed(model, layer, spec)
+        # Keys of all tokens, which are values too; compressed rows, the indexer's, and what waits for the next of each.
+        # Source: src/llama-dsv4.cpp:883 (ensure_dsv4_cache_tensors).
+        ratio, dim, n = compression_ratio(model, layer.index), layer.head_dim_k, spec.n_seq
+        raw = CacheTensor(spec.type_k, (dim, layer.n_head_kv * spec.n_kv))
+        if not ratio:
+            return (raw,)
+        rows = pad(-(-spec.n_kv // ratio), 256) * n
+        if ratio == COARSE:
+            return (raw, CacheTensor(spec.type_k, (dim, rows)), *[CacheTensor("f32", (dim, COARSE * n))] * 2)
+        indexer = model.int_value("attention.indexer.key_length")
+        waiting = [CacheTensor("f32", (2 * width, 2 * FINE * n)) for width in (dim, dim, indexer, indexer)]
+        return (raw, CacheTensor(spec.type_k, (dim, rows)), CacheTensor(spec.type_indexer, (indexer, rows)), *waiting)
     n_head, dim_k, dim_v = heads(model, layer)
     if not n_head:
         return (CacheTensor(spec.type_k, (dim_k, 0)),)  # of which a card reserves the padding, if quantised
@@ -27,23 +38,6 @@ def compression_ratio(model: Model, layer: int) -> int:
     ratios = model.value("attention.compress_ratios")
     found = ratios[layer] if isinstance(ratios, list) and layer < len(ratios) else 0
     return found if isinstance(found, int) else 0
-
-
-def _compressed(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    """Keys of all tokens, which are values too; compressed rows, the indexer's, and what waits for the next of each.
-
-    Source: src/llama-dsv4.cpp:883 (ensure_dsv4_cache_tensors).
-    """
-    ratio, dim, n = compression_ratio(model, layer.index), layer.head_dim_k, spec.n_seq
-    raw = CacheTensor(spec.type_k, (dim, layer.n_head_kv * spec.n_kv))
-    if not ratio:
-        return (raw,)
-    rows = pad(-(-spec.n_kv // ratio), 256) * n
-    if ratio == COARSE:
-        return (raw, CacheTensor(spec.type_k, (dim, rows)), *[CacheTensor("f32", (dim, COARSE * n))] * 2)
-    indexer = model.int_value("attention.indexer.key_length")
-    waiting = [CacheTensor("f32", (2 * width, 2 * FINE * n)) for width in (dim, dim, indexer, indexer)]
-    return (raw, CacheTensor(spec.type_k, (dim, rows)), CacheTensor(spec.type_indexer, (indexer, rows)), *waiting)
 
 
 def latent_rows(mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:

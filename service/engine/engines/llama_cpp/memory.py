@@ -125,9 +125,11 @@ class LlamaMemory(EngineMemory):
         """Return the spec: each slot has its own cache unless they share one; the batch is a multiple of them."""
         n_seq, n_tokens = max(1, flags.n_parallel), micro_batch("llama.cpp", model, flags)
         few_rows = tool == "server" and not rules.whole_logits
+        # Whether slots share one cache: `-kvu`, the server's default where `-np` is not given.
+        asked = [flag for flag in flags.other if flag in _UNIFIED or flag in _SEPARATE]
         spec = spec_for(
             "llama.cpp", model, flags, rules, n_logits=n_seq if few_rows else n_tokens,
-            n_stream=1 if _unified_cache(flags) else n_seq,
+            n_stream=1 if asked and asked[-1] in _UNIFIED else n_seq,
         )  # fmt: skip
         return msgspec.structs.replace(
             spec,
@@ -174,34 +176,22 @@ class LlamaMemory(EngineMemory):
 
     def basis(self, contents: Contents, *, older: bool) -> str:
         """Return how sure the figures are; hyper-connections are described with fused operations only."""
-        if _hyper_connections_apart(contents):
+        # Whether operations of hyper-connections may miss their layer's device: the engine then replaces all of them.
+        # llama_context::resolve_fused_ops. DeepSeek V4's do where `-ot` moved a weight of theirs; GLM 5.3's results are
+        # not pinned to a device, and miss it behind layers in RAM.
+        placement, model = contents.placement, contents.model
+        if model.architecture == "glm5-next" or any(
+            placement.layers[int(name.split(".")[1])] != placement.tensors[name]
+            for name in _hyper_connections(model)
+            if name in placement.tensors
+        ):
             return "approximate"
         return "source only" if older else "measured"
-
-
-def _hyper_connections_apart(contents: Contents) -> bool:
-    """Whether operations of hyper-connections may miss their layer's device: the engine then replaces all of them.
-
-    llama_context::resolve_fused_ops. DeepSeek V4's do where `-ot` moved a weight of theirs; GLM 5.3's results are not
-    pinned to a device, and miss it behind layers in RAM.
-    """
-    placement, model = contents.placement, contents.model
-    return model.architecture == "glm5-next" or any(
-        placement.layers[int(name.split(".")[1])] != placement.tensors[name]
-        for name in _hyper_connections(model)
-        if name in placement.tensors
-    )
 
 
 @kept
 def _hyper_connections(model: Model) -> list[str]:
     return [t.name for t in model.tensors if t.name.startswith("blk.") and ".hc_" in t.name]
-
-
-def _unified_cache(flags: Flags) -> bool:
-    """Whether slots share one cache: `-kvu`, the server's default where `-np` is not given."""
-    asked = [flag for flag in flags.other if flag in _UNIFIED or flag in _SEPARATE]
-    return bool(asked) and asked[-1] in _UNIFIED
 
 
 def _snapshots(flags: Flags) -> int:

@@ -101,15 +101,11 @@ def shape_of(model: Model) -> bytes:
     tensors = sorted((t.name, t.dims) for t in model.tensors)
     of_model = (model.architecture, model.n_layer, model.n_layer_nextn, model.n_embd, model.n_vocab, model.n_expert)
     parts = (of_model, model.n_expert_used, model.layers, model.mla, model.recurrent, sorted(facts.items()))
-    return sha256(repr((parts, tensors, _fused_layers(model))).encode()).digest()
-
-
-def _fused_layers(model: Model) -> list[str]:
-    """Names of the ups whose type lets ik multiply them together with their gates."""
-    found = []
+    # the ups whose type lets ik multiply them together with their gates.
+    fused = []
     for tensor in model.tensors:
         gate = model.by_name.get(tensor.name.replace(".ffn_up", ".ffn_gate")) if ".ffn_up" in tensor.name else None
         dense = "_exps." not in tensor.name
         if gate is not None and can_fuse(type_named(tensor.type), type_named(gate.type), dense=dense):
-            found.append(tensor.name)
-    return found
+            fused.append(tensor.name)
+    return sha256(repr((parts, tensors, fused)).encode()).digest()

@@ -30,7 +30,12 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     FAMILIES[family_of(model, FAMILIES)](g)
     offloadable = partial(_offloadable, by_experts=spec.rules.threshold_by_experts)
     graph = finish(g, in_place=IN_PLACE, offloadable=offloadable)
-    graph.norms_at_weights = _norms_at_weights(g)
+    # Each norm with a mean, its product and the slot of its weight, where both run (ggml-backend.cpp:1494).
+    graph.norms_at_weights = [
+        (n.src[0].index, n.index, n.src[1].slot)
+        for n in g.nodes
+        if n.op == "MUL" and n.src[0].op == "NORM" and n.src[1].slot >= 0
+    ]
     graph.on_cards, graph.starts, graph.filled_in = _on_cards(g), frozenset(g.starts), g.filled_in
     graph.layer_starts = g.layer_starts
     return graph, model.architecture in ARCHITECTURES
@@ -43,15 +48,6 @@ def _offloadable(node: Node, by_experts: bool) -> bool:
         enough = not by_experts or node.ne[2] * used >= MIN_OFFLOAD_BATCH * node.src[0].ne[2]
         return enough and node.ne[2] >= MIN_OFFLOAD_BATCH
     return node.op != "GET_ROWS" and node.ne[1] >= MIN_OFFLOAD_BATCH
-
-
-def _norms_at_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
-    """Each norm with a mean, its product and the slot of its weight, where both run (ggml-backend.cpp:1494)."""
-    return [
-        (n.src[0].index, n.index, n.src[1].slot)
-        for n in builder.nodes
-        if n.op == "MUL" and n.src[0].op == "NORM" and n.src[1].slot >= 0
-    ]
 
 
 def _on_cards(builder: GraphBuilder) -> list[tuple[int, int]]:
