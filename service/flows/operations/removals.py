@@ -36,9 +36,9 @@ def ask_removal(context: Records, caller: Caller | None, result_id: str, said: R
     if row is None or row.state == "deleted":
         raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
     require_visible(context, caller, row)
-    text, account_id = plain(reduced(said.text))[:1000], caller.account_id if caller else None
-    contact = plain(said.contact)[:200] if said.contact else None
-    kept = moderation.add_removal(context.engine, row.id, account_id, text, contact, context.clock())
+    text, contact = plain(reduced(said.text))[:1000], plain(said.contact)[:200] if said.contact else None
+    about = {"result_id": row.id, "account_id": caller.account_id if caller else None, "created_at": context.clock()}
+    kept = moderation.add(context.engine, "removals", **about, text=text, contact=contact)
     log.warning("removal.asked", result_id=row.id)
     return RemovalAsked(kept)
 

@@ -60,8 +60,9 @@ def report_abuse(context: Records, caller: Caller | None, result_id: str, said: 
     """Store a report of what is wrong with a result. Raises ResultNotFound."""
     row = read_result(context, result_id, caller)
     text = plain(reduced(said.text))[:1000]
-    account_id = caller.account_id if caller else None
-    return Reported(store.add_report(context.engine, row.id, account_id, said.kind, text, context.clock()))
+    who, now = caller.account_id if caller else None, context.clock()
+    about = {"result_id": row.id, "account_id": who, "created_at": now}
+    return Reported(store.add(context.engine, "reports", **about, kind=said.kind, text=text))
 
 
 def open_reports(context: Records) -> list[OpenReport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, false, func, insert, or_, select, update
 
@@ -20,7 +20,6 @@ from service.wire.results.moderation import (
     OpenRemovalRequest,
     OpenReport,
     QuarantinedResult,
-    ReportKind,
 )
 from service.wire.results.results import ResultState
 
@@ -72,13 +71,11 @@ def results_of(connection: Connection, account_id: str, states: Sequence[ResultS
     return list(connection.execute(wanted))
 
 
-def add_report(
-    engine: Engine, result_id: str, account_id: str | None, kind: ReportKind, text: str, now: datetime
-) -> str:
-    """Store a report; return its id."""
-    row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "kind": kind}
-    changed(engine, insert(abuse_report).values(**row, text=text, created_at=now))
-    return str(row["id"])
+def add(engine: Engine, to: Literal["reports", "removals"], **values: object) -> str:
+    """Store a report, or a request to remove a result; return its id."""
+    row_id = secrets.token_urlsafe(16)
+    changed(engine, insert(abuse_report if to == "reports" else removal).values(id=row_id, **values))
+    return row_id
 
 
 def open_reports(engine: Engine) -> list[OpenReport]:
@@ -106,15 +103,6 @@ def close_report(connection: Connection, report_id: str, by: str, now: datetime)
     which = (abuse_report.c.id == report_id, abuse_report.c.closed_at.is_(None))
     change = update(abuse_report).where(*which).values(closed_at=now, closed_by=by)
     return connection.execute(change).rowcount == 1
-
-
-def add_removal(
-    engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime
-) -> str:
-    """Store a request; return its id."""
-    row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "text": text}
-    changed(engine, insert(removal).values(**row, contact=contact, created_at=now))
-    return str(row["id"])
 
 
 def open_removals(engine: Engine) -> list[OpenRemovalRequest]:
