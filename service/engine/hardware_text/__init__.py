@@ -86,6 +86,7 @@ _JOURNAL = re.compile(
     r"|\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d{1,6}\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \w{1,40} - [A-Z]{4,8} - )"
 )
+_MARKUP = re.compile(r"^> |\s*<br ?/?>$")  # of quoted text and ends of lines
 _MOST_LINES = 4_000
 
 
@@ -150,7 +151,7 @@ def tools_in(lines: Sequence[str]) -> Hardware | None:
 
 
 def _read(lines: Sequence[str], recognisers: Sequence[Recogniser]) -> list[Found]:
-    lines = [_JOURNAL.sub("", line.rstrip()[:_MAX_LINE]) for line in lines]
+    lines = [_MARKUP.sub("", _JOURNAL.sub("", line.rstrip()[:_MAX_LINE])) for line in lines]
     found: list[Found] = []
     for recognise in recognisers:
         claim = recognise(lines)

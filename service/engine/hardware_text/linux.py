@@ -23,8 +23,8 @@ _LSCPU_LINE = re.compile(
 )
 _CPUINFO_KEY = re.compile(r"^[a-zA-Z][a-zA-Z0-9_ ()-]{1,30}\t+: ?")
 _CPUINFO_FLAGS = re.compile(r"^(?:flags|bugs|vmx flags|power management)\s*:")
-_FREE_HEAD = re.compile(r"^\s{5,}[^\W\d]\S{0,20}(?:\s+[^\W\d]\S{0,20}){2,6}\s*$")  # in any language
-_FREE_ROW = re.compile(r"^([^\W\d]{2,12})\s?:\s+((?:\d[\d.,]{0,16}[KMGTP]?i?B?(?:\s+|$)){3,6})$")
+_FREE_HEAD = re.compile(r"^(?:\s{5,}|(?=total\s))[^\W\d]\S{0,20}(?:\s+[^\W\d]\S{0,20}){2,6}\s*$")  # in any language
+_FREE_ROW = re.compile(r"^\s{0,4}([^\W\d]{2,12})\s?:\s+((?:\d[\d.,]{0,16}[KMGTP]?i?B?(?:\s+|$)){3,6})$")
 _AMOUNT = re.compile(r"^(\d{1,15}(?:[.,]\d{1,3})?)([KMGTP]?)(i?)B?$", re.I)
 _UNIT_GIB = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
 _MEMINFO_KB = re.compile(r"^[A-Z]\w{1,30}(?:\(\w{1,12}\))?:\s+\d{1,15} kB\s*$")
@@ -84,13 +84,16 @@ def read_free(lines: Sequence[str]) -> Claim | None:
     heads = [i for i, line in enumerate(lines) if _FREE_HEAD.match(line)]
     rows = {i: m for i, line in enumerate(lines) if (m := _FREE_ROW.match(line))}
     memory = next((rows[i + 1] for i in heads if i + 1 in rows), None)
+    memory = memory or next((m for m in rows.values() if m[1] == "Mem"), None)  # without its head
     if memory is None:
         return None
     amounts = [_gib(cell, memory[2].split()[0]) for cell in memory[2].split()]
     total = amounts[0]
     if total is None:
         return None
-    has_available = "/" in lines[heads[0]] and len(amounts) >= 6  # `buff/cache`: an older one has no such column
+    has_available = (
+        bool(heads) and "/" in lines[heads[0]] and len(amounts) >= 6
+    )  # `buff/cache`: an older one has no such column
     ram = Ram(total_gb=round(total, 2), free_gb=_rounded(amounts[5]) if has_available else None)
     return Claim(Found(tool="free", ram=ram), frozenset((*heads, *rows)))
 

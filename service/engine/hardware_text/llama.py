@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from service.engine.catalogue.names import gpu_key, gpu_rows
 from service.engine.hardware import Cpu, Ram
@@ -49,6 +49,7 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
     if not found:
         return None
     chips = [m[2] for line in lines if (m := _CHIP.match(line))]
+    cards = _cards(found)
     seen = tuple(
         SeenGpu(
             name=_with_chip(m[2], chips[n : n + 1]),
@@ -57,6 +58,7 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
             free_mib=float(m[4]),
         )
         for n, m in enumerate(found.values())
+        if m in cards
     )
     hosts = {i: m for i, line in enumerate(lines) if (m := _HOST.match(line))}
     around = {i for i, x in enumerate(lines) if any(p.match(x) for p in (_TITLE, _OTHER_DEVICE, _LOG)) or _is_start(x)}
@@ -87,7 +89,7 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
             total_mib=float(m[3]) if m[3] else None,
             free_mib=free.get(m[1]),
         )
-        for m in found.values()
+        for m in _cards(found)
     )
     return Claim(
         Found(tool="ggml_cuda_init", seen=seen), frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)}
@@ -105,6 +107,11 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
         Found(tool="ggml_vulkan", seen=seen, backend="vulkan"),
         frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)},
     )
+
+
+def _cards(devices: Mapping[int, re.Match[str]]) -> list[re.Match[str]]:
+    """Return the devices; graphics that ROCm lists under their processor's name only if there is no other."""
+    return [m for m in devices.values() if not m[2].endswith("Processor")] or list(devices.values())
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ _REPORTED = re.compile(
     r"^[\s>*-]*(?:GPU models and configuration\s?: )?GPU (\d{1,3}):"
     r"(?:\*\*)?\s+([A-Za-z][^,;]{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
 )
+_COUNTED = re.compile(r"^\D{0,20}\b(\d{1,2})\b.{0,3}GPU.{0,20}$")  # `3 GPU(s) detected`, in any language
 _AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
@@ -111,7 +112,9 @@ def _read_report(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _REPORTED.match(line)) and gpu_rows(m[2])}
     if not found or any(_AND_MORE.match(line) for line in lines):
         return None
-    taken, seen = set(found), []
+    taken, seen = set(found), list[SeenGpu]()
+    if (above := min(found) - 1) >= 0 and (m := _COUNTED.match(lines[above])) and int(m[1]) == len(found):
+        taken.add(above)
     for i, m in found.items():
         gpu = SeenGpu(name=m[2], index=int(m[1]), total_mib=float(m[3]) if m[3] else None)
         while i + 1 < len(lines) and _OF_REPORTED.match(lines[i + 1]):

@@ -1,4 +1,4 @@
-"""ROCm: `rocm-smi --showproductname --showmeminfo vram` as text, CSV or JSON, and what `rocminfo` prints."""
+"""ROCm: `rocm-smi --showproductname --showmeminfo vram` as text, CSV or JSON, `amd-smi static`, `rocminfo`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ _OF_INFO = re.compile(
 _POOL_KB = re.compile(r"^(\d{4,15})\(0x[0-9a-f]{1,15}\) KB")
 _KB_A_MIB = 1024
 _NAMES = ("card series", "card model", "device name")
+_GPU = re.compile(r"^GPU: \d{1,2}$")
+_OF_GPU = re.compile(r"^ {4,16}([A-Z][A-Z0-9_]{1,40}):(?: (.{1,100}))?$")
 _TOTAL, _USED = "vram total memory (b)", "vram total used memory (b)"
 
 
 def read_rocm_smi(lines: Sequence[str]) -> Claim | None:
     """Return the GPUs in any form of rocm-smi's output. Raises InvalidHardware for its table without names."""
-    return _text(lines) or _csv(lines) or _json(lines)
+    return _text(lines) or _csv(lines) or _json(lines) or _static(lines)
 
 
 def read_rocminfo(lines: Sequence[str]) -> Claim | None:
@@ -112,6 +114,23 @@ def _json(lines: Sequence[str]) -> Claim | None:
     numbered = [card for name, card in sorted(cards.items()) if re.fullmatch(r"card\d{1,2}", name)]
     gpus = {n: {key.lower(): str(value) for key, value in card.items()} for n, card in enumerate(numbered)}
     return Claim(Found(tool=TOOL, seen=_seen(gpus)), frozenset(range(start, end + 1))) if gpus else None
+
+
+def _static(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of `amd-smi static`, whole or in part."""
+    heads = [i for i, line in enumerate(lines) if _GPU.match(line)]
+    seen: list[SeenGpu] = []
+    taken = {i for i, line in enumerate(lines) if line.endswith("amd-smi static")}
+    for head, block in zip(heads, cut(lines, heads), strict=True):
+        size = 1
+        while size < len(block) and _OF_GPU.match(block[size]):
+            size += 1
+        values = {m[1]: m[2].strip() for line in block[:size] if (m := _OF_GPU.match(line)) and m[2]}
+        name, chip = values.get("MARKET_NAME"), values.get("TARGET_GRAPHICS_VERSION", "")
+        if name:
+            seen.append(SeenGpu(name=name if gpu_rows(name) else f"{name} {chip}", index=len(seen)))
+            taken |= set(range(head, head + size))
+    return Claim(Found(tool="amd-smi", seen=tuple(seen)), frozenset(taken)) if seen else None
 
 
 def _seen(gpus: Mapping[int, Mapping[str, str]]) -> tuple[SeenGpu, ...]:

@@ -47,6 +47,7 @@ _FETCH_KEYS = (
 )
 _FETCH = re.compile(rf"^(?:.{{0,80}}?\s)?({_FETCH_KEYS})(?: ?\([^()]{{0,60}}\)| \d{{1,2}})?: (.{{0,300}})$")
 _MACHINE_KEYS = frozenset(("OS", "Host", "Kernel", "Uptime", "Packages", "Shell"))
+_FETCHED_CPU = re.compile(r"\(\d{1,3}\) @ [\d.]{1,6} ?GHz$")
 _USED_OF = re.compile(r"([\d.]{1,9})\s?([GM])i?B\s?/\s?([\d.]{1,9})\s?([GM])i?B")
 _BESIDES = re.compile(
     r"\s*(?:\[[^\]]{0,20}\]|\(\d{1,5}\)|\([\d.]{1,6} [GM]iB\)|@ [\d.]{1,6} ?[GM]Hz|,? Lite Hash Rate|\bCorporation\b)",
@@ -162,7 +163,8 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     keys = {key for key, _ in pairs.values()}
     if any(key == "GPU" and re.match(r"\d{1,2}\s?[x*]", value) for key, value in pairs.values()):
         return None  # written by hand
-    if len(keys & _MACHINE_KEYS) < 2 or not keys & {"CPU", "GPU", "Memory", "RAM"}:
+    is_part = {"GPU", "Memory"} <= keys and any(key == "CPU" and _FETCHED_CPU.search(v) for key, v in pairs.values())
+    if (len(keys & _MACHINE_KEYS) < 2 and not is_part) or not keys & {"CPU", "GPU", "Memory", "RAM"}:
         return None
     values = [pair for _, pair in sorted(pairs.items())]
     cpu = next((re.sub(r"\s*(?:\(\d{1,4}\)|@ ).*", "", value) for key, value in values if key == "CPU"), None)

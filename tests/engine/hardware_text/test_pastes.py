@@ -365,3 +365,69 @@ def test_devices_of_vulkan_in_wsl_and_without_a_name_of_their_own() -> None:
         "ggml_vulkan: 1 = AMD Radeon(TM) Graphics (AMD proprietary driver) | uma: 1 | fp16: 1 | warp size: 32"
     )
     assert [gpu.name for gpu in parse_hardware(started).gpus] == ["AMD Radeon RX 9070 XT"]
+
+
+@pytest.mark.parametrize(
+    ("pasted", "names", "ram"),
+    [
+        # From logs of llama.cpp, 2026: HIP lists a desktop processor's graphics under the processor's name.
+        (
+            "ggml_cuda_init: found 2 ROCm devices (Total VRAM: 35814 MiB):\n"
+            "  Device 0: AMD Radeon RX 7900 XT, gfx1100 (0x1100), VMM: no, Wave Size: 32, VRAM: 20464 MiB\n"
+            "  Device 1: AMD Ryzen 9 7950X 16-Core Processor, gfx1036 (0x1036), VMM: no, VRAM: 15350 MiB",
+            ["AMD Radeon RX 7900 XT"],
+            None,
+        ),
+        (
+            "Available devices:\n  ROCm0: AMD Ryzen 7 7700 8-Core Processor (15479 MiB, 15400 MiB free)\n"
+            "  ROCm1: AMD Radeon RX 9060 XT (16304 MiB, 16200 MiB free)",
+            ["AMD Radeon RX 9060 XT"],
+            None,
+        ),
+        # `amd-smi static`, cut off, from bug reports of 2026.
+        (
+            "$ amd-smi static\nGPU: 0\n    ASIC:\n        MARKET_NAME: AMD Radeon RX 9070 XT\n"
+            "        TARGET_GRAPHICS_VERSION: gfx1201\n    BUS:\n        MAX_PCIE_SPEED: 32 GT/s\n"
+            "GPU: 1\n    ASIC:\n        MARKET_NAME: AMD Instinct MI210",
+            ["AMD Radeon RX 9070 XT", "AMD Instinct MI210"],
+            None,
+        ),
+        # `free` without its head, or with one that lost its indent, as reports copy it.
+        ("Mem:           125Gi       5.1Gi        68Gi\n\nGPU: RTX 3090", ["RTX 3090"], 125),
+        (
+            "total        used        free      shared  buff/cache   available\n"
+            "Mem:           125Gi       5.7Gi       1.1Gi       4.8Mi       119Gi       119Gi\n\nGPU: RTX 3090",
+            ["RTX 3090"],
+            125,
+        ),
+        # fastfetch, cut off above the processor; dxdiag, quoted; lists of cards below their number.
+        (
+            "Terminal: ghostty 1.2.3\nCPU: AMD Ryzen 9 5950X (32) @ 5.08 GHz\n"
+            "GPU 1: NVIDIA GeForce RTX 3090 [Discrete]\nMemory: 8.14 GiB / 62.70 GiB (13%)",
+            ["NVIDIA GeForce RTX 3090"],
+            62.7,
+        ),
+        (
+            "> Processor: 13th Gen Intel(R) Core(TM) i9-13900K (32 CPUs), ~3.0GHz <br>\n> Memory: 65536MB RAM <br>\n"
+            "> Card name: NVIDIA GeForce RTX 4080 <br>",
+            ["NVIDIA GeForce RTX 4080"],
+            64,
+        ),
+        (
+            "3 GPU(s) detected\nGPU 0: NVIDIA GeForce RTX 3090\nGPU 1: NVIDIA GeForce RTX 3090\n"
+            "GPU 2: NVIDIA GeForce RTX 3050",
+            ["NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3050"],
+            None,
+        ),
+        ("- GPU 0: RTX 3090, 24,576 MiB\n- GPU 1: RTX 4090, 24,564 MiB", ["RTX 3090", "RTX 4090"], None),
+    ],
+)
+def test_parts_of_what_tools_print_are_read(pasted: str, names: list[str], ram: float | None) -> None:
+    hardware = parse_hardware(pasted)
+    assert [gpu.name for gpu in hardware.gpus] == names
+    assert (hardware.ram.total_gb if hardware.ram else None) == ram
+
+
+def test_a_number_of_cards_that_their_list_lacks_is_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="4 GPUs"):
+        parse_hardware("4 GPU(s) detected\nGPU 0: NVIDIA GeForce RTX 3090\nGPU 1: NVIDIA GeForce RTX 3090")
