@@ -43,6 +43,16 @@ def test_what_is_placed_is_never_faster_than_its_forecast_and_near_to_it(
     assert least * 0.999 <= best <= least * NEAR
 
 
+@pytest.mark.parametrize("model", ["Qwen3-8B", "Llama-3.2-3B", "Qwen3-30B-A3B"])  # the second's head is tied
+@pytest.mark.parametrize("engine", ["ik_llama.cpp", "llama.cpp"])
+def test_without_a_card_a_forecast_is_the_time_of_its_placement(model: str, engine: Engine) -> None:
+    built = build(model, "q4_k_m")
+    goal = resolve_goal(GoalRequest(), built.n_ctx_train)
+    search = VariantSearch(SearchCase(engine, 0, built, resolve(rigs.TWO_EPYC_NO_GPU), goal, Constraints()))
+    search.place_first()
+    assert [times for _, times in search.forecast_errors] == pytest.approx([1.0], rel=1e-3)
+
+
 def test_embeddings_by_layer_stay_in_ram_and_take_no_room_on_cards() -> None:
     two_in_use = Hardware(gpus=[Gpu(name="RTX 5060 Ti", count=2, free_gib=4.1)], ram=Ram(total_gb=64))
     model = build("Gemma-4-E2B", "bf16")

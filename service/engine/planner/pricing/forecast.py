@@ -82,8 +82,9 @@ class Forecaster:
         self.pieces = weights_of(model, sorted(names), 1, self.work)
         self.ram_only = weights_of(model, [t.name for t in ram_only], 1, self.work)
         self.fixed = tuple(w for w in self.work.weights if w.device == 0)
-        whole = [n for n, device in self.placement.tensors.items() if device == 0 and not n.startswith("output")]
-        self.fixed_in_ram = weights_of(model, whole, 1, self.work)
+        head = [name for name in self.placement.tensors if name.startswith("output")]
+        whole = [n for n, device in self.placement.tensors.items() if device == 0 and n not in head]
+        self.fixed_in_ram, self.head_in_ram = (weights_of(model, names, 1, self.work) for names in (whole, head))
         self._caches: dict[tuple[str, str], int] = {}
         self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
         self._requests: dict[tuple[Device, ...], TimedRequest] = {}
@@ -224,7 +225,7 @@ class Forecaster:
                 *_rest(self.fixed_in_ram, fill.fixed),
                 *_on_cards(self.pieces, fill.pieces),
                 *_rest(self.pieces, fill.pieces),
-                *_at(self.ram_only, n),
+                *_at(self.ram_only if n else (*self.ram_only, *self.head_in_ram), n),
             ),
             attention=_attention(self.work.attention, fill.fixed),
             state_bytes=_states(self.work.state_bytes[0], fill.fixed),
