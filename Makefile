@@ -81,27 +81,15 @@ test-full: test-engine test-browser test-clients ## all examples of all properti
 	scripts/count $(BIN)/python -m bench.contract.payloads --seconds 30 --seed 1
 	scripts/count $(BIN)/python -m bench.contract --examples 3 --seed 1
 
-bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
-	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
-	$(BIN)/python -m bench.replay | tee bench/results/replay.txt
-	$(BIN)/python -m bench.speed | tee bench/results/speed.txt
-	$(BIN)/python -m bench.effects | tee bench/results/effects.txt
-	$(BIN)/python -m bench.nearby | tee bench/results/nearby.txt
-	$(BIN)/python -m bench.residuals | tee bench/results/residuals.txt
-	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
-	$(BIN)/python -m bench.advise_cpu | tee bench/results/advise_cpu.txt
-	$(BIN)/python -m bench.bounds | tee bench/results/bounds.txt
-	$(BIN)/python -m bench.headers | tee bench/results/headers.txt
-	$(BIN)/python -m bench.round_trip | tee bench/results/round_trip.txt
-	$(BIN)/python -m bench.bots | tee bench/results/bots.txt
-	$(BIN)/python -m bench.one_server | tee bench/results/one_server.txt
-	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
-	$(BIN)/python -m bench.board | tee bench/results/board.txt
-	$(BIN)/python -m bench.api | tee bench/results/api.txt
+BENCHES := memory replay speed effects at_once nearby residuals quality words effort advice advise_cpu bounds headers \
+	round_trip planner never_worse stability judgment worker_memory bots one_server board api
+bench: setup ## every benchmark that docs quote, for hours; the last outputs are kept in bench/results/
+	for name in $(BENCHES); do $(BIN)/python -m bench.$$name | tee bench/results/$$name.txt; done
+	$(BIN)/python -m bench.speed --own | tee bench/results/speed_own.txt
 	$(BIN)/python -m bench.api --postgres | tee bench/results/api_postgresql.txt
 	$(BIN)/python -m bench.api --minutes 30 | tee bench/results/api_memory.txt
-	$(BIN)/python -m bench.costs | tee bench/results/costs.txt
-	$(BIN)/python -m bench.costs --postgres | tee -a bench/results/costs.txt
+	for on in "" --postgres; do $(BIN)/python -m bench.costs $$on; done | tee bench/results/costs.txt
+	for by in "" --postgres "--as ipv6" "--as accounts"; do $(BIN)/python -m bench.fairness $$by; done | tee bench/results/fairness.txt
 
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1

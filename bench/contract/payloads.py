@@ -238,7 +238,7 @@ def run(found: World, seconds: float, seed: int) -> tuple[Counter[str], list[str
             failures.append(f"{target.method} {target.path} {outcome} ({keep(target.kind, data)})")
     if (more := grown(found, before)) > MOST_MIB:
         failures.append(f"FAILED: the service grew by {more} MiB")
-    print(f"seed {seed}, {seconds:g} s, {counts.total():,} bodies over {len(several)} ways in, {more} MiB more in use")
+    print(f"seed {seed}, {seconds:g} s, {counts.total():,} bodies over {len(several)} ways in, {more:+} MiB in use")
     return counts, failures
 
 
