@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -57,7 +58,7 @@ class Plan(NamedTuple):
         """Yield what would be done before the start, one line per step."""
         yield f"plan: {self.what}"
         if self.model is None:
-            yield f"fetch: {self.asked.repo} into {self.asked.folder}; what is there already goes on where it was"
+            yield f"fetch: {self.asked.repo} into {self.asked.folder}; an interrupted download goes on"
 
     def launch(self, program: Path) -> Launch:
         """Return the command that starts it."""
@@ -66,7 +67,8 @@ class Plan(NamedTuple):
         made = self.given
         if made is None:
             _, config = _advised(self)
-            path = str(self.model or self.asked.folder / f"{config.variant}.gguf")
+            shown = split(config.commands.server)
+            path = str(self.model or self.asked.folder / Path(shown[shown.index("-m") + 1]).name)
             made = launch(config.engine, "server", config.flags, model_path=path, port=self.asked.port)
         words = made.arguments
         if self.asked.engine == "llama.cpp" and not {"-lv", "--verbosity", "--log-verbosity"} & set(words):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from service.settings import Settings
     from service.wire.advice.check import BatchCase, Checked
 
-_LOADED = re.compile(r"model loaded|all slots are idle|server is listening|listening on http")
+_LOADED = re.compile(r"model loaded|all slots are idle|server is listening|listening on http|prompt eval time =")
 _ANSWERED = re.compile(r"stop processing|all slots are idle")  # all of a request's lines have been printed
 _IDLE = "all slots are idle"
 _MOST_LINES = 4_000  # kept for a file
@@ -44,11 +44,11 @@ class Watch:
 
     def _take_line(self, text: str) -> None:
         figures = without_words([text])[:1]
-        self.kept += figures if len(self.kept) < _MOST_LINES else []
         if not self.is_loaded and _LOADED.search(text):
             self.is_loaded = True
             self._buffers()
-        elif self.is_loaded:
+        self.kept += figures if len(self.kept) < _MOST_LINES else []
+        if self.is_loaded:
             self._busy += figures
         if self.is_loaded and _ANSWERED.search(text):
             self.finish(is_idle=_IDLE in text or len(self._busy) > _MOST_BUSY_LINES)

@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
             for data in _followed(log, pid, once=arguments.once):
                 watch.take(data)
             watch.finish()
+            if not watch.is_loaded:
+                print(f"{log} has no server that was loaded, and no request")
         else:
             _poll(arguments.what.rstrip("/"), watch)
     except KeyboardInterrupt:

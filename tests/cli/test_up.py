@@ -273,3 +273,20 @@ def test_a_dry_run_prints_each_step_and_starts_nothing(model: Path, capsys: pyte
     assert main(["up", str(model), "--engine-dir", str(FOLDER), "-H", RIG, "--context", "2048", "--dry-run"]) == 0
     steps = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
     assert steps[-4:] == ["engine", "plan", "start", "watch"]
+
+
+def test_a_log_that_begins_after_the_start_has_its_requests_shown(tmp_path: Path, model: Path) -> None:
+    said: list[str] = []
+    watch = watching(model, said)
+    watch.take(b"".join(LOG.read_bytes().splitlines(keepends=True)[160:177]))
+    watch.finish()
+    assert "request: 300 tokens, 0 more cached, 47 answered" in said
+
+
+def test_a_log_without_any_request_is_said_to_have_none(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.log").write_text("hello\n")
+    words = ["watch", str(tmp_path / "other.log"), "--once", "-H", RIG, "--command", f"llama-server -m {model} -c 2048"]
+    assert main(words) == 0
+    assert "has no server that was loaded, and no request" in capsys.readouterr().out
