@@ -123,6 +123,10 @@ def _change_account(context: Records, act: Act, change: Callable[[Connection, st
         if found is None:
             raise InvalidInput("no account has this name or pseudonym", field="subject")
         account_id, name = found
+        if (act.action, act.by) == ("ban", name):
+            raise InvalidInput(
+                "this is your own account: a ban would end the token that could lift it", field="subject"
+            )
         change(connection, account_id)
         act = act._replace(subject=name)
         store.note(connection, act)

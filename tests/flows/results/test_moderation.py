@@ -11,7 +11,7 @@ from service.flows import accounts
 from service.flows.context import Context
 from service.flows.measuring.hosts import all_hosts
 from service.flows.results import trust
-from service.flows.results.moderation import BANNED, audit, moderate, open_reports, report_abuse
+from service.flows.results.moderation import BANNED, ON_THE_MACHINE, audit, moderate, open_reports, report_abuse
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.results.trust import writing
@@ -89,6 +89,14 @@ def test_a_ban_ends_tokens_and_results_and_lifting_it_judges_them_again(context:
     assert one(context, good).state_reason == BANNED
     do(context, "unban", "mallory")
     assert [one(context, name).state for name in (good, doubtful, hidden)] == ["shown", "quarantined", "hidden"]
+
+
+def test_nobody_locks_themselves_out(context: Context, clock: Clock) -> None:
+    accounts.create_token(context.engine, "op", ["operator"], clock())
+    itself = Moderation(action="ban", subject="op", reason="by mistake")
+    with pytest.raises(InvalidInput, match="your own account"):
+        moderate(context, "op", itself)
+    assert moderate(context, ON_THE_MACHINE, itself).subject == "op"
 
 
 def test_vouching_for_an_owner_makes_young_hosts_count_and_taking_it_back_ends_that(
