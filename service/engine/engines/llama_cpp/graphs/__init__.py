@@ -10,7 +10,6 @@ from service.engine.engines.llama_cpp.graphs import (
     classic,
     compressed,
     gqa,
-    granite,
     hybrid,
     kimi,
     latent,
@@ -34,7 +33,6 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     | hybrid.ARCHITECTURES
     | kimi.ARCHITECTURES
     | mamba.ARCHITECTURES
-    | granite.ARCHITECTURES
     | sparse.ARCHITECTURES
     | compressed.ARCHITECTURES
     | block_sparse.ARCHITECTURES
