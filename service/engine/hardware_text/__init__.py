@@ -18,6 +18,7 @@ from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
 from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
+from service.engine.hardware_text.laptops import beside_laptops_cpu
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
@@ -127,7 +128,7 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
     if (stated := read_json(text)) is not None:
         return stated
     lines = text.replace("\r", "\n").replace("\u00a0", " ").split("\n")
-    stated_first = sorted(_read(lines, _RECOGNISERS), key=lambda f: f.tool != "")
+    stated_first = sorted(beside_laptops_cpu(_read(lines, _RECOGNISERS)), key=lambda f: f.tool != "")
     hardware = combine(stated_first, gpus_required)
     ask_about_machines(hardware, text)
     ask_about_shared_memory(hardware, text)

@@ -34,7 +34,6 @@ _GRAPHICS = {
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _LEAST_CORES = 4
 _OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
-_MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 # GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
     "": ((8, 16), (8, 16, 24), (8, 16, 24), (16, 24, 32), (16, 24, 32)),
@@ -181,12 +180,6 @@ def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[G
             out[i] = msgspec.structs.replace(before, device_order=numbers)
             return out
     return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
-
-
-def laptops_cpu(cpus: Sequence[Cpu]) -> str | None:
-    """Return that one of the processors is a laptop's, in words; None if none is."""
-    mobile = (cpu.model for cpu in cpus if cpu.model and _MOBILE_CPU.search(cpu.model))
-    return next((f"{model} is a laptop's CPU" for model in mobile), None)
 
 
 def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:

@@ -21,6 +21,7 @@ from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details,
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
+from service.engine.hardware_text.laptops import NAMED, laptops_cpu, taken_for_laptops
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
@@ -31,7 +32,6 @@ from service.engine.hardware_text.parts import (
     is_apart,
     is_row,
     is_shared,
-    laptops_cpu,
     numbered,
     one_cpu,
     own_gpus,
@@ -482,9 +482,9 @@ class _Reading:
     def _settle_laptops(self) -> None:
         """Name laptop GPUs as such: they share names with larger cards, which only external ones really are."""
         mobile = laptops_cpu(self.cpus) or (f"{self.laptop_name} is a laptop" if self.laptop_name else None)
-        alone = sum(gpu.name not in self.of_cpu for gpu in self.gpus) == 1
+        alone = sum(gpu.count for gpu in self.gpus if gpu.name not in self.of_cpu) == 1
         for i, gpu in enumerate(self.gpus):
-            outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
+            outside = gpu.pcie is not None or NAMED.search(gpu.name)
             of_laptop = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
             by_cpu = mobile is not None and alone and not self.memory.is_of(i, gpu, not_of=of_laptop)
             said = i in self.laptops or self.is_laptop or not gpu_rows(gpu.name)  # no other RTX 4050 is sold
@@ -493,4 +493,4 @@ class _Reading:
             if (said or by_cpu) and not outside and gpu_rows(of_laptop.name):
                 self.gpus[i] = of_laptop
                 if not said:
-                    self.notes.append(f"{mobile}: taken for the {gpu.name} of a laptop")
+                    self.notes.append(taken_for_laptops(mobile, gpu))

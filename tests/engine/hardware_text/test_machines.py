@@ -189,3 +189,27 @@ def test_a_desktops_card_stays_one_beside_a_laptops_processor_when_its_memory_sa
 def test_a_card_beside_a_mac_that_a_tool_lists_is_asked_about() -> None:
     with pytest.raises(InvalidHardware, match="Several machines"):
         parse_hardware("$ sysctl -n machdep.cpu.brand_string hw.memsize\nApple M2 Ultra\n206158430208\nAMD RX 460 4GB")
+
+
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        ("RTX 4080, 32GB RAM", "RTX 4080 laptop"),
+        ("RTX 4080 12GB, 32GB RAM", "RTX 4080 laptop"),
+        ("RTX 4080 16GB, 32GB RAM", "RTX 4080"),
+        ("RTX 4080 over OCuLink, 32GB RAM", "RTX 4080"),
+        ("2x RTX 4080, 32GB RAM", "RTX 4080"),
+        ("GPU 0: NVIDIA GeForce RTX 4080 (UUID: GPU-0123456789abcdef)", "NVIDIA GeForce RTX 4080"),
+    ],
+)
+@pytest.mark.parametrize(
+    "cpu",
+    [
+        "Model name:          Intel(R) Core(TM) i9-13980HX\nSocket(s):           1\nCore(s) per socket:  24\n\n",
+        "i9-13980HX, ",
+    ],
+)
+def test_a_card_beside_a_laptops_processor_is_the_laptops_unless_it_cannot_be(stated: str, name: str, cpu: str) -> None:
+    if stated.startswith("GPU 0") and cpu.endswith(", "):
+        cpu = "CPU: i9-13980HX\n"
+    assert [gpu.name for gpu in parse_hardware(cpu + stated).gpus] == [name]
