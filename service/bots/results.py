@@ -112,7 +112,12 @@ def board(bot: BotContext, asked: Question) -> Outcome:
     if len(words) > _LONGEST:
         raise InvalidInput(f"a model and a card of {_LONGEST} characters at most", field="model")
     found = leaderboard(bot.context, BoardQuery(q=words or None, limit=_ROWS))
+    title = f"Fastest measured: {words}" if words else "Fastest measured"
+    if not found.rows:
+        every = urlencode({**({"q": words} if words else {}), "trust": "self-reported"})
+        nothing = "No result of a proven host, and none that is cited from a public thread, matches. "
+        nothing += "The page shows unverified results too."
+        return Outcome(answer=Answer(title=title, parts=(nothing,), link=bot.address(f"/leaderboard?{every}")))
     lines = [line for line in as_text(board_lines(found)).splitlines() if not line.startswith("more: ")]
     link = bot.address("/leaderboard" + (f"?{urlencode({'q': words})}" if words else ""))
-    title = f"Fastest measured: {words}" if words else "Fastest measured"
     return Outcome(answer=Answer(title=title, parts=(Code("\n".join(lines)),), link=link))

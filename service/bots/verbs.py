@@ -75,13 +75,19 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
         gone += [f"{had.tokens} API token{'s' if had.tokens > 1 else ''}"] if had.tokens else []
         title = f"Forgotten: {' and '.join(gone)}." if gone else "There was nothing to forget."
         rest = "Results you sent stay, without your name; what your private hosts measured is deleted too."
-        return _private(title, f"Your account here is deleted. {rest}")
+        return _private(
+            title, f"{'Your account here is' if gone else 'If you had an account here, it is'} deleted. {rest}"
+        )
     if action != "show":
         raise InvalidInput(
             f"{action[:40]!r}: use set, show or forget", field="action", choices=("set", "show", "forget")
         )
     rig = chat_accounts.remembered_rig(bot.context, account)
-    return _private("Your rig:", Code(rig)) if rig else _private("No rig is remembered for you.")
+    if rig:
+        return _private("Your rig:", Code(rig))
+    known = verb_named("hardware")
+    how = ("To save one:", Code(example(known, asked.platform))) if known else ()
+    return _private("No rig is remembered for you.", *how)
 
 
 def _token(bot: BotContext, asked: Question) -> Outcome:

@@ -38,6 +38,8 @@ def board_lines(board: Board) -> Iterator[str]:
         yield cut(f"{_figure(row.tg_tps, 1):>8}{_figure(row.pp_tps, 0):>9}  {_of_what(row)}")
         if predicted := _predicted(row):
             yield f"{'':19}{predicted}"
+    if any(row.n_results > 1 for row in board.rows):
+        yield "[n]: the fastest of n results"
     if board.next:
         yield f"more: cursor={board.next}"
 
