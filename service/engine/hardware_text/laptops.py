@@ -13,7 +13,9 @@ from service.engine.hardware_text.found import Found
 from service.engine.hardware_text.memory import fits
 from service.engine.hardware_text.parts import is_shared
 
-_MOBILE_CPU = re.compile(r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
+_MOBILE_CPU = re.compile(
+    r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?(?:pro\s)?3\d{2}\b|^37[05]$", re.I
+)
 NAMED = re.compile(r"laptop|mobile", re.I)
 
 

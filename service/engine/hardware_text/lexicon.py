@@ -315,6 +315,8 @@ RESPELLED = tuple(
         (r"\b\d{1,6}(?:\s?MiB)?\s?/\s?(?=\d{4,6}\s?MiB\b)", ""),  # used of all, as nvidia-smi has it
         (r"(?<=\d),(?=\d{3}\s?MiB\b)", ""),
         (r"\s?\(build \w{3,12}\)", ""),  # of macOS
+        (r"\b(?:no|without|w/o)\s(?:an?\s)?(?:egpus?|external\sgpus?)\b", ""),
+        (r"\bexternal\s(?:gpu|graphics\scard)\b|\bexternal(?=\s(?:nvidia|geforce|amd|radeon|[rg]tx|rx)\b)", "eGPU"),
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
         (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),

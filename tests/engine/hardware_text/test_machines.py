@@ -198,6 +198,8 @@ def test_a_card_beside_a_mac_that_a_tool_lists_is_asked_about() -> None:
         ("RTX 4080 12GB, 32GB RAM", "RTX 4080 laptop"),
         ("RTX 4080 16GB, 32GB RAM", "RTX 4080"),
         ("RTX 4080 over OCuLink, 32GB RAM", "RTX 4080"),
+        ("RTX 4080 as an external GPU, 32GB RAM", "RTX 4080"),
+        ("an external RTX 4080, 32GB RAM", "RTX 4080"),
         ("2x RTX 4080, 32GB RAM", "RTX 4080"),
         ("GPU 0: NVIDIA GeForce RTX 4080 (UUID: GPU-0123456789abcdef)", "NVIDIA GeForce RTX 4080"),
     ],
@@ -207,9 +209,17 @@ def test_a_card_beside_a_mac_that_a_tool_lists_is_asked_about() -> None:
     [
         "Model name:          Intel(R) Core(TM) i9-13980HX\nSocket(s):           1\nCore(s) per socket:  24\n\n",
         "i9-13980HX, ",
+        "AMD Ryzen AI 9 HX PRO 370, ",
     ],
 )
 def test_a_card_beside_a_laptops_processor_is_the_laptops_unless_it_cannot_be(stated: str, name: str, cpu: str) -> None:
     if stated.startswith("GPU 0") and cpu.endswith(", "):
-        cpu = "CPU: i9-13980HX\n"
+        cpu = f"CPU: {cpu.removesuffix(', ')}\n"
     assert [gpu.name for gpu in parse_hardware(cpu + stated).gpus] == [name]
+
+
+def test_an_external_gpu_that_is_not_there_links_no_other() -> None:
+    for said in ("no external GPU", "without an eGPU"):
+        assert [(gpu.name, gpu.pcie) for gpu in parse_hardware(f"MacBook Air M2 16GB, {said}").gpus] == [
+            ("Apple M2", None)
+        ]
