@@ -1,7 +1,8 @@
 """What the leaderboard costs with 200,000 results and 5,000 advices: `python -m bench.board [--results N]`.
 
 Both databases are filled from a seed (bench/crowd.py), then the real app is asked over HTTP, one question at a time.
-A question is asked for the board, each filter, far pages, and pages of results; times are medians in milliseconds.
+A question is asked for the board, each filter, far pages, and pages of results, each time after a change of results, as
+answers are kept until then; times are medians in milliseconds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.store.results import board, board_tables, results
 from service.store.results.trust import writing
+from service.store.versions import count_change
 from tests.databases import postgres_server
 from tests.hosts import service
 
@@ -112,10 +114,12 @@ def _advice() -> dict[str, Any]:
     }
 
 
-def ask(client: httpx.Client, path: str) -> tuple[float, int]:
+def ask(client: httpx.Client, engine: Engine, path: str) -> tuple[float, int]:
     """Return the median of milliseconds, and the bytes of the answer."""
     spent, reply = [], None
     for _ in range(REPEATS):
+        with writing(engine) as connection:
+            count_change(connection)
         began = time.perf_counter()
         reply = client.get(path)
         spent.append(1000 * (time.perf_counter() - began))
@@ -168,7 +172,7 @@ def measure(url: str, valkey: EmbeddedValkey) -> None:
     with service(settings) as client:
         names = _names(client)
         for what, path in QUESTIONS.items():
-            ms, n_bytes = ask(client, path.format(**names))
+            ms, n_bytes = ask(client, engine, path.format(**names))
             print(f"  {what:<30}{ms:>8.1f} ms{n_bytes / 1024:>9.1f} KB", flush=True)
         pages = far_pages(client)
         near, far = statistics.median(pages[:10]), statistics.median(pages[-10:])
