@@ -261,3 +261,8 @@ def test_a_bar_is_drawn_on_a_terminal_only() -> None:
     assert "\r[##########..........]" in terminal.getvalue()
     assert terminal.getvalue().endswith("a row\n")
     assert pipe.getvalue() == "measuring\na row\n"
+
+
+def test_a_service_that_is_not_there_is_said_without_the_systems_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "http://127.0.0.1:9/advice/a1", "--here"]) == 1
+    assert capsys.readouterr().err == "advisor: http://127.0.0.1:9: Connection refused\n"

@@ -233,7 +233,7 @@ def _problem(address: str, path: str, response: httpx.Response, data: bytes) -> 
 
 
 def _plainly(error: Exception) -> str:
-    return _printable(str(error)) or type(error).__name__
+    return re.sub(r"^\[Errno -?\d+\] ", "", _printable(str(error))) or type(error).__name__
 
 
 def _printable(text: str) -> str:

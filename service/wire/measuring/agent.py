@@ -27,7 +27,7 @@ SESSION_SECONDS = 3600
 POLL_SECONDS = 25
 MAX_LOG_CHARACTERS = 256 << 10
 
-Code: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{16,64}$", examples=["d04M8cGGN9WemVKtjBURsw"])]
+Code: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{16,64}$(?!\n)", examples=["d04M8cGGN9WemVKtjBURsw"])]
 Base64: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/]{16,128}={0,2}$")]
 Fence: TypeAlias = Annotated[int, Meta(ge=1)]
 Text: TypeAlias = Annotated[str, Meta(max_length=200)]

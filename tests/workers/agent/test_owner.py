@@ -110,7 +110,7 @@ def test_a_policy_that_is_there_is_kept_and_a_second_enrolment_refused(
 def test_a_code_that_cannot_be_one_is_not_sent(service: FakeService, state: State, tmp_path: Path, code: str) -> None:
     person = Person()
     service.answers["/v1/agent/greeting"] = [problem(404, "enrolment-code-unknown")]
-    with pytest.raises(HostError):
+    with pytest.raises(HostError, match="code: this must be written like"):
         owner.enrol(service.address, code, state, tmp_path / "p.toml", person.ask, person.say)
     assert not state.path.exists()
 
