@@ -35,11 +35,12 @@ Change: TypeAlias = Callable[[Rig, Goal, float], tuple[Rig, Goal]]
 
 
 class Answer(NamedTuple):
-    """The first place, those that the answer calls as good, and the one that it names for 2 % less memory."""
+    """The first place, those that the answer calls as good, and what it names for 2 % less memory (None: it says
+    that the first would not fit)."""
 
     first: Kind | None
     as_good: tuple[Kind, ...] = ()
-    with_less_memory: tuple[Kind, ...] = ()
+    with_less_memory: tuple[Kind | None, ...] = ()
 
 
 class Held(NamedTuple):
@@ -110,9 +111,14 @@ def held(seed: int) -> Held | None:
     moved = {name: pair for name, pair in pairs.items() if pair[0].first != pair[1].first}
     tied = tuple(name for name, (a, b) in moved.items() if b.first in a.as_good or a.first in b.as_good)
     of_memory = {name: pair for name, pair in moved.items() if name not in tied and name in _OF_MEMORY}
-    hair = tuple(name for name, pair in of_memory.items() if any(one.with_less_memory for one in pair))
+    hair = tuple(name for name, pair in of_memory.items() if any(_tells(one, pair) for one in pair))
     left = {name: f"{a.first} -> {b.first}" for name, (a, b) in moved.items() if name not in (*tied, *hair)}
     return Held(left, tied, hair, bool(now.as_good), bool(now.with_less_memory))
+
+
+def _tells(one: Answer, pair: tuple[Answer, Answer]) -> bool:
+    """Whether it names what is first with less memory, or says that it would not fit where then nothing does."""
+    return any(kind is not None or None in (a.first for a in pair) for kind in one.with_less_memory)
 
 
 def _resolved(request: Request) -> tuple[Rig, Goal]:
@@ -136,7 +142,7 @@ def answer(request: Request, rig: Rig, goal: Goal) -> Answer:
     if not first:
         return Answer(None)
     found = ties(first[0], contenders, goal)
-    less = (kind_of(found.with_less_memory),) if found.with_less_memory else ()
+    less = (kind_of(found.with_less_memory),) if found.with_less_memory else (None,) if found.alone else ()
     return Answer(kind_of(first[0]), tuple(map(kind_of, found.as_good)), less)
 
 

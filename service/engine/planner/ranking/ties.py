@@ -35,11 +35,12 @@ class Kind(NamedTuple):
 
 class Ties(NamedTuple):
     """The cheapest of each other kind that might as well come first (`as_good`), and what comes first with 2 % less of
-    `scarce` memory (None: the same kind, or one of `as_good`)."""
+    `scarce` memory (None: the same kind, or one of `as_good`). `alone`: nothing else that was placed needs less RAM."""
 
     as_good: tuple[Contender, ...] = ()
     with_less_memory: Contender | None = None
     scarce: str = ""
+    alone: bool = False
 
 
 def kind_of(contender: Contender) -> Kind:
@@ -66,9 +67,10 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
 
     as_good = [c for i, c in enumerate(found) if i and may_be_first(i)]
     scarce = _scarce(first)
-    less = _with_less(scarce, first, contenders, goal) if scarce else None
-    named = less is not None and kind_of(less) in {kind_of(c) for c in as_good}
-    return Ties(tuple(as_good), None if named else less, scarce)
+    others = [c for c in contenders if _scarce(c) != scarce] if scarce else []
+    less = first_of(others, goal) if others else None
+    named = less is not None and kind_of(less) in {kind_of(c) for c in (first, *as_good)}
+    return Ties(tuple(as_good), None if named else less, scarce, scarce == "RAM" and not others)
 
 
 def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reason]:
@@ -80,6 +82,8 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reas
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
         yield Reason("hardly-fits", f"fits only just: with 2 % less {found.scarce}, this may be best instead: {name}")
+    if found.alone:
+        yield Reason("hardly-fits", "fits only just: with 2 % less RAM it would not fit")
 
 
 def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
@@ -88,13 +92,6 @@ def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:
     rank = next((f"#{rank}, " for rank, listed in ranks if listed == kind), "")
     split = f", -sm {kind.split_mode}" if kind.split_mode != "layer" else ""
     return f"{rank}{kind.name} with {kind.engine}, {kind.strategy} on {cards}, {kind.cache[0]} cache{split}"
-
-
-def _with_less(scarce: str, first: Contender, contenders: Sequence[Contender], goal: Goal) -> Contender | None:
-    """What comes first without configs that have too little of this memory, as the first one has; None if the same."""
-    others = [c for c in contenders if _scarce(c) != scarce]
-    found = first_of(others, goal) if others else None
-    return found if found is not None and kind_of(found) != kind_of(first) else None
 
 
 def _moved(choices: Sequence[Choice], at: int, by: float) -> list[Choice]:
