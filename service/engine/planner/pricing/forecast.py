@@ -165,7 +165,7 @@ class Forecaster:
         """The fills to time: the cards that read fastest first, and those that compute fastest first if these differ.
 
         Where not all that every token reads fits, and the model has no experts, also as `-ngl` places whole layers;
-        where all fits without one of the cards, also by their speed, which lets them work on several micro-batches.
+        where all fits the cards, also by their speed, which lets them work on several micro-batches at once.
         """
         cards, whole = [self.rig.cards[d.gpu] for d in devices], self.fixed_bytes + cache
         if flags.split_mode != "layer":
@@ -173,7 +173,8 @@ class Forecaster:
         readers = sorted(range(len(cards)), key=lambda i: -cards[i].bandwidth_gbs)
         computers = sorted(range(len(cards)), key=lambda i: -cards[i].int8_tops)
         fills = [self._filled(rooms, whole, list(order)) for order in {tuple(readers): 0, tuple(computers): 0}]
-        if self.work.pipeline and _leaves_one_idle(fills[0]):
+        several = len(cards) > 1 and self.goal.prompt > flags.n_ubatch  # cards, and micro-batches
+        if several and self.work.pipeline and _all_on_cards(fills[0]):
             fills.append(self._even(rooms, whole, [card.int8_tops for card in cards]))
         if fills[0].missing > 1 and not self.model.moe_layers:
             fills.append(self._whole_layers(rooms, whole))
@@ -294,10 +295,14 @@ def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
     return Placement(1, where, (0,) * model.n_layer, caches, 0), pieces
 
 
+def _all_on_cards(fill: Fill) -> bool:
+    return bool(fill.pieces) and sum(fill.pieces) >= 1 - 1e-9 and fill.missing <= 1
+
+
 def _leaves_one_idle(fill: Fill) -> bool:
     """Whether everything is on the cards, and nothing on one of them."""
     shares = [fixed + pieces for fixed, pieces in zip(fill.fixed, fill.pieces, strict=True)]
-    return bool(shares) and min(shares) <= 0 and sum(fill.pieces) >= 1 - 1e-9 and fill.missing <= 1
+    return _all_on_cards(fill) and min(shares) <= 0
 
 
 def _strategy(fill: Fill, gpus: bool, ram_only: bool) -> Strategy:
@@ -305,7 +310,7 @@ def _strategy(fill: Fill, gpus: bool, ram_only: bool) -> Strategy:
         return "CPU only"
     if fill.missing > 1:
         return "layers in RAM"
-    return "FFN in RAM" if ram_only or sum(fill.pieces) < 1 - 1e-9 else "all on GPU"
+    return "all on GPU" if _all_on_cards(fill) and not ram_only else "FFN in RAM"
 
 
 def _on_cards(weights: Sequence[Weights], shares: Sequence[float]) -> list[Weights]:
