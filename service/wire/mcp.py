@@ -75,6 +75,8 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
         return Reply(None, 202)
     if isinstance(identity, bool) or not isinstance(identity, str | int):
         return _error(None, {"code": _REQUEST, "message": "`id` is a string or a whole number"}, STATELESS)
+    if not isinstance(message["method"], str):
+        return _error(identity, {"code": _REQUEST, "message": "`method` is a string"}, STATELESS)
     try:
         version = _version(message, headers)
         return _answered(message, identity, version, tools)
@@ -153,7 +155,7 @@ def _answered(message: Mapping[str, Any], identity: str | int, version: str, too
         return _success(identity, {"protocolVersion": spoken, "serverInfo": _server(), **about}, version)
     if method == "ping" and version != STATELESS:
         return _success(identity, {}, version)
-    raise ProtocolError(_METHOD, f"there is no method {str(method)[:100]}")
+    raise ProtocolError(_METHOD, f"there is no method {method[:100]}")
 
 
 def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: Mapping[str, Tool]) -> Call | Reply:

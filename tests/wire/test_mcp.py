@@ -97,6 +97,14 @@ def test_what_is_no_message_is_an_error_without_an_id(text: bytes) -> None:
     assert reply.body["id"] is None
 
 
+def test_a_method_that_is_no_text_is_an_error_and_no_defect() -> None:
+    text = {"jsonrpc": "2.0", "id": 7, "method": ["ping"], "params": {"_meta": META}}
+    reply = mcp.received(msgspec.json.encode(text), TOOLS, {"mcp-protocol-version": "2026-07-28"})
+    assert isinstance(reply, mcp.Reply)
+    assert reply.body is not None
+    assert (reply.status, reply.body["id"], reply.body["error"]["code"]) == (400, 7, -32600)
+
+
 def test_a_notification_has_no_answer() -> None:
     assert mcp.received(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', TOOLS) == mcp.Reply(None, 202)
 
