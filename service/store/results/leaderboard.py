@@ -110,6 +110,8 @@ def page(
     at = slice_of(metric, asked.depth, asked.trust)
     with engine.connect() as connection:
         words = [_names_with(connection, word) for word in (asked.q or "").split()[:_MOST_WORDS]]
+        if asked.variant is not None:
+            words.append({"variant": _variants(connection, asked.variant)})
         conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, board.c), _leads(asked, words, since)]
         picked = min(words, key=_n_names, default=None)
         picked = picked if picked is not None and _n_names(picked) <= _MERGED else None
@@ -159,7 +161,6 @@ def _of_result(asked: BoardQuery, columns: Any) -> list[ColumnElement[bool]]:
     """Return conditions that may distinguish results of one model, rig and engine, except the day and words."""
     wanted = (
         (columns.arch, asked.arch),
-        (columns.variant, asked.variant),
         (columns.vram_class, asked.vram),
         (columns.ram_class, asked.ram),
         (columns.platform, asked.platform),
@@ -223,6 +224,12 @@ def _names_with(connection: Connection, word: str) -> _Found:
         if len(several) < _MOST_NAMES:
             several.append(slug)
     return found
+
+
+def _variants(connection: Connection, name: str) -> list[str]:
+    """Return the variants of this name: `q4_0` and `Q4_0` are one, which repos write either way."""
+    wanted = select(board_name.c.slug).where(board_name.c.kind == "variant")
+    return list(connection.scalars(wanted.where(func.lower(board_name.c.slug) == name.lower()).order_by("slug")))
 
 
 def _shown(found: Select[Any], order: Sort) -> Select[Any]:

@@ -44,6 +44,7 @@ FILTERS = (
     BoardQuery(trust="self-reported", model="deepseek-r1-671b"),
     BoardQuery(trust="self-reported", arch="qwen3moe", vram=48),
     BoardQuery(trust="self-reported", variant="IQ4_XS"),
+    BoardQuery(trust="self-reported", variant="iq4_xs", q="3090"),
     BoardQuery(trust="self-reported", engine="llama.cpp", rig="rtx-5090"),
     BoardQuery(trust="self-reported", ram=64),
     BoardQuery(trust="self-reported", platform="desktop"),
@@ -130,7 +131,7 @@ def wanted(one: StoredResult, asked: BoardQuery) -> bool:
     same = (
         (asked.model, one.model_slug),
         (asked.arch, one.arch),
-        (asked.variant, one.variant),
+        (asked.variant and asked.variant.lower(), one.variant.lower()),
         (asked.engine, one.engine),
         (asked.rig, one.rig_slug),
         (asked.vram, vram_class(one.vram_mib)),
@@ -215,6 +216,12 @@ def test_words_are_searched_for_as_they_are(engine: Engine) -> None:
     assert said(engine, BoardQuery(trust="self-reported", q="%"), "tg") == []
     assert len(said(engine, BoardQuery(trust="self-reported", q="iq4_xs"), "tg")) == 1
     assert said(engine, BoardQuery(trust="self-reported", q="iq4\\_xs"), "tg") == []
+
+
+def test_a_variant_is_one_in_large_and_small_letters(engine: Engine) -> None:
+    keep(engine, a_result(variant="Q4_0"), a_result(variant="q4_0", rig_slug="rtx-5090", gpus="RTX 5090"))
+    assert len(said(engine, BoardQuery(trust="self-reported", variant="q4_0"), "tg")) == 2
+    assert said(engine, BoardQuery(trust="self-reported", variant="q4"), "tg") == []
 
 
 def test_submitters_at_once_leave_nobody_out(engine: Engine) -> None:
