@@ -17,6 +17,11 @@ _BLANKS = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _PIPES = str.maketrans("│┃｜∣❘", "|||||")
 _ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|nbsp|vert|#39|#124|#x7[cC]);")
 _QUOTED = re.compile(r"^[ \t]{0,8}(?:>{1,8}[ \t]?){1,8}")
+_LOGGED = re.compile(  # by docker compose or kubectl, then by docker's --timestamps or journald
+    r"^(?:[\w.-]{1,60}[-_]\d{1,3} {1,60}\|(?: |$)|\[pod/\S{1,200}\] )?"
+    r"(?:(?:\w{2,5}\.? [ \d]?\d [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d))"
+    r"(?: [\w.-]{1,64} [\w./-]{1,64}(?:\[\d{1,7}\])?:)?(?: |$))?"
+)
 _FENCE = re.compile(r"^[ \t]{0,8}(?:```+|~~~+)[ \t]{0,8}[\w+.-]{0,20}[ \t]{0,8}$")
 _OPENED = re.compile(r"^[ \t]{0,8}```+(?:(?:bash|console|sh|shell|text|txt|md|json|log)\b)?[ \t]{0,8}")
 _CLOSED = re.compile(r"[ \t]{0,8}(?<!`)`{3,20}[ \t]{0,8}$")  # from where a run begins only: else its square in time
@@ -31,7 +36,7 @@ class Line(NamedTuple):
 
 
 def lines_of(text: str) -> list[Line]:
-    """Return the lines of a paste without colours, invisible characters, quoting marks and code fences.
+    """Return the lines of a paste without colours, unseen characters, fences, and what logs and quotes put before them.
 
     Other kinds of blanks become spaces, and other bars `|`. No character of a number, a word or an option is changed.
     Raises InvalidInput (field `text`) for a text of more than MAX_PASTE characters or with too many lines.
@@ -48,7 +53,7 @@ def _plain(line: str) -> str:
     line = _ANSI.sub("", line)
     line = _ENTITY.sub(lambda match: html.unescape(match[0]), line)
     line = _BLANKS.sub(" ", _UNSEEN.sub("", line)).translate(_PIPES)
-    line = _QUOTED.sub("", line)
+    line = _LOGGED.sub("", _QUOTED.sub("", line))
     if _FENCE.match(line):
         return ""
     if inline := _INLINE.match(line):

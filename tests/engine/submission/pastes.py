@@ -139,6 +139,11 @@ HARMLESS: dict[str, Callable[[str], str]] = {
     "double spaced": lambda text: text.replace("\n", "\n\n"),
     "indented": _each(lambda line: "        " + line),
     "trailing blanks": _each(lambda line: line + "   "),
+    "docker compose logs": _each(lambda line: "llama-1  | " + line),
+    "docker compose logs -t": _each(lambda line: "bench_1       | 2026-11-27T21:13:18.123456789Z " + line),
+    "journalctl": _each(lambda line: "nov 27 21:13:18 box llama-sweep-bench[123]: " + line),
+    "journalctl -o short-iso": _each(lambda line: "2026-11-27T21:13:18+0100 box docker[99]: " + line),
+    "kubectl logs --prefix": _each(lambda line: "[pod/llama-7d9c/llama] " + line),
     "html": lambda text: text.replace("&", "&amp;").replace('"', "&quot;").replace("|", "&#124;"),
 }
 OF_TABLES: dict[str, Callable[[str], str]] = {
