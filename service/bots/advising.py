@@ -154,10 +154,10 @@ def _rest(advice: Advice) -> Iterator[str]:
 
 def _one_line(config: AdvisedConfig) -> str:
     at = config.speed[-1]
-    measured = f", measured {config.measured[-1].tg_tps:.1f}" if config.measured else ""
+    measured = f", measured {config.measured[-1].tg_tps:,.1f}" if config.measured else ""
     return (
         f"#{config.rank}{picked_as(config)} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: "
-        f"TG {at.tg_tps:.1f} ({at.tg_low:.1f} to {at.tg_high:.1f}), PP {at.pp_tps:,.0f}{measured}"
+        f"TG {at.tg_tps:,.1f} ({at.tg_low:,.1f} to {at.tg_high:,.1f}), PP {at.pp_tps:,.0f}{measured}"
     )
 
 

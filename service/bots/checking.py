@@ -76,7 +76,7 @@ def _lines(checked: Checked) -> Iterator[str]:
         yield "Nothing was found that should be changed."
     if checked.speed:
         at = checked.speed[-1]
-        tg = f"TG {at.tg_tps:.1f} t/s ({at.tg_low:.1f} to {at.tg_high:.1f})"
+        tg = f"TG {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f})"
         yield f"At {at.n_kv:,} tokens: {tg}, PP {at.pp_tps:,.0f}."
 
 

@@ -56,11 +56,11 @@ def ranking(before: Advice, after: Advice) -> Iterator[str]:
     for config in after.configs:
         is_measured = bool(config.measured) and config.measured_match == "exact"
         point = (config.measured if is_measured else config.speed)[-1]
-        how = "measured" if is_measured else f"predicted, {point.tg_low:.1f} to {point.tg_high:.1f}"
+        how = "measured" if is_measured else f"predicted, {point.tg_low:,.1f} to {point.tg_high:,.1f}"
         near = "" if is_measured else measured_short(config)
         old = ranks.get(config.id)
         was = f" (was #{old})" if old is not None and old != config.rank else ""
-        speed = f"TG {point.tg_tps:.1f} t/s at {point.n_kv:,} tokens, {how}{near}"
+        speed = f"TG {point.tg_tps:,.1f} t/s at {point.n_kv:,} tokens, {how}{near}"
         yield clean(f"#{config.rank}{was} {config.variant} {config.engine}: {speed}")
 
 

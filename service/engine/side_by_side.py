@@ -47,7 +47,7 @@ def served(name: str, config: AdvisedConfig) -> Served:
     """Return a config as a model of a file for other programs, with its memory and speed as remarks."""
     use = ", ".join(f"{d.device} {d.total_mib:,.0f} of {d.capacity_mib:,.0f} MiB" for d in config.devices)
     speed = config.speed[-1]
-    about = f"{config.variant} with {config.engine}: about {speed.tg_tps:.1f} t/s {speed.after}"
+    about = f"{config.variant} with {config.engine}: about {speed.tg_tps:,.1f} t/s {speed.after}"
     return Served(
         name=name, engine=config.engine, server=config.commands.server, docker=config.commands.docker,
         systemd=config.commands.systemd, remarks=(about, use),

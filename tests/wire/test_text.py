@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -54,6 +55,13 @@ def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memo
     sentence = " ".join(" ".join(render_text(advice()).splitlines()[:3]).split())
     for part in ("t/s", "GiB", "on the GPU", "in RAM"):
         assert part in sentence
+
+
+def test_a_thousand_tokens_a_second_have_a_comma_everywhere() -> None:
+    fast = ask("Qwen3-0.6B", "q4_K_M", "q8_0", hardware=parse_hardware("B200, EPYC 9755, 512GB DDR5-6000"))
+    text = render_text(advice_of(fast), "full")
+    assert re.search(r"\d,\d{3}\.\d\) after", text)
+    assert not re.search(r"(?<![\w.])\d{4,}\.\d", text)
 
 
 def test_the_full_form_has_every_config_with_both_commands_and_every_reason() -> None:

@@ -141,7 +141,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
     """The first sentence: starts, fits or not, how fast, and how much is wrong. What `has_run` did start, then."""
     small = [row for row in case.table if not row.fits]
     tg = case.speed().tg
-    speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
+    speed = f"TG about {tg.expected:,.1f} t/s ({tg.low:,.1f} to {tg.high:,.1f}) with an empty cache"
     unloadable = next((one for one in found if one.rule == "cannot-load"), None)
     fits = "fits, apart from what is not counted" if any(one.rule == "not-counted" for one in found) else "fits"
     if unloadable is not None:

@@ -168,4 +168,4 @@ def _when_it_runs(case: Case, after: Case) -> str:
     if all(row.fits for row in case.table) or not all(row.fits for row in after.table):
         return "correctness only"
     speed = after.speed()
-    return f"fits: PP {speed.pp.expected:,.0f}, TG {speed.tg.expected:.1f} t/s"
+    return f"fits: PP {speed.pp.expected:,.0f}, TG {speed.tg.expected:,.1f} t/s"

@@ -95,7 +95,7 @@ def _speeds(shares: Sequence[Share], title: str) -> Markup:
     if len(fastest) < 2:
         return Markup("")
     most = fastest[0].best_tps
-    bars = [Bar(one.name[:60], f"{one.best_tps:.1f} t/s", [one.best_tps], most) for one in fastest]
+    bars = [Bar(one.name[:60], f"{one.best_tps:,.1f} t/s", [one.best_tps], most) for one in fastest]
     return draw_bars(bars, ["TG, t/s"], "speeds", title)
 
 

@@ -319,9 +319,9 @@ def _others(advice: Advice, brief: bool) -> Iterator[str]:
         tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with and not brief else "") + measured_short(c)
         star = "*" if c.on_front and not brief else ""
         name = f"#{c.rank}{star}{picked_as(c)} {c.variant} {c.engine} {c.bpw:.2f} bpw{_loss(c)}, {how(c)}: "
-        interval, pp = f" ({p.tg_low:.1f}-{p.tg_high:.1f})", f", PP {p.pp_tps:,.0f}{tied}"
-        line = f"{name}TG {p.tg_tps:.1f}{interval}{pp}"
-        yield line if len(line) <= WIDTH else cut(f"{name}TG {p.tg_tps:.1f}{pp}")
+        interval, pp = f" ({p.tg_low:,.1f}-{p.tg_high:,.1f})", f", PP {p.pp_tps:,.0f}{tied}"
+        line = f"{name}TG {p.tg_tps:,.1f}{interval}{pp}"
+        yield line if len(line) <= WIDTH else cut(f"{name}TG {p.tg_tps:,.1f}{pp}")
     if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
         yield "+%: perplexity above 16-bit; *: not beaten in bits, PP, TG and context; =: too close to call"
 
@@ -416,7 +416,7 @@ def _row(one: Upgraded) -> str:
     if one.speed is None or one.tg is None or one.pp is None:
         return f"{one.change}: {one.refused or 'fits'}"
     per = f", TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib is not None else ""
-    tg, pp = f"TG {one.tg.tps:+.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
+    tg, pp = f"TG {one.tg.tps:+,.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
     return f"{one.change} ({one.component}): saves {one.seconds_saved:.1f} s, {tg}, {pp}{per}"
 
 
@@ -432,7 +432,7 @@ def mine_lines(mine: Mine, configs: Sequence[AdvisedConfig], full: bool, brief: 
     p = mine.speed[-1]
     verdict = mine.verdict.removeprefix("Your command ")
     yield (
-        f"yours: {mine.variant} {mine.engine}, TG {p.tg_tps:.1f} ({p.tg_low:.1f}-{p.tg_high:.1f}), "
+        f"yours: {mine.variant} {mine.engine}, TG {p.tg_tps:,.1f} ({p.tg_low:,.1f}-{p.tg_high:,.1f}), "
         f"PP {p.pp_tps:,.0f}. {verdict[:1].upper()}{verdict[1:]}"
     )
     for finding in mine.findings if full else mine.findings[: 0 if brief else _SHORT_FINDINGS]:
@@ -465,7 +465,7 @@ def _largest(versus: VersusMine, most: int) -> list[Change]:
 
 
 def _change(change: Change, full: bool) -> str:
-    parts = [f"TG {change.tg_tps:+.1f}"] if change.tg_tps else []
+    parts = [f"TG {change.tg_tps:+,.1f}"] if change.tg_tps else []
     parts += [f"PP {change.pp_tps:+,.0f}"] if change.pp_tps else []
     parts += [_memory(change.gib, full)] if any(abs(gib) >= _LEAST for gib in change.gib.values()) else []
     if not parts:
@@ -484,10 +484,10 @@ def measured_lines(config: AdvisedConfig, full: bool = True) -> Iterator[str]:
     """Yield a line per measured depth; without `full`, only for the deepest."""
     for point in config.measured if full else config.measured[-1:]:
         there = speed_at(config.speed, point.n_kv)
-        tg = f" (predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})" if there else ""
+        tg = f" (predicted {there.tg_tps:,.1f}, {there.tg_low:,.1f} to {there.tg_high:,.1f})" if there else ""
         pp = f" (predicted {there.pp_tps:,.0f}, {there.pp_low:,.0f} to {there.pp_high:,.0f})" if there else ""
         near = "" if config.measured_match == "exact" else ", other CPU or RAM"
-        yield f"at {point.n_kv:>7,}: TG measured {point.tg_tps:.1f} t/s{tg}, PP {point.pp_tps:,.0f}{pp}{near}"
+        yield f"at {point.n_kv:>7,}: TG measured {point.tg_tps:,.1f} t/s{tg}, PP {point.pp_tps:,.0f}{pp}{near}"
 
 
 def measured_short(config: AdvisedConfig) -> str:
@@ -495,4 +495,4 @@ def measured_short(config: AdvisedConfig) -> str:
     if not config.measured:
         return ""
     near = "" if config.measured_match == "exact" else " on another CPU or RAM"
-    return f", measured {config.measured[-1].tg_tps:.1f}{near}"
+    return f", measured {config.measured[-1].tg_tps:,.1f}{near}"

@@ -26,10 +26,10 @@ def headline(
     first, speed = configs[0], configs[0].speed[-1]
     fits = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
     word = beginning(fits, first.loss_percent)
-    rate = f"{speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to {speed.tg_high:.1f})"
+    rate = f"{speed.tg_tps:,.1f} t/s ({speed.tg_low:,.1f} to {speed.tg_high:,.1f})"
     if (all_of := first.at_once) is not None:
         low, high = all_of.low / all_of.requests, all_of.high / all_of.requests
-        rate = f"{all_of.each:.1f} t/s ({low:.1f} to {high:.1f}) for each of {all_of.requests} requests at once"
+        rate = f"{all_of.each:,.1f} t/s ({low:,.1f} to {high:,.1f}) for each of {all_of.requests} requests at once"
     return (
         f"{word}: {first.variant} with {first.engine}, about {rate} {speed.after}, {_quality(first)}with "
         f"{_memory(first, rig)}{', RAM assumed' if ram_assumed else ''}."
@@ -40,8 +40,8 @@ def drive_headline(config: AdvisedConfig, nothing_fits: str) -> str:
     """Return the headline of a config that reads experts from a drive. `nothing_fits`: the one of `headline`."""
     speed = config.speed[-1]
     return (
-        f"Only slowly, from a drive: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
-        f"({speed.tg_low:.1f} to {speed.tg_high:.1f}) {speed.after}, {_quality(config)}with experts "
+        f"Only slowly, from a drive: {config.variant} with {config.engine}, about {speed.tg_tps:,.1f} t/s "
+        f"({speed.tg_low:,.1f} to {speed.tg_high:,.1f}) {speed.after}, {_quality(config)}with experts "
         f"that do not fit in RAM read from an NVMe drive. Without the drive, {nothing_fits.removeprefix('No: ')}"
     )
 

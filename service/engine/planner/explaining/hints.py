@@ -42,7 +42,7 @@ def _worth_measuring(config: AdvisedConfig) -> Reason | None:
     text = (
         f"worth measuring: its benchmark command takes about {_minutes(config)} after the download; a result as "
         f"expected narrows the interval of this variant's other configs from "
-        f"{at.tg_low:.1f}-{at.tg_high:.1f} to {after.tg_low:.1f}-{after.tg_high:.1f} t/s"
+        f"{at.tg_low:,.1f}-{at.tg_high:,.1f} to {after.tg_low:,.1f}-{after.tg_high:,.1f} t/s"
     )
     return Reason("worth-measuring", text)
 
@@ -77,7 +77,7 @@ def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], r
     if not more:
         return Reason("idle-gpus", f"{names}: no config with more GPUs is better, so there is room for another model")
     loss, config = min(more, key=lambda pair: (pair[0], pair[1].goal_seconds[1]))
-    what = f"at {config.speed[-1].tg_tps:.1f} instead of {now:.1f} t/s"
+    what = f"at {config.speed[-1].tg_tps:,.1f} instead of {now:,.1f} t/s"
     if abs(loss - first.loss) > _NOTICED:
         what += f" and about +{loss:.1f} instead of +{first.loss:.1f} % perplexity"
     return Reason("idle-gpus", f"{names}: #{config.rank} ({config.variant}) uses more GPUs, {what}")

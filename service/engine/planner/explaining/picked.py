@@ -65,7 +65,7 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
         "CPU only": "on the CPU",
         "experts from a drive": "with experts read from a drive",
     }[contender.candidate.strategy]
-    return f"the best balance of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
+    return f"the best balance of time and quality here: {loss} at {contender.speed.tg.expected:,.1f} t/s, {where}"
 
 
 def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:

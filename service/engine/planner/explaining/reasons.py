@@ -103,8 +103,8 @@ def _engines_own(contender: Contender) -> str:
         why = f"; it leaves too little free for the reserve or for {bench}"
     theirs = predict_speed(run, problem.goal.depth)
     return (
-        f" (TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
-        f"against {ours.tg.expected:.1f} and {ours.pp.expected:,.0f} here{why})"
+        f" (TG {theirs.tg.expected:,.1f} and PP {theirs.pp.expected:,.0f} t/s, "
+        f"against {ours.tg.expected:,.1f} and {ours.pp.expected:,.0f} here{why})"
     )
 
 

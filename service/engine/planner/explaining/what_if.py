@@ -137,7 +137,7 @@ def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
     if ranked[0].variant != same[0].variant:
         more = ranked[0]
         tg = more.speed.tg.expected
-        text = f"{present.names[more.variant]} ({more.bpw:.2f} bpw) would come first, at TG {tg:.1f} t/s"
+        text = f"{present.names[more.variant]} ({more.bpw:.2f} bpw) would come first, at TG {tg:,.1f} t/s"
         found = replace(found, also=text)
     return found
 
@@ -174,10 +174,10 @@ def _sentence(present: Present, one: Upgraded) -> str:
         lost = f"{present.names[today.variant]} no longer fits" if today else "still does not fit"
         return f"{one.change}: {lost}, {one.refused}."
     if one.tg is None or one.pp is None:
-        return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
+        return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:,.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
     if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
         return f"{one.change}: changes nothing for {one.variant}{f'; {one.also}' if one.also else ''}."
-    tg = f"TG {one.speed.tg_tps:.1f} t/s, {gain_text(one.tg)}"
+    tg = f"TG {one.speed.tg_tps:,.1f} t/s, {gain_text(one.tg)}"
     text = f"{one.change}: {tg}; PP {one.speed.pp_tps:,.0f} t/s, {gain_text(one.pp)}"
     per = f"; TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib else ""
     also = f"; {one.also}" if one.also else ""

@@ -237,8 +237,8 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
             return text.replace(_about(before), _about(now))
         return f"{now.variant} with {now.engine} comes first because of what was measured. {text}"
     there = speed_at(now.speed, point.n_kv) or now.speed[-1]
-    predicted = f"(predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})"
-    found = f"measured {point.tg_tps:.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"
+    predicted = f"(predicted {there.tg_tps:,.1f}, {there.tg_low:,.1f} to {there.tg_high:,.1f})"
+    found = f"measured {point.tg_tps:,.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"
     about = _about(before)
     if now.id == before.id and about in text:
         return text.replace(about, found)
@@ -249,4 +249,4 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
 def _about(config: AdvisedConfig) -> str:
     """The words of a headline about a config's speed."""
     point = config.speed[-1]
-    return f"about {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}) {point.after}"
+    return f"about {point.tg_tps:,.1f} t/s ({point.tg_low:,.1f} to {point.tg_high:,.1f}) {point.after}"
