@@ -339,5 +339,5 @@ def _same(prepared: Prepared, models: Sequence[Any]) -> list[Any]:
 
 def _outcome(report: Report) -> str:
     if report.failure is not None:
-        return f"{report.failure.kind}: {report.failure.text}"
+        return report.failure.text
     return f"measured {len(report.rows)} rows"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -78,7 +79,7 @@ def plan_runs(
     unable: dict[str, list[str]] = {}
     for run in planned:
         if not run.eligible:
-            unable.setdefault(who_could(run), []).append(run.measurement.name)
+            unable.setdefault(who_could(run, context.clock()), []).append(run.measurement.name)
     refused += [f"{', '.join(names)}: {why}" for why, names in unable.items()]
     return planned, refused
 
@@ -93,15 +94,21 @@ def _wanted(outline: RunOutline, one: Measurement) -> Wanted:
     )
 
 
-def who_could(one: PlannedRun) -> str:
+def who_could(one: PlannedRun, at: datetime) -> str:
     """Return, as a sentence, which hosts could measure a config, or what each lacks."""
-    able = [host.pseudonym for host, fit in one.fits if fit.eligible]
+    able = [f"{host.pseudonym}{_silent(host, at)}" for host, fit in one.fits if fit.eligible]
     if able:
         return f"{', '.join(able[:_MOST_NAMED])} could measure it"
     if not one.fits:
         return "there is no host that you may use: enrol one (/docs/hosts), or measure on your own machine"
     lacks = [f"{host.pseudonym}: {'; '.join(fit.missing[:3])}" for host, fit in one.fits[:_MOST_NAMED]]
     return "no host could measure it. " + ". ".join(lacks)
+
+
+def _silent(host: StoredHost, at: datetime) -> str:
+    """Return since when a host is silent, after a day; it may come back while a run waits for it."""
+    old = host.seen_at is not None and at - host.seen_at > timedelta(days=1)
+    return f" (not heard of since {host.seen_at:%Y-%m-%d})" if old else ""
 
 
 def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]) -> dict[str, Model]:

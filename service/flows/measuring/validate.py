@@ -117,7 +117,7 @@ def hosts_of_advice(context: Context, caller: Caller | None, advice_id: str) -> 
             config=one.measurement.config,
             name=one.measurement.name,
             hosts=[match_of(host, fit) for host, fit in one.fits],
-            text=who_could(one),
+            text=who_could(one, context.clock()),
         )
         for one in planned
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Gpu, Hardware
@@ -24,6 +26,7 @@ from service.store.measuring import hosts
 from service.store.measuring import runs as store_runs
 from service.store.measuring.hosts import StoredHost
 from service.store.results import results
+from service.store.tables import host as host_table
 from service.wire.advice.advice import Advice
 from service.wire.measuring.agent import LeasedRun, Progress, Report
 from service.wire.measuring.runs import Validation
@@ -278,6 +281,16 @@ def test_a_host_that_does_not_measure_for_an_account_is_given_none_of_its_runs(
     for name in ("carol", "team-3", "bob"):
         validated(context, caller(context, name), advice, configs=[config], baseline=False)
         assert taken(context, choosy)
+
+
+def test_a_host_that_is_silent_for_days_is_named_with_its_last_day(
+    context: Context, liar: StoredHost, advice: Advice, clock: Clock
+) -> None:
+    with context.engine.begin() as connection:
+        connection.execute(update(host_table).where(host_table.c.id == liar.id).values(seen_at=clock()))
+    assert "not heard of" not in hosts_of_advice(context, None, advice.id)[0].text
+    clock.now += timedelta(days=3)
+    assert "(not heard of since 2026-11-21) could measure it" in hosts_of_advice(context, None, advice.id)[0].text
 
 
 def test_where_all_hosts_have_failed_the_run_has(

@@ -210,6 +210,7 @@ def test_a_pause_file_stops_a_run_and_it_may_be_tried_again(bench: AgentBench) -
     (report,) = bench.sent("/report")
     assert (report["failure"]["kind"], report["failure"]["transient"]) == ("gave_way", True)
     assert "paused" in report["failure"]["text"]
+    assert last(bench.state.path / "ran.jsonl", 1)[0].outcome == report["failure"]["text"]  # without its code
     assert str(bench.folder) not in json.dumps([bench.sent("/report"), bench.sent("/progress")])
 
 
