@@ -34,6 +34,7 @@ MEANINGS: dict[EventName, str] = {
     "address.refused": "A host outside resolved to an address that is not public: it was not asked there.",
     "redis.silent": "Redis did not answer.",
     "database.silent": "The database did not answer.",
+    "database.made": "There were no tables, and they were made: a new database.",
     "database.newer": "The tables were made by a later version, and are used as they are.",
     "valkey.ended": "The embedded Valkey ended; it is started again.",
     "process.started": "A process of the service, or an agent, is there.",

@@ -22,8 +22,8 @@ EventName: TypeAlias = Literal[
     "advice.ready", "advice.failed", "advice.retried", "validation.created", "run.leased", "run.reported",
     "runs.taken_back", "question.taken", "question.answered", "question.postponed", "question.failed",
     "question.abandoned", "question.lost", "message.refused", "message.gone", "message.undelivered",
-    "hub.asked_again", "hub.refused", "address.refused", "redis.silent",
-    "database.silent", "database.newer", "valkey.ended", "process.started", "process.ending", "process.ended",
+    "hub.asked_again", "hub.refused", "address.refused", "redis.silent", "database.silent",
+    "database.made", "database.newer", "valkey.ended", "process.started", "process.ending", "process.ended",
     "process.refused", "task.failed", "job.ended", "calibration.refused", "rows.purged", "removal.asked", "run.began",
     "run.ended", "run.crashed", "agent.idle", "download.evicted", "library",
 ]  # fmt: skip

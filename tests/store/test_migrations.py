@@ -21,6 +21,18 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(engine: Engine) -> N
         assert compare_metadata(context, metadata) == []
 
 
+def test_a_new_database_is_said_with_its_address_in_case_it_was_a_slip(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "advisor.database")
+    for _ in range(2):
+        made = make_engine(database_url)
+        migrate(made)
+        made.dispose()
+    (said,) = [line for line in caplog.messages if line.startswith("database.made")]
+    assert made.url.render_as_string() in said
+
+
 def test_migrating_twice_changes_nothing(engine: Engine) -> None:
     migrate(engine)
     assert set(inspect(engine).get_table_names()) == {*metadata.tables, "alembic_version"}

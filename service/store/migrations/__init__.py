@@ -71,6 +71,8 @@ def _step(engine: Engine) -> bool:
         if is_newer(found):
             log.warning("database.newer", detail=f"it is of {found}")
         elif found != newest():
+            if found is None:
+                log.info("database.made", detail=f"{engine.url.render_as_string()} had no tables")
             command.upgrade(configuration(connection), "head" if found is None else "+1")
             return False
         return True
