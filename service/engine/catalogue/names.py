@@ -40,6 +40,7 @@ _JOINED = re.compile(
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
 _CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
 _PRO_BEHIND = re.compile(r"(?<!\d)([2456]000|4500)pro(?!\d)")  # `RTX 6000 Pro`
+_OLD_QUADRO = re.compile(r"^[kmp]\d{4}m?$")  # `K4000`, `P4000`: no other card has such a number
 _TITAN_RTX = re.compile(r"\btitan rtx\b|\brtx titan\b")  # another card than the GTX TITAN
 _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
 
@@ -106,7 +107,8 @@ def _share(name: str) -> GpuRow | None:
 
 
 def _rows_of_key(key: str) -> tuple[GpuRow, ...]:
-    others = (key.removeprefix("quadro"), key.replace("maxq", "laptop"))  # `RTX 2070 Max-Q` is a laptop's
+    of_laptop = key.replace("maxq", "laptop")  # `RTX 2070 Max-Q`
+    others = (key.removeprefix("quadro"), of_laptop, _OLD_QUADRO.sub(r"quadro\g<0>", key))
     return next((rows for k in (key, *others) if (rows := _gpu_index().get(k))), ())
 
 

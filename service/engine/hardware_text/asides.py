@@ -32,7 +32,7 @@ _LABELS = (
     r"|gpu (?:vendor|family|clock frequency|flops|ips|system level cache)"
     r"|pcie layout(?:/link width)?|cpu topology|numa nodes?"
     r"|nproc|memory channels|ecc mode|max clock speed(?: \(mhz\))?|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
-    r"|硬盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
+    r"|硬盘|磁盘|主板|电源|机箱|散热|festplatten?|netzteil|gehäuse|carte mère|disque dur|alimentation"
     r"|gpu models and configuration(?=\s?:\s*$)|vram free|torch vram \w+|basic information"
     r"|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )

@@ -22,9 +22,8 @@ SIGNS = {
     "メモリ": " RAM ", "메모리": " RAM ", "램": " RAM ", "ОЗУ": " RAM ", "ГБ": "GB", "Гб": "GB", "гб": "GB",
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
-DECIMAL_COMMA = re.compile(
-    r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I
-)  # `15,9 GB`, of a Windows that is not English
+# `15,9 GB`, of a Windows that is not English
+DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
 # `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
 KIND_OF_MODULES = re.compile(
     r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
@@ -92,11 +91,11 @@ ROLE_RAM = re.compile(
     r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
     r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
     r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
-RAM_OF_EACH = re.compile(
-    r"\s?(?:of\s)?(?:ram|memory)\s(?:each|apiece|per (?:card|gpu))\b", _I
-)  # `4x 3090 (24GB RAM each)`
+# `4x 3090 (24GB RAM each)`
+RAM_OF_EACH = re.compile(r"\s?(?:of\s)?(?:ram|memory)\s(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_BEFORE = re.compile(
-    r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
+    r"\b((?:gpu\s|video\s|v[\s-]?)?(?:ram|mem(?:ory)?))\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$",
+    _I,
 )
 # What Windows lends its Linux: `32GB (16GB for WSL)`, `.wslconfig memory=48GB`.
 OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
@@ -201,9 +200,8 @@ LOGICAL = re.compile(
     _I | re.M,
 )
 PRODUCT = re.compile(r"\s\[((?:geforce|radeon|rtx|quadro|tesla|arc)\s[^]/;]{3,60})\]", _I)
-GB_LEFT_OUT = re.compile(
-    r"(?:(?<=[\sv]ram)|(?<=^ram))(\s?[:=]\s?\d{1,3}|\s\d{1,3})[ \t]*$", _I | re.M
-)  # `RAM: 64`, `ram 16`
+# `RAM: 64`, `ram 16`
+GB_LEFT_OUT = re.compile(r"(?:(?<=[\sv]ram)|(?<=^ram))(\s?[:=]\s?\d{1,3}|\s\d{1,3})[ \t]*$", _I | re.M)
 CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
 
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
@@ -319,8 +317,7 @@ RESPELLED = tuple(
         (r"\bexternal\s(?:gpu|graphics\scard)\b|\bexternal(?=\s(?:nvidia|geforce|amd|radeon|[rg]tx|rx)\b)", "eGPU"),
         (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
         (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
-        (r"\b(\d{1,2})(?:c|c?\s?CPU)/(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores"),
-        (r"\b(\d{1,2})c CPU,? (\d\d)c GPU\b", r"\1 CPU cores, \2 GPU cores, "),
+        (r"\b(\d{1,2})(?:c|c?\s?CPU)(?:/|(?<=c CPU),?\s)(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores,"),
         (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
         (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
         (r"\b(\d{4}(?:\s?ti|\s?super|d)?)-(\d{1,2})gb?\b", r"\1 \2GB"),  # `3080-10G`
@@ -329,6 +326,7 @@ RESPELLED = tuple(
             r"([1248])\s?x\s?(4|8|16|24|32|48|64)\b(?=\s*(?:[,;)\n]|$))",
             r"\1 \2x\3GB RAM",
         ),  # `Kingston 2x8`
+        (r"(?:^|(?<=[\n,;:])\s?)\((\d{1,2})\)\s(?=(?:intel\s|amd\s)?(?:xeon|epyc)\b)", r" \1x "),  # `(2) Xeon E5-2690`
         (r"\bmi50/(?:mi)?60\b", "MI50"),  # as ROCm names both
         (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
         (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
@@ -368,8 +366,8 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
     r"|consider(?:ing)?|thinking|maybe|possibly|hopefully|would|wouldn['’]?t|should|will(?!\s(?:it|this|that|my)\b)"
-    r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
-    r"|soon|pending|planned"
+    r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?(?!\sto\s(?:run|try|tried|use|know|load|test|see)\b)"
+    r"|buy(?:ing)?|add(?:ing)?|used to|soon|pending|planned"
     r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
@@ -424,6 +422,7 @@ _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
     r"(?:\bcrucial\s[bmpt]x?\d{1,4}\b(?:\s(?:plus|pro))?|\b[bm]x[1-5]00\b|\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
+    rf"|(?:\d{{1,2}}\s?[x*]\s?)?\b(?:wd|western\sdigital|seagate|toshiba|hgst|sandisk|samsung|crucial|kingston)\s(?:[a-z]+\s){{0,3}}\d{{1,2}}(?:\.\d)?\s?tb\b(?:\s(?:nas\s)?{_DISK}\b)*"
 )
 OTHER_DEVICE = re.compile(rf"\b{_DISK}\b|{_DRIVE}|\b(?:nics?|\d{{1,3}}gbe|ethernet|hba|raid|wi-?fi|optane)\b", _I)
 # What else a machine has, and how its parts are run: no figure is taken from it.
@@ -442,6 +441,7 @@ NOTE = re.compile(
     rf"|{_DISK}(?:\sspace)?\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
     rf"|(?:\d{{1,2}}\s?x?\s?)?(?:(?:pcie|gen\s?\d)\s)?{_DISK}(?:\sgen\s?\d)?\b(?!\s?[:=]?\s?\(?~?\d)"
     r"|(?:\d\s?x\s)?\d{3,4}\s?w(?:atts?)?\s(?:total|psus?|power\ssuppl(?:y|ies))\b"
+    r"|(?:metal\s|recommended\s?)?(?:max\s?)?working\s?set(?:\s?size)?\s?[:=]?\s?~?\s?\d{1,3}(?:\.\d{1,2})?\s?gi?b\b"
     r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
@@ -450,7 +450,7 @@ NOTE = re.compile(
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
     r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?(?:\d+\.\d+|\(\d+,\s?\d+\))|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
-    r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
+    r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board|10g)\b(?:\s(?:elite|pro|wifi|ax|plus|v2|10g)\b)*)?(?![\w.])"
     rf"|(?:{_LAPTOPS}|xps|legion|nitro|predator|omen|pavilion|nuc|alienware|blade|framework(?!\sdesktop)|proart|inspiron|vostro"
     r"|aspire)(?:\s(?:pro|slim|flow|strix|laptop|book|studio|go|duo|fury|power|s(?=\s\d))\b){0,2}"
     r"(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,3}i?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
@@ -460,12 +460,12 @@ NOTE = re.compile(
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
-    r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b"
-    r"|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
+    r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b|(?:\d{1,3}|two|three|four|five|six|seven|eight|ten)\s(?:models|users|agents)\b"
+    r"|--[a-z]+[_-][\w-]+[\s=]\d{1,6}\b|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
-    r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟|minutes?\b|mins?\b)"
+    r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟)"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"

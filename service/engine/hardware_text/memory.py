@@ -24,6 +24,7 @@ _REBUILT = {
     "NVIDIA GeForce RTX 4090 D": 48,
 }
 _CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
+_THOUSANDS = 1.073741824  # GB of a thousand million bytes in a GiB: 25.8 GB of 24
 _ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
 _MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
 # Usual GB of RAM, installed or as displayed; any other size must be called RAM.
@@ -57,6 +58,7 @@ class _Size(msgspec.Struct):
     in_use: bool = False  # what a program takes, which may be less than there is
     own: bool = False  # explicitly the card's
     near: bool = False  # on the card's line, with no other part between
+    behind: bool = False  # right behind the card: `3070 with 8GB of RAM`
 
 
 class Memory:
@@ -161,6 +163,7 @@ class Memory:
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
         size.near = owner == "gpu" and gpus[-1].name.lower() in line
+        size.behind = size.near and m.gap in ("", "with")
         of_it = size.near and re.search(rf"{re.escape(gpus[-1].name.lower())}\s?\([^()]*$", line) is not None
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
         used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
@@ -168,7 +171,7 @@ class Memory:
         of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
         if lex.OF_WSL.match(behind) or lex.WSLCONFIG.search(before):
             size.role = "wsl"
-        elif of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
+        elif of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith(("v", "g"))):
             size.role = "vram"
         elif m.hit[3] or lex.ROLE_RAM.match(behind) or named:
             size.role = "ram"
@@ -295,15 +298,16 @@ class Memory:
             )
 
     def _behind_comma(self, cards: list[Gpu]) -> None:
-        """Assign a bare size near a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, if another size is the RAM."""
+        """Assign a size near a card to the card, if another is the RAM: `H20, 96GB, 1TB`, `3070 with 8GB RAM, 32GB`."""
         machine = [s for s in self.sizes if s.role in ("ram", "bare")]
         modules = {self.of_modules[0]} if self.of_modules else set[float]()
         if len(modules.union(s.gb for s in machine)) < 2:
             return
+        is_named = bool(modules) or any(s.role == "ram" and not s.behind for s in machine)
         for size in machine:
-            if size.role == "bare" and 0 <= size.gpu < len(cards):
-                gpu = cards[size.gpu]
-                if gpu.vram_gib is None and size.near and fits(gpu, size.gb):
+            if 0 <= size.gpu < len(cards):
+                gpu, is_near = cards[size.gpu], size.near if size.role == "bare" else size.behind and is_named
+                if gpu.vram_gib is None and is_near and fits(gpu, size.gb):
                     cards[size.gpu], size.role = msgspec.structs.replace(gpu, vram_gib=size.gb), "gpu"
 
     def _of_cards(self, size: _Size, cards: list[Gpu], is_mac: bool) -> None:
@@ -318,6 +322,8 @@ class Memory:
         sums = n_cards > 1 and abs(size.gb - together) <= _ROUNDED * together
         i = max(size.gpu, 0)
         gpu, alone = cards[i], len(cards) == 1
+        if size.gb % 1 and not fits(gpu, size.gb) and fits(gpu, size.gb / _THOUSANDS):
+            size.gb = min(sizes_of(gpu), key=lambda gb: abs(gb - size.gb / _THOUSANDS))
         if alone and n_cards == 1 and any(row.unified for row in gpu_rows(gpu.name)):
             cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)  # set aside by the firmware
             return

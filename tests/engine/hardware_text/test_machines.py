@@ -6,6 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
+from service.engine.hardware import Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import to_shorthand
 
@@ -223,3 +224,58 @@ def test_an_external_gpu_that_is_not_there_links_no_other() -> None:
         assert [(gpu.name, gpu.pcie) for gpu in parse_hardware(f"MacBook Air M2 16GB, {said}").gpus] == [
             ("Apple M2", None)
         ]
+
+
+# As in nomic-ai/gpt4all issues 328 and 364: a `3070 with 8gb of ram` and `2 1080ti with 11 gb ram`, beside the RAM.
+@pytest.mark.parametrize(
+    ("text", "vram", "ram"),
+    [
+        ("32GB of RAM, I only have a 3070 with 8GB of RAM", 8, 32),
+        ("2 1080ti with 11 gb ram, 100 gb ram", 11, 100),
+        ("GPU: RTX 4090, GPU memory: 24GB, CPU mem: 502Gi", 24, 502),
+    ],
+)
+def test_the_ram_of_a_card_is_its_own_where_another_size_is_called_ram(text: str, vram: float, ram: float) -> None:
+    read = parse_hardware(text)
+    assert (read.gpus[0].vram_gib, read.ram and read.ram.total_gb) == (vram, ram)
+
+
+@pytest.mark.parametrize(
+    "text", ["RTX 4060 Ti with 16GB RAM, 512GB", "5090 with 32GB RAM, 4090 with 64GB RAM", "RTX 5090 with 32GB of RAM"]
+)
+def test_the_ram_of_a_card_is_asked_about_where_no_other_size_is_called_ram(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
+
+
+def test_memory_of_a_card_counted_in_thousands_is_what_it_is_sold_with() -> None:
+    assert parse_hardware("RTX 4090, 25.8GB VRAM").gpus[0].vram_gib == 24
+    with pytest.raises(InvalidHardware):
+        parse_hardware("RTX 4090, 27.5GB VRAM")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 3090, MSI TRX40 PRO 10G, 64GB RAM",  # https://jonready.com/blog/posts/local-llm-rig.html
+        "RTX 3090, 64GB RAM, 3x WD Red 8 TB NAS HDD",  # poctoprod.org, a build with a Ryzen 9 5950X
+        "RTX 3090, 64GB RAM, --cpu_infer 65",  # kvcache-ai/ktransformers issue 319
+        "Six models. RTX 3090, 64GB RAM",  # https://pickingsolutions.tech/case-studies/local-llm-lab
+        "I have an RTX 3090 and I really want to try this, 64GB RAM",  # oobabooga/textgen issue 1537
+        "RTX 3090, 64GB RAM, working set ~22 GB",
+    ],
+)
+def test_what_boards_drives_and_options_are_called_is_no_part(text: str) -> None:
+    read = parse_hardware(text)
+    assert ([(gpu.name, gpu.count) for gpu in read.gpus], read.ram) == ([("RTX 3090", 1)], Ram(total_gb=64))
+
+
+@pytest.mark.parametrize(("name", "card"), [("K4000", "Quadro K4000"), ("P4000 8GB", "Quadro P4000")])
+def test_an_old_quadro_is_known_by_its_number(name: str, card: str) -> None:
+    assert resolve(parse_hardware(f"{name}, i7-4770, 32GB")).cards[0].name == card
+
+
+def test_a_count_in_brackets_before_a_server_processor_is_of_its_sockets() -> None:
+    cpu = parse_hardware("P40, (2) Xeon E5-2690 v4, 128GB").cpu
+    assert cpu is not None
+    assert cpu.sockets == 2
