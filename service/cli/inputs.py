@@ -7,6 +7,7 @@ import os
 import sys
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,10 +44,10 @@ def text_argument(value: str, field: str = "hardware") -> str:
 def file_text(path: str, field: str, at_most: int) -> str:
     """Return up to `at_most` + 1 characters of a file. Raises InvalidInput if it cannot be read."""
     try:
-        with Path(path).open("rb") as file:  # what Windows' PowerShell writes with > is UTF-16
-            kind = "utf-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
-        with Path(path).open(encoding=kind, errors="replace") as file:
-            return file.read(at_most + 1)
+        with Path(path).open("rb") as data:  # once: it may be a pipe, such as `<(nvidia-smi)`
+            is_utf16 = data.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)  # as Windows' PowerShell writes with >
+            with TextIOWrapper(data, "utf-16" if is_utf16 else "utf-8-sig", "replace") as text:
+                return text.read(at_most + 1)
     except OSError as error:
         right = "name a file that is there, or give the text itself, or - for standard input"
         raise InvalidInput(f"cannot read {path}: {error.strerror}; {right}", field=field) from error

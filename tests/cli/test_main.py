@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -232,3 +234,11 @@ def test_a_file_is_read_as_each_system_writes_it(tmp_path: Path, encoding: str) 
     """PowerShell 5.1 redirects (`llama-bench > bench.log`) as UTF-16, and Notepad begins UTF-8 with a mark."""
     (tmp_path / "bench.log").write_text("llama-bench -m q.gguf ± 0.40\n", encoding=encoding)
     assert file_text(str(tmp_path / "bench.log"), "FILE", 1000) == "llama-bench -m q.gguf ± 0.40\n"
+
+
+def test_a_pipe_in_place_of_a_file_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """`advisor advise REPO -H @<(nvidia-smi)`: bash names a pipe, of which nothing comes twice."""
+    os.mkfifo(tmp_path / "63")
+    with ThreadPoolExecutor() as pool:
+        pool.submit((tmp_path / "63").write_text, "RTX 3090, 64GB\n")
+        assert file_text(str(tmp_path / "63"), "hardware", 1000) == "RTX 3090, 64GB\n"
