@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from service.engine.commands.parse import parse
 from service.engine.measured.chosen import Measurement
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import RepoView
@@ -70,10 +70,10 @@ def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str]
 def model_path(advice: Advice, one: Measurement) -> Path:
     """Return the path of the first file in a config's command. Raises Declined if it names none."""
     config = next((config for config in advice.configs if config.id == one.config), None)
-    words = shlex.split(config.commands.bench) if config else []
-    if "-m" not in words[:-1]:
+    named = parse(config.commands.bench, config.engine).model_path if config else None
+    if named is None:
         raise Declined("model_missing", "the advice's command names no file")
-    return Path(words[words.index("-m") + 1])
+    return Path(named)
 
 
 def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> list[LocalModel]:

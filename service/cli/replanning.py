@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shlex import split
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -62,13 +61,14 @@ class Plan(NamedTuple):
 
     def launch(self, program: Path) -> Launch:
         """Return the command that starts it."""
+        from service.engine.commands.parse import parse
         from service.engine.commands.render import launch
 
         made = self.given
         if made is None:
             _, config = _advised(self)
-            shown = split(config.commands.server)
-            path = str(self.model or self.asked.folder / Path(shown[shown.index("-m") + 1]).name)
+            shown = parse(config.commands.server, config.engine).model_path or config.variant
+            path = str(self.model or self.asked.folder / Path(shown).name)
             made = launch(config.engine, "server", config.flags, model_path=path, port=self.asked.port)
         words = made.arguments
         if self.asked.engine == "llama.cpp" and not {"-lv", "--verbosity", "--log-verbosity"} & set(words):

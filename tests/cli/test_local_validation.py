@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -14,9 +15,13 @@ import msgspec
 import pytest
 
 from service.cli import main
+from service.cli.local_files import model_path
 from service.cli.local_validation import _Doing
+from service.cli.replanning import first_plan
 from service.engine.hardware import Cpu, Hardware, Ram
+from service.engine.measured.chosen import chosen
 from service.engine.measured.rows import MeasuredRow
+from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import FileView, RepoView, VariantView
 from service.wire.results.submissions import Preview, SavedResults, Submission, Submitted
@@ -221,3 +226,16 @@ def test_what_cannot_be_asked_for_here_is_said(
     advice = advised(folder, capsys, CPU_ONLY)
     assert main(["validate", f"@{advice}", "--here", *words]) == 2
     assert f"advisor: {words[0]}" in capsys.readouterr().err
+
+
+def test_the_model_of_a_command_bound_to_a_socket_is_found(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`numactl -N 0 -m 0 llama-bench -m tiny.gguf`: the first -m names the memory, not the model."""
+    advice = msgspec.json.decode(
+        advised(folder, capsys, "no GPU, 2x EPYC 7742, 512GB DDR4-3200 x16").read_bytes(), type=Advice
+    )
+    assert all(config.commands.bench.startswith("numactl -N 0 -m 0 ") for config in advice.configs)
+    measured = chosen(advice.configs, advice.goal, None, None).measurements
+    assert {model_path(advice, one).name for one in measured} == {"tiny.gguf"}
+    asked = argparse.Namespace(what="@advice.json", models=folder, context=None, port=None)
+    plan = first_plan(Settings(), asked, "", "llama.cpp", (folder / "advice.json").read_bytes())
+    assert f"{folder}/tiny.gguf" in plan._replace(model=None).launch(Path("llama-server")).arguments
