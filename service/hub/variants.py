@@ -1,7 +1,8 @@
 """Turns a list of files into variants: groups shards, makes names, and sets aside what is not a model.
 
-What only the header tells is found when it is read. About names: llama.cpp's converters
-write `mmproj-`, `mtp-` and `imatrix`; tests/recorded/hub records how publishers name their files.
+A file is told by its size relative to the others, then by its name and folder, in any case; what only the header tells
+(`service.engine.header_kind`) is found when it is read. About names: llama.cpp's converters write `mmproj-`, `mtp-` and
+`imatrix`; tests/recorded/hub records how publishers name their files.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from service.engine.model import Model
 
 if TYPE_CHECKING:
     from service.engine.builds import History
-    from service.engine.config import Flags
     from service.engine.ggml_types import GgmlType
 
 

@@ -23,8 +23,8 @@ class Options(msgspec.Struct, frozen=True):
     """`options.json`: every option that today's programs know. A program that is not listed has llama-server's.
 
     `environment`: the variables that stand for an option, by its name. `newer`: options that came after the newest
-    build known here, by the engine's own list of a later day, which `newer_source` names; llama-bench has
-    none of them. `today`: what to write for an option that its programs no longer have under that name.
+    build known here, by the engine's own list of a later day, which the file names; llama-bench has none of them.
+    `today`: what to write for an option that its programs no longer have under that name.
     """
 
     programs: dict[str, Names]

@@ -91,9 +91,8 @@ def read_free(lines: Sequence[str]) -> Claim | None:
     total = amounts[0]
     if total is None:
         return None
-    has_available = (
-        bool(heads) and "/" in lines[heads[0]] and len(amounts) >= 6
-    )  # `buff/cache`: an older one has no such column
+    # `buff/cache`: an older one has no such column
+    has_available = bool(heads) and "/" in lines[heads[0]] and len(amounts) >= 6
     ram = Ram(total_gb=round(total, 2), free_gb=_rounded(amounts[5]) if has_available else None)
     return Claim(Found(tool="free", ram=ram), frozenset((*heads, *rows)))
 

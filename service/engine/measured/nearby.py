@@ -32,8 +32,6 @@ TOLERANCE: dict[tuple[Phase, Place], float] = {
     ("pp", "gpu"): 0.23,
     ("pp", "cpu"): 0.25,
 }
-
-
 """How far apart two measurements of one config on like machines may lie and still agree: two standard deviations of the
 difference of two runs (2 sqrt 2 times `own` of the calibration's comparisons, which is the scatter of one published run
 around its rig: 0.022, 0.068, 0.073, 0.137 in calibration 2026.11-6), and never more than a quarter. Later calibrations

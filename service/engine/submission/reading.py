@@ -1,7 +1,7 @@
 """From a paste to what was run, what came of it and on which build. What the paste lacks stays empty.
 
-Requests of servers and chats become rows too, with a sentence on what such rows can tell. Also whether an output
-is that of a command, by the settings that the program printed.
+Requests of servers and chats become rows too, with a sentence on what such rows can tell. Also whether an output is
+of a command, by the settings that the program printed.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def _require_enough(fitted: Sequence[FittedSpeed], kept_out: Sequence[FittedSpee
     results, owners = len({row.result for row in fitted}), len({row.owner for row in fitted})
     if results < LEAST_RESULTS or owners < LEAST_OWNERS or not kept_out:
         raise CalibrationRefused(
-            f"{results} results of {owners} owners can be fitted, and {len({r.result for r in kept_out})} are held "
-            f"out: a fit takes {LEAST_RESULTS} results of {LEAST_OWNERS} owners, and one that is held out"
+            f"{results} results of {owners} owners can be fitted, and {len({r.result for r in kept_out})} are kept out "
+            f"of the fit: it takes {LEAST_RESULTS} results of {LEAST_OWNERS} owners, and one that is kept out"
         )
 
 

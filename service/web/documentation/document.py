@@ -1,8 +1,8 @@
 """The OpenAPI document of the API.
 
 It is made by an app that is never served, so that the framework's own documentation routes, which load scripts from
-other sites, do not exist in ours. `document.json` has what no handler says: about the whole,
-about parameters, and examples of requests, by their types.
+other sites, do not exist in ours. `document.json` has what no handler says: about the whole, about parameters, and
+examples of requests, by their types.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def round_step(most: float) -> float:
 
 
 def figure(value: float) -> str:
-    """Return a number of any size with three digits or more, without an exponent."""
+    """Return a speed with four digits at most, of one from 1,000 on all before the point: none has an exponent."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

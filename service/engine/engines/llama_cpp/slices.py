@@ -255,10 +255,10 @@ class _Sliced(MemoryPrediction):
         for name, device in self.placement.tensors.items():
             if device == 0 and name not in ROPE_FACTORS:
                 total = [a + b for a, b in zip(total, slices.weight(name), strict=True)]
-        weights, kv = total, self._sliced_caches(slices)
+        kv = self._sliced_caches(slices)
         cards = (
             msgspec.structs.replace(one, weights=w, kv=k, overhead=self._with_exchange(one.overhead, len(kv)))
-            for w, k in zip(weights, kv, strict=True)
+            for w, k in zip(total, kv, strict=True)
         )
         return (*cards, ram)
 

@@ -101,7 +101,7 @@ def shape_of(model: Model) -> bytes:
     tensors = sorted((t.name, t.dims) for t in model.tensors)
     of_model = (model.architecture, model.n_layer, model.n_layer_nextn, model.n_embd, model.n_vocab, model.n_expert)
     parts = (of_model, model.n_expert_used, model.layers, model.mla, model.recurrent, sorted(facts.items()))
-    # the ups whose type lets ik multiply them together with their gates.
+    # Names of the ups whose type lets ik multiply them together with their gates.
     fused = []
     for tensor in model.tensors:
         gate = model.by_name.get(tensor.name.replace(".ffn_up", ".ffn_gate")) if ".ffn_up" in tensor.name else None
