@@ -14,6 +14,7 @@ from rq import Worker
 from sqlalchemy import Engine, text
 
 from service import __version__
+from service.errors import DatabaseUnavailable
 from service.flows.context import Context
 from service.flows.operations import doctor
 from service.flows.operations.doctor import Diagnosis, diagnose
@@ -178,3 +179,14 @@ def test_a_damaged_database_and_one_that_is_not_there_have_fixes_of_their_own(qu
     assert (gone.text, "127.0.0.1:1" in (gone.fix or ""), "secret" in (gone.fix or "")) == (
         "the database does not answer", True, False,
     )  # fmt: skip
+
+
+def test_a_full_disk_of_the_database_is_not_taken_for_a_server_that_is_not_there(
+    quiet: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(engine: Engine) -> bool:
+        raise DatabaseUnavailable("no space is left for the database")
+
+    monkeypatch.setattr("service.store.operations.health.exists", full)
+    said = found(quiet)["database"]
+    assert (said.text, "has its disk room" in (said.fix or "")) == ("no space is left for the database", True)
