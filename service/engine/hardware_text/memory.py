@@ -171,7 +171,11 @@ class Memory:
         of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
         if lex.OF_WSL.match(behind) or lex.WSLCONFIG.search(before):
             size.role = "wsl"
-        elif of_card or lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith(("v", "g"))):
+        elif (
+            of_card
+            or lex.ROLE_VRAM.match(behind)
+            or (named and named[1].lower().startswith("v" if self.sold else ("v", "g")))
+        ):
             size.role = "vram"
         elif m.hit[3] or lex.ROLE_RAM.match(behind) or named:
             size.role = "ram"

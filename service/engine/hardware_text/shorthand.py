@@ -181,8 +181,8 @@ class _Reading:
         inside = re.search(rf"(?<![a-z]){lex.SIZE.pattern}", name, re.I)  # `A100 80GB PCIe`, but `A10G`
         if lex.SLICE.search(name):  # of a slice, which its name tells
             name, inside = re.sub(r"[()]", "", name), None
-        name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
-        gpu = Gpu(name=name.strip("()"), count=m.count or 1)
+        name = f"{name[: inside.start()].strip(' -(')} {name[inside.end() :].strip()}" if inside else name
+        gpu = Gpu(name=name.strip("() "), count=m.count or 1)
         self.owner = "gpu"
         numbered = msgspec.structs.replace(gpu, vram_gib=gigabytes(inside) if inside else None)
         if self._number(numbered) or self._named_again(m, gpu):

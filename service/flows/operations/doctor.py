@@ -173,7 +173,9 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
     except AdvisorError as error:
         text, _, fix = error.detail.partition(": ")
         where = engine.url.render_as_string(hide_password=True)
-        yield Diagnosis(part, "bad", text, fix or f"look at {where}: does it run, has its disk room, may this user open it?")
+        yield Diagnosis(
+            part, "bad", text, fix or f"look at {where}: does it run, has its disk room, may this user open it?"
+        )
     except OSError as error:
         fix = "look who owns the state folder, and run this as the service's user"
         yield Diagnosis(part, "bad", f"{error.filename}: {error.strerror}", fix)

@@ -79,6 +79,21 @@ def test_a_size_within_a_name_is_asked_about_as_one_behind_it(text: str) -> None
         parse_hardware(text)
 
 
+@pytest.mark.parametrize("text", ["GPU name: Apple M3 Max\nGPU memory: 64 GB", "M3 Max, GPU memory 64GB"])
+def test_the_gpu_memory_of_a_mac_is_its_ram(text: str) -> None:  # github.com/philipturner/applegpuinfo/issues/4
+    assert (ram := parse_hardware(text).ram) is not None
+    assert ram.total_gb == 64
+
+
+def test_a_name_keeps_no_bracket_of_which_the_size_was_taken() -> None:  # as kristopherclark.com writes them
+    assert [gpu.name for gpu in parse_hardware("NVIDIA RTX 3090 (24 GB GDDR6X), 64GB").gpus] == [
+        "NVIDIA RTX 3090 GDDR6X"
+    ]
+    assert [gpu.name for gpu in parse_hardware("4x A100-SXM4-40GB, 340GB RAM").gpus] == ["A100-SXM4"]
+    with pytest.raises(InvalidHardware, match=r"write `Arc Pro B70 GDDR6, 16GB RAM`"):
+        parse_hardware("Arc Pro B70 (16 GB GDDR6), 64GB")
+
+
 def test_more_free_memory_than_a_card_has_is_asked_about() -> None:  # github.com/ikawrakow/ik_llama.cpp/issues/893
     log = (
         "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3080, compute capability 8.6, VMM: yes\n"
