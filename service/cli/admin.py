@@ -245,11 +245,13 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def _sources(arguments: argparse.Namespace) -> Answer:
-    from service.flows.results import imports
+    from service.flows.results import dumps, imports
     from service.store.results import sources
 
     if (arguments.address or arguments.forget) and not arguments.key:
         raise InvalidInput("--key is needed: GET /v1/dumps of the service shows it; ask its operator", field="--key")
+    if arguments.address and arguments.key == dumps.list_dumps(dumps.folder_of(load_settings())).key:
+        raise InvalidInput("this key signs this service's own dumps: their results are here", field="--key")
     with _records() as context:
         if arguments.address:
             found = imports.import_results(context, arguments.address, arguments.key)

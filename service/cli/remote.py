@@ -15,7 +15,7 @@ import msgspec
 
 from service.engine.errors import AdvisorError, InvalidInput
 from service.wire.loopback import is_loopback
-from service.wire.plain_text import clean
+from service.wire.plain_text import clean, plainly
 from service.wire.problem import Problem
 
 MAX_REPLY_BYTES = 32 << 20
@@ -113,14 +113,14 @@ class Service:
                     raise _refusal(self.address, response.status_code, _bounded(response))
                 yield from _events(response, kind)
         except (httpx.HTTPError, httpx.StreamError) as error:
-            raise Unreachable(f"{self.address}: {_plainly(error)}") from None
+            raise Unreachable(f"{self.address}: {plainly(error)}") from None
 
     def _send(self, method: str, path: str, content: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
         try:
             with self._http.stream(method, self.address + path, content=content, headers=headers) as response:
                 data = _bounded(response)
         except (httpx.HTTPError, httpx.StreamError) as error:
-            raise Unreachable(f"{self.address}: {_plainly(error)}") from None
+            raise Unreachable(f"{self.address}: {plainly(error)}") from None
         if response.is_success:
             return data
         raise _refusal(self.address, response.status_code, data)
@@ -165,7 +165,3 @@ def _decoded(data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreachable(f"the service's answer is not what this program expects: {clean(str(error)[:200])}") from None
-
-
-def _plainly(error: Exception) -> str:
-    return re.sub(r"^\[Errno -?\d+\] ", "", clean(str(error))) or type(error).__name__

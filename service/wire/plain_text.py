@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -15,6 +16,12 @@ def clean(text: str) -> str:
     if text.replace("\n", "").isprintable():  # the common case
         return text
     return "".join(c for c in text if c == "\n" or c.isprintable())
+
+
+def plainly(error: Exception) -> str:
+    """Return the first line of what an error says, without the system's `[Errno 111]`."""
+    said = next(iter(clean(str(error)).splitlines()), "")
+    return re.sub(r"^\[Errno -?\d+\] ", "", said) or type(error).__name__
 
 
 def quoted(text: str) -> str:

@@ -72,6 +72,11 @@ def test_results_of_another_service_are_imported_listed_and_forgotten(
     assert main(["admin", "sources", "--import", theirs]) == 2
     assert "--key is needed" in capsys.readouterr().err
     assert main(["admin", "sources", "--import", theirs, "--key", "A" * 43 + "="]) == 2
+    assert main(["admin", "sources", "--import", "http://127.0.0.1:1", "--key", key]) == 2
+    assert "does not answer as a service: Connection refused\n" in capsys.readouterr().err
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(state))
+    assert main(["admin", "sources", "--import", theirs, "--key", key]) == 2  # deleted results would come back
+    assert "this service's own" in capsys.readouterr().err
 
 
 def test_what_an_operator_did_is_said_as_json(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

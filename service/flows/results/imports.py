@@ -34,7 +34,7 @@ from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.sources import Source
 from service.store.results.trust import writing
 from service.structs import made_from
-from service.wire.plain_text import clean
+from service.wire.plain_text import plainly
 from service.wire.results.dumps import SCHEMA_VERSION, DumpedResult, DumpList
 
 _MOST_PACKED, _MOST_LINE, _MOST_LINES = 256 << 20, 4 << 20, 1_000_000
@@ -114,7 +114,7 @@ def _over_http(address: str, name: str, most: int) -> bytes:
         with new_client(Origins([address]), timeout=_TIMEOUT, max_bytes=most, max_seconds=_SECONDS) as client:
             return client.get(url).raise_for_status().content
     except (httpx.HTTPError, Refused, ValueError) as error:
-        raise InvalidInput(f"{url} does not answer as a service: {clean(str(error))}", field="FROM") from error
+        raise InvalidInput(f"{url} does not answer as a service: {plainly(error)}", field="FROM") from error
 
 
 def _in_folder(address: str, name: str, most: int) -> bytes:
