@@ -63,7 +63,8 @@ class UsageOfDay:
         )
 
     def _counts(self, hour: datetime) -> bool:
-        return self._clock() < hour + timedelta(hours=1) + _DAY
+        """Hours a day ahead are of a clock that was set right since: until then they would count for ever."""
+        return hour - _DAY < self._clock() < hour + timedelta(hours=1) + _DAY
 
     def why_over(self, policy: Policy) -> str | None:
         """Return which of the owner's daily limits is reached, None if none is."""

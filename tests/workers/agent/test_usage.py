@@ -42,6 +42,14 @@ def test_a_day_is_the_last_24_hours_and_outlasts_a_restart(state: State) -> None
     assert later.total().gpu_seconds == later.total().joules == 0
 
 
+def test_what_was_used_by_a_clock_that_was_days_ahead_does_not_count_for_ever(state: State) -> None:
+    ahead = UsageOfDay(state, lambda: NOON + timedelta(days=400))  # a board without a battery, before it knew the time
+    ahead.add("gpu_seconds", 3600)
+    ahead.save()
+    assert UsageOfDay(state, lambda: NOON).total().gpu_seconds == 0
+    assert UsageOfDay(state, lambda: NOON + timedelta(days=399, hours=6)).total().gpu_seconds == 3600  # hours off
+
+
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
