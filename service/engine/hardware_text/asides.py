@@ -50,7 +50,7 @@ _OF_PARTS = re.compile(
 )
 _SEVERAL = re.compile(r"[x*]?\s?\d{1,4}\s?[x*]?")  # also `Оперативка: 128`
 _NO_PARTS = frozenset(("word", "aside", "doubt", "plan", "some"))
-_HEADING = re.compile(r"^#{1,4}\s[^:]{0,60}:?$")
+_HEADING = re.compile(r"^#{1,4}\s(?!v?ram\s*:?\s*$)[^:]{0,60}:?$", re.I)
 # A heading is a title, unless it alone names a card: `# Benchmark Nvidia RTX 4090`.
 _CARD = re.compile(r"\b(?:[rg]tx|rx|radeon|geforce|quadro|tesla|instinct|arc)\b.{0,20}\d{2}", re.I)
 _CARDS = re.compile(r"\bgpus?\b|\bgraphics\b|\b(?:\d{1,2}\s?x\s?)?[1-9]0[5-9]0\b", re.I)

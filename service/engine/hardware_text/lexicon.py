@@ -100,6 +100,7 @@ ROLE_BEFORE = re.compile(
 # What Windows lends its Linux: `32GB (16GB for WSL)`, `.wslconfig memory=48GB`.
 OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
 WSLCONFIG = re.compile(r"\.wslconfig\b[^,;\n]{0,20}$", _I)
+NEEDED = re.compile(r"\b(?:needs?|needed|requir\w+|not having|lack\w*)\s(?:(?:about|around|at least|over)\s)?$", _I)
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 EACH = re.compile(r"\s?(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_PER_CPU = re.compile(r"^(?:[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s|\s?/\s?)(?:cpu|socket|processor|node)\b", _I)
@@ -186,7 +187,7 @@ BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
 )
 CORES = re.compile(
-    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?(?:\d{1,3}t\b|(?=\d{1,4}\s?[gt]b\b))"
+    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|xeon\s|epyc\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?(?:\d{1,3}t\b|(?=\d{1,4}\s?[gt]b\b))"
     r"|(\d{1,3})\s?v-?cpus?\b|(?:[cg]pu\s)?cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,4})\b",
     _I,
 )
@@ -441,8 +442,7 @@ NOTE = re.compile(
     rf"|{_DISK}(?:\sspace)?\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
     rf"|(?:\d{{1,2}}\s?x?\s?)?(?:(?:pcie|gen\s?\d)\s)?{_DISK}(?:\sgen\s?\d)?\b(?!\s?[:=]?\s?\(?~?\d)"
     r"|(?:\d\s?x\s)?\d{3,4}\s?w(?:atts?)?\s(?:total|psus?|power\ssuppl(?:y|ies))\b"
-    r"|(?:metal\s|recommended\s?)?(?:max\s?)?working\s?set(?:\s?size)?\s?[:=]?\s?~?\s?\d{1,3}(?:\.\d{1,2})?\s?gi?b\b"
-    r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
+    r"|(?:metal\s|recommended\s?)?(?:max\s?)?working\s?set(?:\s?size)?\s?[:=]?\s?~?\s?\d{1,3}(?:\.\d{1,2})?\s?gi?b\b|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
     r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
@@ -478,7 +478,7 @@ NOTE = re.compile(
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
     r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"
-    r"|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
+    r"|gt[12]e?\b(?:,?\s\d{1,3}\seus?\b)?|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
     r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{1,3}\s?(?:cpu\s)?pci-?e?\s?(?:[1-6]\.\d\s)?lanes?\b|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|\d{1,3}[\s-]?(?:threads?|workers)\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"

@@ -111,7 +111,7 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
 
 def _cards(devices: Mapping[int, re.Match[str]]) -> list[re.Match[str]]:
     """Return the devices; graphics that ROCm lists under their processor's name only if there is no other."""
-    return [m for m in devices.values() if not m[2].endswith("Processor")] or list(devices.values())
+    return [m for m in devices.values() if not m[2].lower().endswith("processor")] or list(devices.values())
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:

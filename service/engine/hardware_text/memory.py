@@ -160,13 +160,20 @@ class Memory:
             and abs(gb - last.gb) <= _CLOSE * last.gb != 0
         ):
             return owner  # the same size in other units: `16GB (16311 MiB)`
+        if lex.NEEDED.search(before):
+            self.notes.append(f"{m.text}: what something needs, not what there is")
+            return owner
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
         size.near = owner == "gpu" and gpus[-1].name.lower() in line
         size.behind = size.near and m.gap in ("", "with")
         of_it = size.near and re.search(rf"{re.escape(gpus[-1].name.lower())}\s?\([^()]*$", line) is not None
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
-        used = since.rstrip()[-1:] not in (":", "=") and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
+        used = (
+            since.rstrip()[-1:] not in (":", "=")
+            and since.lstrip(" ")[:1] != "\n"
+            and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
+        )
         named = None if used else lex.ROLE_BEFORE.search(before)
         of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
         if lex.OF_WSL.match(behind) or lex.WSLCONFIG.search(before):

@@ -294,3 +294,21 @@ def test_a_count_in_brackets_before_a_server_processor_is_of_its_sockets() -> No
     cpu = parse_hardware("P40, (2) Xeon E5-2690 v4, 128GB").cpu
     assert cpu is not None
     assert cpu.sockets == 2
+
+
+# modelscope/facechain issue 473: `GTX1050 Ti 4GB? I kept getting error about not having 18Gb`.
+@pytest.mark.parametrize("need", ["error about not having 18Gb", "it needs 18GB", "the model requires at least 48GB"])
+def test_what_something_needs_is_not_what_there_is(need: str) -> None:
+    assert parse_hardware(f"GTX 1050 Ti 4GB, {need}").ram is None
+    assert parse_hardware(f"GTX 1050 Ti 4GB, 16GB RAM, {need}").ram == Ram(total_gb=16)
+
+
+def test_cores_of_a_line_of_processors_are_cores_and_no_processors() -> None:
+    read = parse_hardware("a VM with 8 XEON cores, 32 GB ram and an NVIDIA RTX 3090")  # mudler/LocalAI issue 957
+    assert read.cpu is not None
+    assert (read.cpu.physical_cores, read.cpu.sockets) == (8, None)
+
+
+def test_memory_under_a_heading_is_of_what_the_heading_names() -> None:
+    read = parse_hardware("## RAM\n32,0 GB\n\n## VRAM\n6GB\nNVIDIA RTX A3000 laptop")  # ollama/ollama issue 3511
+    assert (read.gpus[0].vram_gib, read.ram) == (6, Ram(total_gb=32))
