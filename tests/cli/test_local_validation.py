@@ -234,6 +234,7 @@ def test_the_model_of_a_command_bound_to_a_socket_is_found(folder: Path, capsys:
         advised(folder, capsys, "no GPU, 2x EPYC 7742, 512GB DDR4-3200 x16").read_bytes(), type=Advice
     )
     assert all(config.commands.bench.startswith("numactl -N 0 -m 0 ") for config in advice.configs)
+    assert advice.goal is not None
     measured = chosen(advice.configs, advice.goal, None, None).measurements
     assert {model_path(advice, one).name for one in measured} == {"tiny.gguf"}
     asked = argparse.Namespace(what="@advice.json", models=folder, context=None, port=None)
