@@ -195,7 +195,7 @@ _MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 _PRINTED = re.compile(r"(?:version|build)?\s*:?\s*([0-9a-f]{3,40})\s*\(([0-9a-f]{3,40})\)")
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EARLIEST = "2000-01-01"  # stands for a build before all known ones
-_NEWER_NUMBERS = 2_000  # so many builds after the newest known one are believed to exist
+_NEWER_NUMBERS, _NEWER_MONTHS = 2_000, 24  # after the newest known build, in which others are believed to exist
 
 
 class BuildAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -349,6 +349,8 @@ def _of_date(engine: Engine, text: str, label: str | None = None, *, about: bool
     if not _is_date(text):
         raise _wrong(f"{text[:40]!r} is not a date")
     newest, oldest = _history(engine).today.date, _history(engine).today.oldest
+    if text > newest and months_between(newest, text) >= _NEWER_MONTHS:
+        raise _wrong(f"{engine}'s builds known here are of {oldest} to {newest}, none is of {label or text}")
     if text < oldest:
         return Build(engine=engine, label=f"{label or text}, treated as one of {oldest}", date=oldest, older=True)
     if text >= newest:

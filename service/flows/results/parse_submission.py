@@ -204,8 +204,9 @@ def _known_build(engine: Engine, build: BuildAsked | str) -> bool:
 def _build(engine: Engine, asked: Submission, said: Reading) -> tuple[BuildAsked | str | None, tuple[Assumption, ...]]:
     """Return the build whose defaults apply, as stated or printed, if known here. Raises InvalidInput for no build."""
     build = asked.build or said.build
-    if isinstance(asked.build, str):
-        parse_build(asked.build)
+    stated = parse_build(asked.build) if isinstance(asked.build, str) else asked.build
+    if stated is not None and stated.date is not None:
+        resolve_build(engine, stated)
     if build is None or _known_build(engine, build):
         return build, ()
     what = "it is not among the builds known here: today's defaults are used"

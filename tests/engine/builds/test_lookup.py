@@ -88,6 +88,8 @@ def test_a_build_before_all_known_ones_is_taken_for_the_oldest_and_says_so(asked
     [
         ("yesterday", "not a date"),
         ("2025-02-30", "not a date"),
+        ("2062-05-11", "none is of 2062-05-11"),
+        ("2062-05", "none is of 2062-05:"),
         ("b99999", "numbered"),
         ("deadbeef0", "not known here"),
         (BuildAsked(), "one of date, number and commit"),

@@ -113,6 +113,7 @@ def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(conte
         ({"text": f"$ {COMMAND}\n\n{HEAD}| 512 | 128 | 0 | 0.057 | 900.00 | 0.512 | 250.00 |"}, InvalidInput, "line 4"),
         ({"text": f"$ {COMMAND}\n\n{sweep(tg=40_000.0)}"}, InvalidInput, "cannot be"),
         ({"measured_on": "2031-01-01"}, InvalidInput, "not in the future"),
+        ({"build": "2062-05-11"}, InvalidInput, "none is of 2062-05-11"),
         ({"build": "yesterday"}, InvalidInput, "is not a date"),
         ({"remarks": "a\0b"}, InvalidInput, "NUL"),
         ({"command": COMMAND + "\0"}, InvalidInput, "NUL"),
