@@ -367,7 +367,7 @@ ALTERNATIVE = re.compile(
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
     r"|consider(?:ing)?|thinking|maybe|possibly|hopefully|would|wouldn['’]?t|should|will(?!\s(?:it|this|that|my)\b)"
-    r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?(?!\sto\s(?:run|try|tried|use|know|load|test|see)\b)"
+    r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?(?!\sto\s(?:run|try|tried|use|know|load|test|see)\b(?!\s(?:an?|two|\d{1,2}\s?x|\d{3,4}|nvidia|amd|[rg]tx|rx|my\snew)\b))"
     r"|buy(?:ing)?|add(?:ing)?|used to|soon|pending|planned"
     r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
@@ -421,7 +421,7 @@ BRACKETS = re.compile(r"\[(?=[^\]]*\w)(?!\d{1,6}\.\d[\w. ]*(?<!ib)\])([^\[\]]{0,
 # A drive's name, which may also be a card's (Samsung's 980 Pro), with its size before or after.
 _DRIVE = (
     r"(?:\d{1,2}\s?[x*]\s?)?(?:\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s)?(?:samsung\s)?(?:ssd\s|nvme\s)?"
-    r"(?:\bcrucial\s[bmpt]x?\d{1,4}\b(?:\s(?:plus|pro))?|\b[bm]x[1-5]00\b|\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
+    r"(?:\bcrucial\s[bmpt]x?\d{1,4}\b(?:\s(?:plus|pro))?|\b[bm]x[1-5]00\b|\b(?:9[6-9]0|9100|8[4-7]0)\s(?:pro|evo|qvo)(?:\splus)?|(?<=samsung\s)9[6-9]0\b|(?<=samsung\sssd\s)9[6-9]0\b|(?:(?:wd|western\sdigital)[\s_])?(?:black\s|blue\s)?\bsn\d{3,4}x?)\b"
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
     rf"|(?:\d{{1,2}}\s?[x*]\s?)?\b(?:wd|western\sdigital|seagate|toshiba|hgst|sandisk|samsung|crucial|kingston)\s(?:[a-z]+\s){{0,3}}\d{{1,2}}(?:\.\d)?\s?tb\b(?:\s(?:nas\s)?{_DISK}\b)*"
 )

@@ -274,6 +274,8 @@ def test_memory_of_a_card_counted_in_thousands_is_what_it_is_sold_with() -> None
     [
         "RTX 3090, MSI TRX40 PRO 10G, 64GB RAM",  # https://jonready.com/blog/posts/local-llm-rig.html
         "RTX 3090, 64GB RAM, 3x WD Red 8 TB NAS HDD",  # poctoprod.org, a build with a Ryzen 9 5950X
+        "RTX 3090, 64GB RAM, Samsung 980 2TB",  # as shops name it
+        "RTX 3090, 64GB RAM, 2x Samsung SSD 970 500GB",
         "RTX 3090, 64GB RAM, --cpu_infer 65",  # kvcache-ai/ktransformers issue 319
         "Six models. RTX 3090, 64GB RAM",  # https://pickingsolutions.tech/case-studies/local-llm-lab
         "I have an RTX 3090 and I really want to try this, 64GB RAM",  # oobabooga/textgen issue 1537
@@ -312,3 +314,13 @@ def test_cores_of_a_line_of_processors_are_cores_and_no_processors() -> None:
 def test_memory_under_a_heading_is_of_what_the_heading_names() -> None:
     read = parse_hardware("## RAM\n32,0 GB\n\n## VRAM\n6GB\nNVIDIA RTX A3000 laptop")  # ollama/ollama issue 3511
     assert (read.gpus[0].vram_gib, read.ram) == (6, Ram(total_gb=32))
+
+
+@pytest.mark.parametrize("text", ["64GB RAM, I want to use a 3090", "RTX 3060, and want to try two 5060 Ti"])
+def test_a_card_that_someone_wants_to_try_is_a_plan(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="may be a plan"):
+        parse_hardware(text)
+
+
+def test_a_model_that_someone_wants_to_run_is_no_plan() -> None:
+    assert cards("I want to run Llama 70B on my RTX 3090, 64GB RAM") == ["NVIDIA GeForce RTX 3090"]
