@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from html import unescape
 from html.parser import HTMLParser
+from importlib import resources
+from typing import Any, get_args, get_type_hints
 
 import httpx
 import pytest
 
+from service.engine.check.learning import Part
 from service.web.documentation.document import openapi_document
 from service.web.http.security import HEADERS
+from service.wire.results.accuracy import Division, MemoryDifference
+from service.wire.results.moderation import Action, ReportKind
 
 PAGES = ("/", "/docs", "/docs/problems", "/docs/speed", "/docs/api/check")
 
@@ -128,3 +133,15 @@ def test_static_files_are_kept_for_ever_under_their_hash(client: httpx.Client) -
 def test_pages_are_304_for_anyone_who_has_them(client: httpx.Client) -> None:
     etag = client.get("/docs").headers["etag"]
     assert client.get("/docs", headers={"if-none-match": etag}).status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("template", "kind"),
+    [
+        ("moderation", Action), ("result", ReportKind), ("accuracy", Division),
+        ("accuracy", Part), ("accuracy", get_type_hints(MemoryDifference)["state"]),
+    ],
+)  # fmt: skip
+def test_a_template_has_words_for_every_value_of_what_it_shows(template: str, kind: Any) -> None:
+    text = resources.files("service.web").joinpath(f"templates/{template}.html").read_text()
+    assert [value for value in get_args(kind) if f"'{value}'" not in text] == []
