@@ -64,10 +64,11 @@ def choices(context: Context) -> BoardChoices:
     """Return the values that the board can be filtered by."""
     engine = context.engine
     models, rigs = store.names(engine, "model"), store.names(engine, "rig")
+    variants = {one.slug.lower(): one.slug for one in reversed(store.names(engine, "variant"))}  # `Q4_0` is `q4_0` too
     return BoardChoices(
         models=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in models],
         rigs=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in rigs],
-        variants=[one.slug for one in store.names(engine, "variant")],
+        variants=sorted(variants.values(), key=str.lower),
         archs=[one.slug for one in store.names(engine, "arch")],
         depths=list(DEPTHS),
         vram=list(VRAM_CLASSES),

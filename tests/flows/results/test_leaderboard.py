@@ -86,6 +86,11 @@ def test_a_rig_page_has_models_and_one_without_cards_is_called_by_its_cpu(contex
         leaderboard.hardware_page(context, "2x-rtx-3090")
 
 
+def test_a_variant_that_is_written_in_two_ways_is_offered_once(context: Context) -> None:
+    keep(context.engine, *(a_result(variant=name) for name in ("q4_0", "Q4_0", "iq4_ks", "UD-Q2_K_XL")))
+    assert leaderboard.choices(context).variants == ["iq4_ks", "Q4_0", "UD-Q2_K_XL"]
+
+
 def test_results_of_a_private_host_are_nowhere_until_its_owner_publishes_it(context: Context) -> None:
     host = a_host(context)
     one = a_result(host_id=host.id, account_id=host.account_id, tier="agent-run", origin="agent")
