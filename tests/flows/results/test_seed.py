@@ -95,6 +95,7 @@ def test_what_its_author_wants_removed_does_not_come_back(engine: Engine) -> Non
 
 def test_text_tells_what_was_published_from_what_was_sent_here(context: Context) -> None:
     seed.import_published(context.engine, NOW)
-    rows = as_text(board_lines(board_of(context, BoardQuery()))).splitlines()[2:-1]
+    lines = as_text(board_lines(board_of(context, BoardQuery()))).splitlines()
+    rows = [line for line in lines[2:] if " | " in line]
     assert rows
     assert all("| published elsewhere" in row or row.endswith("…") for row in rows)
