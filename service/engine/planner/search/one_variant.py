@@ -109,7 +109,6 @@ class VariantSearch:
         self._place_queued()
         smaller = [*self._tried_whole, *self._cache_pairs]
         while smaller and not (self.contenders or self.refusal):  # larger caches fitted by their forecasts alone
-            self._tried_whole.clear()
             self._enqueue(*self._forecasts_with(smaller.pop(0), only_whole=False))
             self._place_queued()
         if self.contenders:
@@ -410,11 +409,8 @@ class VariantSearch:
         """Queue a candidate that does not fit whole on its cards again, with FFN in RAM; return whether that may fit.
 
         Those in the queue that need no less memory (the cards in another order, larger micro-batches) get it there too.
-        A cache that is tried only for what lies whole on the cards is not worth that.
         """
         if one.candidate.strategy != "all on GPU" or not one.candidate.splits_by_layer or not one.seconds:
-            return False
-        if any(_cache_pair(one.candidate) in pairs for pairs in self._tried_whole):
             return False
         gone = [t for t in self.queue if needs_no_less(t.candidate, one.candidate)]
         self.queue = [t for t in self.queue if t not in gone]
@@ -477,7 +473,3 @@ class VariantSearch:
             else:
                 self._reject(one.candidate, short)
         self.queue = kept
-
-
-def _cache_pair(candidate: Candidate) -> CachePair:
-    return CachePair(candidate.flags.cache_type_k, candidate.flags.cache_type_v)
