@@ -93,7 +93,7 @@ class PlacementSearch:
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
             tries.append(self.with_ram_empty(starts))
-        if self.whole and isinstance(tries[0], Placed) and tries[0].fitted.run.build.rules.memory.pipeline:
+        if self.whole and len(self.free) > 1 and isinstance(tries[0], Placed) and _is_pipelined(tries[0]):
             tries.append(self.search_from(self._starts_by_speed(), fixed=True))
         found = [one for one in tries if isinstance(one, Placed)]
         if found:
@@ -271,6 +271,11 @@ class PlacementSearch:
 def _reads_at_several_rates(problem: Problem) -> bool:
     """Whether cards differ in speed, so that attention on a faster card than its block's FFN may pay."""
     return len({problem.rig.cards[device.gpu].bandwidth_gbs for device in problem.devices}) > 1
+
+
+def _is_pipelined(placed: Placed) -> bool:
+    """Whether the cards work on several micro-batches at once, so that even spans may be faster."""
+    return placed.fitted.run.build.rules.memory.pipeline
 
 
 def _leaves_ram_empty(placed: Placed) -> bool:
