@@ -231,22 +231,7 @@ def _leads(rows: Sequence[Row[Any]]) -> Iterator[dict[str, Any]]:
             trusted = [row for row in measured if _is_trusted(row, trust)]
             values = [getattr(row, metric) for row in trusted]
             for place, row in enumerate(_newer_than_faster(trusted)):
-                same = "group_key result_id tg pp measured_at model_slug variant engine rig_slug platform"
-                yield {
-                    **{name: getattr(row, name) for name in same.split()},
-                    "slice": slice_of(metric, depth, trust),
-                    "place": place,
-                    "lead_key": _key(row.model_slug, row.rig_slug, row.engine),
-                    "value": getattr(row, metric),
-                    "arch": row.arch or "",
-                    "bpw": row.bpw or 0.0,
-                    "vram_class": vram_class(row.vram_mib),
-                    "ram_class": ram_class(row.ram_gib),
-                    "n_results": len(values),
-                    "low": values[-1],
-                    "middle": statistics.median(values),
-                    "high": values[0],
-                }
+                yield _lead(row, metric, slice_of(metric, depth, trust), place, values)
 
 
 def _newer_than_faster(rows: Sequence[Row[Any]]) -> Iterator[Row[Any]]:
@@ -255,6 +240,25 @@ def _newer_than_faster(rows: Sequence[Row[Any]]) -> Iterator[Row[Any]]:
         if newest is None or row.measured_at > newest:
             newest = row.measured_at
             yield row
+
+
+def _lead(row: Row[Any], metric: Metric, its_slice: int, place: int, values: Sequence[float]) -> dict[str, Any]:
+    same = "group_key result_id tg pp measured_at model_slug variant engine rig_slug platform"
+    return {
+        **{name: getattr(row, name) for name in same.split()},
+        "slice": its_slice,
+        "place": place,
+        "lead_key": _key(row.model_slug, row.rig_slug, row.engine),
+        "value": getattr(row, metric),
+        "arch": row.arch or "",
+        "bpw": row.bpw or 0.0,
+        "vram_class": vram_class(row.vram_mib),
+        "ram_class": ram_class(row.ram_gib),
+        "n_results": len(values),
+        "low": values[-1],
+        "middle": statistics.median(values),
+        "high": values[0],
+    }
 
 
 def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) -> None:
