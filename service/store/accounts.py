@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.store.queries import changed, column, converted, one, value
+from service.store.queries import changed, column, converted, new_id, one, value
 from service.store.tables import account, host, result, rig, token
 
 
@@ -46,7 +46,7 @@ def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) 
     for pseudonym in pseudonyms:
         if (found := named(engine, name)) is not None:
             return found
-        row: dict[str, Any] = {"id": secrets.token_urlsafe(16), "name": name, "pseudonym": pseudonym, "created_at": now}
+        row: dict[str, Any] = {"id": new_id(), "name": name, "pseudonym": pseudonym, "created_at": now}
         with suppress(IntegrityError), engine.begin() as connection:  # another process may have been faster
             connection.execute(insert(account).values(row))
             return StoredAccount(**row, trusted_at=None, banned_at=None)

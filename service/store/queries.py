@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -78,3 +79,10 @@ def is_name(text: str) -> bool:
 def is_id(text: str) -> bool:
     """Return whether `text` can be an id at all. Anything else must not reach the database (PostgreSQL rejects NUL)."""
     return _ID.fullmatch(text) is not None
+
+
+def new_id() -> str:
+    """Return a random id: 22 characters of URL-safe Base64, the first not "-", which begins an option."""
+    while (made := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return made

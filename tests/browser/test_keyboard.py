@@ -151,7 +151,7 @@ def walk(keyboard: Keyboard, served: Site, owner: str) -> None:
     write(keyboard, "#text", f"$ {COMMAND}\n\n{sweep(tg=100.0 + 10 * len(owner))}")
     write(keyboard, "#hardware", RIG)
     follow(keyboard, "button[value='preview']", lambda: keyboard.has("#understood"))
-    follow(keyboard, "button[value='keep']", lambda: re.search(r"/results/\w+", keyboard.address()))
+    follow(keyboard, "button[value='keep']", lambda: re.search(r"/results/[\w-]+", keyboard.address()))
     follow(keyboard, "nav a[href='/leaderboard']", lambda: keyboard.has("search form"))
     follow(keyboard, "a[href='/leaderboard?trust=self-reported']", lambda: "trust=" in keyboard.address())
     follow(keyboard, "a[href='/models/qwen3-0.6b']", lambda: keyboard.address().endswith("/models/qwen3-0.6b"))

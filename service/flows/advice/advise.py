@@ -34,6 +34,7 @@ from service.queue.progress import publish
 from service.store import versions
 from service.store.advice import advices, listings, queue
 from service.store.advice.advices import StoredAdvice
+from service.store.queries import new_id
 from service.store.results import calibrations
 from service.store.viewers import ANYBODY, Viewer
 from service.structs import iso_time
@@ -105,7 +106,7 @@ def _queue(context: Context, request: Request, payer: Payer) -> Requested:
     now = context.clock()
     cost, budget = fair_queue.priced(context, request, payer)
     row = StoredAdvice(
-        id=secrets.token_urlsafe(16),
+        id=new_id(),
         request_key=_key(context, request),
         state="queued",
         repo=request.repo,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import secrets
 from datetime import timedelta
 
 import msgspec
@@ -27,7 +26,7 @@ from service.flows.context import Context, Records
 from service.flows.measuring.signed_calls import is_signed
 from service.store.measuring import hosts
 from service.store.measuring.hosts import SignedHost, StoredHost
-from service.store.queries import is_id
+from service.store.queries import is_id, new_id
 from service.structs import iso_time, made_from
 from service.wire.measuring.agent import EnrolledHost, Greeted, NewHost, enrolment_text, key_fingerprint
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
@@ -40,7 +39,7 @@ _PSEUDONYMS_TRIED = 20
 def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
     """Return a new single-use enrolment code for one machine, valid for ten minutes. Raises TooManyHosts."""
     caller.require("host")
-    code, now = secrets.token_urlsafe(16), context.clock()
+    code, now = new_id(), context.clock()
     if hosts.count_of(context.engine, caller.account_id, now) >= MAX_HOSTS:
         raise TooManyHosts(f"an account may have {MAX_HOSTS} hosts, codes for more among them")
     expires_at = now + timedelta(minutes=CODE_MINUTES)
@@ -69,7 +68,7 @@ def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
         raise _unknown_code()
     for _ in range(_PSEUDONYMS_TRIED):
         host = StoredHost(
-            id=secrets.token_urlsafe(16),
+            id=new_id(),
             account_id=found.account_id,
             public_key=new.public_key,
             pseudonym=new_pseudonym(),

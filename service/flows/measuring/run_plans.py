@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from service.store.advice.advices import StoredAdvice
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
+from service.store.queries import new_id
 from service.store.results import calibrations
 from service.store.results.results import StoredResult
 from service.structs import made_from
@@ -198,7 +198,7 @@ def new_run(
 ) -> StoredRun:
     """Return a queued run, or, if `before` has the same measurement, a run that has ended with that result."""
     run = StoredRun(
-        id=secrets.token_urlsafe(16),
+        id=new_id(),
         validation_id=validation.id,
         account_id=validation.account_id,
         kind=one.measurement.kind,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from service.store import accounts
 from service.store.measuring import runs
 from service.store.measuring.hosts import SignedHost
 from service.store.measuring.runs import RunRecord, StoredRun
+from service.store.queries import new_id
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import counts_as_agent, writing
 from service.structs import made_from
@@ -255,7 +255,7 @@ def _result(
         return None
     outline, hardware = run.outline, record.terms.hardware
     return StoredResult(
-        id=secrets.token_urlsafe(16),
+        id=new_id(),
         origin="agent",
         tier="self-reported",
         account_id=record.owner_id,

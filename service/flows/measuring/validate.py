@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from service.store.measuring import runs, validations
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun
 from service.store.measuring.validations import StoredValidation
+from service.store.queries import new_id
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.wire.measuring.runs import ConfigHosts, Validation, ValidationRequest
@@ -74,7 +74,7 @@ def request_validation(
     able = [one for one in planned if one.eligible]
     shares = _uses_share(context, caller, [one for one in able if one.cell not in before])
     new = StoredValidation(
-        id=secrets.token_urlsafe(16),
+        id=new_id(),
         advice_id=advice_id,
         account_id=caller.account_id,
         mode=asked.mode,

@@ -21,6 +21,7 @@ from service.flows.context import Context
 from service.flows.results.parse_submission import ParsedSubmission, parse_submission
 from service.flows.results.read_results import outcome_of
 from service.flows.results.trust import judged, settle_in
+from service.store.queries import new_id
 from service.store.results import listed_results, results
 from service.store.results.results import StoredResult
 from service.store.results.trust import writing
@@ -150,7 +151,7 @@ def _row(context: Context, caller: Caller | None, asked: Submission, found: Pars
     return made_from(
         StoredResult,
         found,
-        id=secrets.token_urlsafe(16),
+        id=new_id(),
         origin="submitted",
         tier="self-reported",
         account_id=caller.account_id if caller else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Engine, Row, false, func, insert, or_, select, update
 
 from service.store import versions
-from service.store.queries import changed, is_name, shown, value
+from service.store.queries import changed, is_name, new_id, shown, value
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import removal_request as removal
 from service.store.tables import result as table
@@ -40,7 +39,7 @@ class Act(NamedTuple):
 
 def note(connection: Connection, act: Act) -> None:
     """Record an operator's act, in the transaction that carries it out."""
-    connection.execute(insert(audit).values(id=secrets.token_urlsafe(16), **act._asdict()))
+    connection.execute(insert(audit).values(id=new_id(), **act._asdict()))
 
 
 def acts(engine: Engine, subject: str | None = None) -> list[AuditEntry]:
@@ -73,7 +72,7 @@ def results_of(connection: Connection, account_id: str, states: Sequence[ResultS
 
 def add(engine: Engine, to: Literal["reports", "removals"], **values: object) -> str:
     """Store a report, or a request to remove a result; return its id."""
-    row_id = secrets.token_urlsafe(16)
+    row_id = new_id()
     changed(engine, insert(abuse_report if to == "reports" else removal).values(id=row_id, **values))
     return row_id
 

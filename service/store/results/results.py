@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from service.engine.measured.identity import ModelIdentity, RigIdentity
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.run_flags import RunFlags
-from service.store.queries import by_id, converted, one, rows, several, value
+from service.store.queries import by_id, converted, new_id, one, rows, several, value
 from service.store.results import board
 from service.store.results.board import FiledResult
 from service.store.tables import account, host, result_change
@@ -285,7 +284,7 @@ class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_change(connection: Connection, change: StoredChange) -> None:
     """Add a change within a transaction."""
-    row: dict[str, Any] = msgspec.structs.asdict(change) | {"id": secrets.token_urlsafe(16)}
+    row: dict[str, Any] = msgspec.structs.asdict(change) | {"id": new_id()}
     connection.execute(insert(result_change).values(row))
 
 
