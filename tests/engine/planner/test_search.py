@@ -408,6 +408,27 @@ def test_a_card_with_little_memory_gets_a_small_micro_batch_before_it_is_left_ou
     assert best.fitted.flags.n_ubatch == 256
 
 
+def test_cards_without_room_for_a_layer_are_left_out_before_all_cards_are() -> None:
+    """Found by a random request whose answer was the CPU alone, three times as slow."""
+    in_use = Hardware(
+        gpus=[
+            Gpu(name="RTX 4060 Ti 16GB", pcie="4.0 x16", free_gib=6.4),
+            Gpu(name="RTX 3090", count=2, pcie="4.0 x16", free_gib=6.05),
+            Gpu(name="RTX A2000 Laptop GPU", count=3, pcie="4.0 x16"),
+        ],
+        cpu=Cpu(model="Ryzen 9 7950X"),
+        ram=Ram(total_gb=384, type="DDR5", channels=2, mts=5600),
+    )
+    body = ask(
+        "MiniMax-M3-without-indexer",
+        "exps=iq4_ks,*=q8_0",
+        hardware=in_use,
+        goal=GoalRequest(preset="long"),
+        constraints=Constraints(reserve_mib=2048),
+    )
+    assert [one.device for one in first(body).devices] == ["CUDA0", "CUDA1", "CUDA2", "CPU"]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("starts", [(0, 81, 81, 81, 81, 81, 81), (0, 30, 32, 32, 39, 70, 81)])
 def test_the_first_one_is_as_fast_as_what_other_spans_lead_to(starts: tuple[int, ...]) -> None:

@@ -18,7 +18,7 @@ from service.engine.planner.pricing.candidate import Strategy
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Choice, Contender, first_by, first_of
 
-_NOISE = 0.01  # of cost: a smaller difference is a tie
+NOISE = 0.01  # of cost: a smaller difference is a tie
 _LESS = 0.02  # of a card's free memory, or of RAM, which might be missing
 
 
@@ -59,11 +59,11 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     found = list(best.values())
     choices = [c.choice(goal) for c in found]
     otherwise = {first_by([c.choice(goal, memory=by) for c in found], goal) for by in (1 - _LESS, 1 + _LESS)}
-    otherwise.add(first_by(_moved(choices, 0, _NOISE), goal))
+    otherwise.add(first_by(_moved(choices, 0, NOISE), goal))
 
     def may_be_first(i: int) -> bool:
-        is_near = abs(choices[i].cost - choices[0].cost) < _NOISE
-        return is_near or i in otherwise or first_by(_moved(choices, i, -_NOISE), goal) == i
+        is_near = abs(choices[i].cost - choices[0].cost) < NOISE
+        return is_near or i in otherwise or first_by(_moved(choices, i, -NOISE), goal) == i
 
     as_good = [c for i, c in enumerate(found) if i and may_be_first(i)]
     scarce = _scarce(first)

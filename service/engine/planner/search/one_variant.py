@@ -89,6 +89,7 @@ class VariantSearch:
         self.considered = self.n_placed = self._n_sharing = 0
         self.forecast_errors: list[tuple[Contender, float]] = []
         self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
+        self._short_cards: list[tuple[int, Flags]] = []  # those that lacked room for one layer, and the flags
         self.queue: list[Queued] = []
         self._cache_pairs = cache_pairs(case.engine, case.model, case.constraints)  # those not tried yet
         self._tried_whole: list[list[CachePair]] = []  # those tried only for what lies whole on the cards
@@ -114,7 +115,7 @@ class VariantSearch:
         if self.contenders:
             self._place_by_layers()
             self._place_on_gpu()
-            self._place_small_batch()
+            self._place_other_layers()
 
     def _place_queued(self) -> None:
         """Place what is queued, the best first, until one fits; then whole layers in RAM, and the CPU alone."""
@@ -126,9 +127,7 @@ class VariantSearch:
                 n_fit += 1
             else:
                 n_failed += 1
-                if one.candidate.strategy != "all on GPU":
-                    self._failed_cards[one.candidate.cards] += 1
-                    self._failed_batches[one.candidate.flags.n_ubatch] += 1
+                self._note_failure(one.candidate)
             self._reject_by_known_buffers()
         if self.considered and not any(c.candidate.cards for c in self.contenders):
             self._place_layers_in_ram()
@@ -232,7 +231,7 @@ class VariantSearch:
         """Take a candidate off the queue: `best`, with the largest micro-batch that costs the goal next to nothing."""
         limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
         alike = [t for t in self.queue if larger_batch(t.candidate, best.candidate) and t.seconds < limit]
-        alike = [t for t in alike if t.candidate.strategy == strategy and not self._batch_failed(t.candidate.flags)]
+        alike = [t for t in alike if t.candidate.strategy == strategy and not any(self._failed_alike(t.candidate))]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
         self.queue.remove(chosen)
         return chosen
@@ -247,15 +246,36 @@ class VariantSearch:
     def _best_after_failures(self) -> Queued:
         """The best candidate whose cards and micro-batch did not fail too often, or whose cards did not; else the best.
 
+        With whole layers in RAM, none of its cards lacked room for one layer and its micro-batch before.
         The CPU alone has its turn only where it is the best.
         """
         best = self.queue[0]
         tried = [one for one in self.queue if one.candidate.cards or one is best]
         tried = [one for one in tried if self._failed_cards[one.candidate.cards] < _MAX_FAILURES_ALIKE]
-        return next((one for one in tried if not self._batch_failed(one.candidate.flags)), (*tried, best)[0])
+        return min(tried, key=lambda one: self._failed_alike(one.candidate), default=best)
 
-    def _batch_failed(self, flags: Flags) -> bool:
-        return self._failed_batches[flags.n_ubatch] >= _MAX_FAILURES_ALIKE
+    def _note_failure(self, failed: Candidate) -> None:
+        if failed.strategy == "all on GPU":
+            return
+        self._failed_cards[failed.cards] += 1
+        self._failed_batches[failed.flags.n_ubatch] += 1
+        if failed.strategy == "layers in RAM" and self.shortfalls:
+            devices, short = self.forecasts.problem(failed.cards).devices, self.shortfalls[-1].device
+            self._short_cards += [(device.gpu, failed.flags) for device in devices if device.name == short]
+
+    def _failed_alike(self, candidate: Candidate) -> tuple[bool, bool]:
+        """Whether a card like one of its lacked room for a single layer with no larger micro-batch, and whether its
+        micro-batch failed too often."""
+        n_ubatch = candidate.flags.n_ubatch
+        lacks_room = any(n <= n_ubatch for n in self._short_with(candidate))
+        return lacks_room, self._failed_batches[n_ubatch] >= _MAX_FAILURES_ALIKE
+
+    def _short_with(self, candidate: Candidate) -> list[int]:
+        """The micro-batches with which cards like its own lacked room, where whole layers of it go to RAM."""
+        cards, cache = self.case.rig.cards, candidate.flags.cache_type_k
+        like = {(cards[i].name, cards[i].free) for i in candidate.cards if candidate.strategy == "layers in RAM"}
+        short = [(cards[i], flags) for i, flags in self._short_cards if flags.cache_type_k == cache]
+        return [flags.n_ubatch for card, flags in short if (card.name, card.free) in like]
 
     def _likely_best(self) -> Queued:
         return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
@@ -293,7 +313,8 @@ class VariantSearch:
         """Nothing fitted with a card as forecast: try whole layers in RAM, with the smallest buffers; where a card, or
         the memory that it shares, is still short, with smaller ones than are worth trying otherwise."""
         rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
-        tried = sorted(rejected, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
+        by_layer = [c for c in rejected if c.splits_by_layer]
+        tried = sorted(by_layer, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
         n_before, least = len(self.shortfalls), MICRO_BATCHES[0]
         if self._one_fits(tried):
             return
@@ -305,8 +326,7 @@ class VariantSearch:
 
     def _one_fits(self, tried: Sequence[Candidate]) -> bool:
         """Place candidates, with more in RAM if need be, until one fits; return whether one does."""
-        by_layer = (Queued(c, _NO_FORECAST) for c in tried if c.splits_by_layer)
-        return any(self.place(one, last=True) for one in by_layer)
+        return any(self.place(Queued(c, _NO_FORECAST), last=True) for c in tried)
 
     def _place_on_cpu(self) -> None:
         """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""
@@ -343,15 +363,18 @@ class VariantSearch:
             self._enqueue(*self._next_whole())
         return first()
 
-    def _place_small_batch(self) -> None:
-        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards."""
+    def _place_other_layers(self) -> None:
+        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards; and
+        the best without cards that lacked room for one, which leave the others a larger micro-batch."""
         if any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
             return
         by_layer = [one for one in self.queue if one.candidate.cards and one.candidate.splits_by_layer]
         smallest = min(by_layer, key=lambda one: (one.candidate.flags.n_ubatch, one.cost), default=None)
-        if smallest is not None:
-            self.queue.remove(smallest)
-            self.place(smallest)
+        without = (one for one in by_layer if self._short_cards and not self._short_with(one.candidate))
+        for one in (smallest, next(without, None)):
+            if one is not None and one in self.queue:
+                self.queue.remove(one)
+                self.place(one)
 
     # -- one placement and what follows from it ------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import TypeGuard
 
 from msgspec.structs import replace
 
@@ -54,7 +55,9 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
         other = apart.with_ram_empty(starts, widely=True)
     else:
         other = apart.on_fewest_cards() or apart.with_ram_empty(starts)
-    if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
+    if isinstance(found, Placed) and not _leaves_ram_empty(other):
+        other = apart.search_from(starts_of(found.fitted.placement, len(apart.free)), ram_empty=True)
+    if not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
     return other if faster else found
@@ -135,7 +138,7 @@ class PlacementSearch:
         if n is None:
             return None
         found = self.search_from(on_first_cards(self.n_slots, n, len(self.free)), ram_empty=True, fixed=True)
-        return found if isinstance(found, Placed) and _leaves_ram_empty(found) else None
+        return found if _leaves_ram_empty(found) else None
 
     def _may_leave_ram_empty(self, found: Placed | Shortfall) -> bool:
         """Return whether the cards may have room for the pieces in RAM, given that buffers for copies are not needed
@@ -278,8 +281,8 @@ def _is_pipelined(placed: Placed) -> bool:
     return placed.fitted.run.build.rules.memory.pipeline
 
 
-def _leaves_ram_empty(placed: Placed) -> bool:
-    return not any(rule.device == CPU for rule in placed.fitted.flags.overrides)
+def _leaves_ram_empty(found: Placed | Shortfall) -> TypeGuard[Placed]:
+    return isinstance(found, Placed) and not any(rule.device == CPU for rule in found.fitted.flags.overrides)
 
 
 def _unsplit(block: Block) -> Block:

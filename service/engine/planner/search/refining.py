@@ -10,9 +10,11 @@ from itertools import product
 
 from msgspec.structs import replace
 
+from service.engine.ggml_types import type_named
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted
 from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.ranking.ties import NOISE, kind_of
 from service.engine.planner.search.alike import adds_cards, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
 from service.engine.planner.search.candidates import cache_pairs, micro_batches
@@ -26,7 +28,7 @@ _NEAREST = math.log(1.2)  # of cost: how far above the best the lower bound of w
 _MOST_HOPEFUL = 2  # of the whole queue, in the first round
 _NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
 _ROUNDS = 4
-_MUCH_CACHE = 1 / 6  # of what is on the cards: from so much cache on, it may be better in RAM, with its layers
+_MUCH_CACHE = 1 / 6  # of what is on the cards: from so much 16-bit cache on, it may be better in RAM, with its layers
 
 
 def refine(search: VariantSearch) -> None:
@@ -105,12 +107,14 @@ def _keep_baselines(search: VariantSearch, best: Contender) -> None:
 def keep_whole_layers(search: VariantSearch) -> None:
     """Keep whole layers in RAM, with their caches, where that costs less than what is there now.
 
-    That is FFN of layers whose caches take much of the cards, or whole layers with another cache or micro-batch.
+    That is FFN of layers whose caches take much of the cards, or would with 16 bits, or whole layers with another cache
+    or micro-batch.
     """
     best = search.best()
     cards = best.fitted.memory.devices[:-1]
     used = sum(one.weights + one.kv + one.compute for one in cards)
-    crowded = best.candidate.strategy == "FFN in RAM" and sum(one.kv for one in cards) >= _MUCH_CACHE * used
+    cache = sum(one.kv for one in cards) * 16 / type_named(best.fitted.flags.cache_type_k).bpw
+    crowded = best.candidate.strategy == "FFN in RAM" and cache >= _MUCH_CACHE * used
     if search.build.date or best.candidate.user_fields or not (crowded or best.candidate.strategy == "layers in RAM"):
         return
     now = best.fitted.flags
@@ -125,8 +129,11 @@ def keep_whole_layers(search: VariantSearch) -> None:
 
 
 def _keep_if_cheaper(search: VariantSearch, candidate: Candidate, fitted: Fitted) -> None:
-    contender = _contender(search, candidate, fitted)
-    if contender.cost(search.case.goal) < search.least() - MIN_GAIN:
+    """Keep what costs less than the best one; of another kind, also what costs as much, which makes it a tie."""
+    contender, goal = _contender(search, candidate, fitted), search.case.goal
+    kind = kind_of(contender)
+    of_kind = min((c.cost(goal) for c in search.contenders if kind_of(c) == kind), default=math.inf)
+    if contender.cost(goal) < min(of_kind - MIN_GAIN, search.least() + NOISE):
         search.contenders.append(contender)
         search.considered += 1
         search.n_placed += 1
