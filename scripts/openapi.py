@@ -21,9 +21,10 @@ ROOT = Path(__file__).parent.parent
 _INTRODUCTION = """\
 # Problems
 
-Every error of the API is an `application/problem+json` object (RFC 9457): `type` leads to a heading here, `title` and
-`status` belong to the type, `detail` says what is wrong with this request. Where they help there are `field` (the path
-of what is wrong), `choices` (what would be right), `retry_after` (seconds, also as `Retry-After`) and `instance`.
+Every error of the API is an `application/problem+json` object (RFC 9457). `type` is the address of a section on this
+page, `title` and `status` belong to the type, and `detail` says what is wrong with this request. Where they help, there
+are also `field` (the path of the wrong value), `choices` (valid values), `retry_after` (seconds, also as the header
+`Retry-After`) and `instance`.
 
 This file is written by `make openapi`.
 """

@@ -13,18 +13,19 @@ GUIDE = Path(__file__).parent.parent / "docs" / "offloading.md"
 _INTRODUCTION = """\
 # Rules
 
-What `advisor check` looks for in a command, and what no advice breaks. Each finding has its rule's name, a severity, a
-message, a fix where there is one, and the source. `error`: the engine refuses it, or memory runs out; `warning`: it
-costs speed or does not do what it looks like; `info`: good to know. A finding may be milder than stated here where this
-command loses nothing. A rule is silent where it changes nothing for the model and the machine at hand; gains in
-messages are the speed model's, with the flags or the placement corrected and nothing else changed, from {worth:.0%} on.
+What `advisor check` looks for in a command, and what no advised command does. Each finding has the name of its rule, a
+severity, a message, the source and, if there is one, a fix. `error`: the engine refuses it, or memory runs out;
+`warning`: it costs speed, or does not do what it seems to do; `info`: good to know. A finding may be milder than stated
+here if the command loses nothing by it. A rule reports nothing if it makes no difference for the model and machine at
+hand. Gains in messages come from the speed model, with only the flags or the placement corrected; gains below
+{worth:.0%} are not reported.
 
 {count} rules; today's builds are {builds}.
 `slower-than-expected`, `faster-than-expected`, `log-differs`, `log-of-another-model` and `log-without-buffers` come
-from figures that were given with a command ([check.md](check.md)). `logs-differ`, a warning, comes from a service:
-logs of three rigs or more print a buffer that is not as computed for such a build, architecture and back end, and more
-rigs do than do not ([trust.md](trust.md#what-logs-teach)); it says which, by how much, and that memory may be off by
-that. This file is written by `make openapi`.
+from figures given with a command ([check.md](check.md)). The warning `logs-differ` comes from a service: in the logs of
+three rigs or more, a buffer differs from the one computed for the build, architecture and back end, and more rigs
+differ than agree ([trust.md](trust.md#what-logs-teach)). It says which buffer, by how much, and that memory may be off
+by that much. This file is written by `make openapi`.
 """
 
 

@@ -114,7 +114,7 @@ def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
     better = replace(first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0), flags=tensor, goal_seconds=faster)
     card = card_of(replace(advice(), configs=[first, better]))
     assert card is not None
-    assert "but its speed with -sm tensor is only a formula: measure it" in card.why
+    assert "but its speed with -sm tensor comes from a formula alone: measure it" in card.why
     assert "less time" not in card.why
 
 

@@ -18,7 +18,7 @@ _SIZES = (1_024, 2_048, 4_096)  # tokens of a larger micro-batch
     "llama_init_from_model of both engines: n_ubatch = min(n_batch, n_ubatch)", fix="-b as large as -ub",
 )  # fmt: skip
 def batch_below_micro_batch(case: Case) -> Iterator[Found]:
-    """`-ub` is cut to `-b` by both engines."""
+    """Both engines reduce `-ub` to `-b`."""
     b, ub = case.flags.n_batch, case.flags.n_ubatch
     if b < ub:
         pp, tg = case.gain(flags=msgspec.structs.replace(case.flags, n_batch=ub))
@@ -79,7 +79,7 @@ _SWITCHES = ("-nopo", "--no-op-offload", "-op", "--offload-policy")
 def copying_loses(case: Case) -> Iterator[Found]:
     """On a slow link, the CPU multiplies experts in RAM faster than they are copied to the GPU for each micro-batch.
 
-    Reported where it fits with the current placement, and also loses nothing with a full cache: caches in RAM are
+    Reported where it fits with the current placement, and is no slower with a full cache either: caches in RAM are
     copied too.
     """
     if not case.copies_experts or any(option.startswith("-op ") for option in case.flags.other):

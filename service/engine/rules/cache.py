@@ -42,7 +42,7 @@ def quantised_v_without_flash_attention(case: Case) -> Iterator[Found]:
     fix="-ctk f16 -ctv f16", refused="loading",
 )  # fmt: skip
 def cache_type_block(case: Case) -> Iterator[Found]:
-    """The size of a head must be divisible by the block of the cache's type."""
+    """The head size must be divisible by the block size of the cache type."""
     if case.model.mla is not None:
         return
     for option, kind, size in _heads(case):
@@ -58,7 +58,7 @@ def cache_type_block(case: Case) -> Iterator[Found]:
     fix="leave out -nkvo", about="speed",
 )  # fmt: skip
 def cache_in_ram(case: Case) -> Iterator[Found]:
-    """`-nkvo` keeps the cache in RAM, where attention over it then runs, although it fits on the cards."""
+    """`-nkvo` keeps the cache in RAM although it fits on the cards; attention then runs on the CPU."""
     if not case.flags.no_kv_offload or not case.devices or case.flags.n_gpu_layers <= 0:
         return
     fixed = msgspec.structs.replace(case.flags, no_kv_offload=False)

@@ -20,7 +20,7 @@ _TEXT_ALONE = "for text alone, --no-mmproj leaves it out"
 
 @rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
-    """A companion of unknown header or with a card of its own, an adapter, a change of the model's metadata."""
+    """A companion with an unknown header or a card of its own, an adapter, or a change of the model's metadata."""
     images, headers = projector_of(case.parsed), case.companion_headers
     unread = {
         "draft": draft_of(case.parsed) if headers.draft is None else None,
@@ -31,13 +31,13 @@ def not_counted(case: Case) -> Iterator[Found]:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
     if headers.draft is not None and (cards := draft_elsewhere(case.parsed, case.devices, case.rig)):
-        yield Found(f"the draft model also runs on {', '.join(cards)}: what it takes there is not counted", "")
+        yield Found(f"the draft model also runs on {', '.join(cards)}: its memory there is not counted", "")
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
         yield Found(message, "name its file in `mmproj` (--mmproj); for text alone, --no-mmproj")
     for option, value in pairwise(case.parsed.words.options):
         if option == "--override-kv" and not value.startswith(("tokenizer.", "general.")):
-            yield Found(f"--override-kv {value[:80]}: the figures are for the model as its file says", "")
+            yield Found(f"--override-kv {value[:80]}: the figures use the metadata in the file", "")
     if {"--lora", "--lora-scaled"} & set(case.parsed.used):
         yield Found("the memory and time of the adapter (--lora) are not counted", "")
 
@@ -59,7 +59,7 @@ def environment_not_counted(case: Case) -> Iterator[Found]:
     """A variable that the engine reads, but whose effect is not in the figures."""
     names = case.environment.ignored
     if names:
-        yield Found(f"{', '.join(names)}: read by the engine, but the figures do not include what comes of it")
+        yield Found(f"{', '.join(names)}: read by the engine, but the figures do not include its effect")
 
 
 @rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")
@@ -85,7 +85,7 @@ def no_next_token_layers(case: Case) -> Iterator[Found]:
     fix="a draft model of a tenth of the size, or none",
 )  # fmt: skip
 def draft_larger_than_model(case: Case) -> Iterator[Found]:
-    """A draft model of which each token reads as much as of the model itself."""
+    """A draft model that reads as much for each token as the model itself."""
     draft = case.companion_headers.draft
     if draft is None or draft_of(case.parsed) is None:
         return

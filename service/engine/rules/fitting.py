@@ -233,13 +233,13 @@ def ram_too_small(case: Case) -> Iterator[Found]:
 
     guessed = case.assumes_memory(case.cpu)
     there = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
-    needs = f"{row.total_mib / 1024:,.1f} GiB of RAM are needed, and there are {there}"
+    needs = f"{row.total_mib / 1024:,.1f} GiB of RAM are needed, but there are {there}"
     if case.run.mmap_off:
         pinned = case.run.pins_host
-        why = "it is pinned (mmap is off)" if pinned else "mmap is off"
+        why = "weights are pinned in RAM (mmap is off)" if pinned else "mmap is off"
         fix = "GGML_CUDA_NO_PINNED=1 before the command" if pinned else "leave out --no-mmap, or leave out -rtr"
         severity: Severity | None = "warning" if guessed else None
-        yield Found(f"{needs}, and {why}", severity=severity, changes=lambda: changes(fix))
+        yield Found(f"{needs}: {why}", severity=severity, changes=lambda: changes(fix))
     else:
         reads = case.from_drive
         counted = f": about {reads.a_token / GIB:.1f} GiB per token, which the speeds include" if reads else ""

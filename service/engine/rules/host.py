@@ -74,7 +74,7 @@ def odd_threads(case: Case) -> Iterator[Found]:
     """An odd number of threads, where the CPU does work for every token."""
     n, cores = case.flags.threads, case.rig.physical_cores
     if n is not None and 1 < n <= cores and n % 2 and _in_ram(case):
-        yield Found(f"-t {n} is odd: odd counts were measured to be much slower", f"-t {n - 1}")
+        yield Found(f"-t {n} is odd: odd counts were much slower in measurements", f"-t {n - 1}")
 
 
 @rule(
@@ -84,7 +84,7 @@ def odd_threads(case: Case) -> Iterator[Found]:
     "--numa distribute; /proc/sys/kernel/numa_balancing 0",
 )  # fmt: skip
 def numa_unset(case: Case) -> Iterator[Found]:
-    """Weights in the RAM of two sockets, and nothing that sets which socket reads which."""
+    """Weights in the RAM of two sockets, with nothing that sets which socket reads which."""
     bound = any("numactl" in word or "taskset" in word for word in case.parsed.prefix)
     weights, sockets = _in_ram(case), case.rig.sockets
     if sockets < 2 or weights < GIB or case.rig.os != "linux" or bound or case.flags.numa in ("distribute", "numactl"):
@@ -95,7 +95,7 @@ def numa_unset(case: Case) -> Iterator[Found]:
         message = f"{size} would fit on one of {sockets} sockets ({one / GIB:,.0f} GiB) but are read across all of them"
         fix = "numactl -N 0 -m 0 before the command"
     else:
-        message = f"{size} do not fit on one of {sockets} sockets ({one / GIB:,.0f} GiB), and land on them by chance"
+        message = f"{size} do not fit on one of {sockets} sockets ({one / GIB:,.0f} GiB), and are spread by chance"
         fix = "numactl --interleave=all before the command; --numa distribute"
     yield Found(f"{message} (and /proc/sys/kernel/numa_balancing should be 0)", fix)
 
@@ -133,7 +133,7 @@ def locked_memory_too_large(case: Case) -> Iterator[Found]:
     fix="-cram and, where checkpoints are kept, -ctxcp (ik_llama.cpp: -ctx-ckpt) with what is left",
 )  # fmt: skip
 def ram_grows(case: Case) -> Iterator[Found]:
-    """RAM that a server takes while it runs: prompts that it keeps, and checkpoints of state that it cannot rewind."""
+    """RAM that a server allocates while it runs: cached prompts, and checkpoints of state that it cannot rewind."""
     row = case.table[-1]
     build = case.parsed.build
     if case.parsed.program != "llama-server" or not row.fits or (build.date and not build.has("llama-server", "-cram")):
@@ -143,7 +143,7 @@ def ram_grows(case: Case) -> Iterator[Found]:
     words = [_as_written(case, option) for option in bounds(case.engine, growth, left)]
     if not words and growth.checkpoints < GIB:
         return
-    prompts = "prompts" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
+    prompts = "prompts" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of cached prompts"
     parts = [f"{prompts} (-cram)"] if growth.prompts != 0 else []
     if growth.checkpoints:
         slots = f" for each of {growth.slots} slots" if growth.slots > 1 else ""
@@ -167,7 +167,7 @@ def _as_written(case: Case, option: str) -> str:
     fix="paste `nvidia-smi -L` as hardware",
 )  # fmt: skip
 def device_order_unknown(case: Case) -> Iterator[Found]:
-    """The numbers of unlike cards mean nothing as long as their order is not known."""
+    """The numbers of unlike cards mean nothing while their order is unknown."""
     if case.order_guessed:
         order = ", ".join(f"{d.name} = {case.rig.cards[d.gpu].name}" for d in case.devices)
         yield Found(f"CUDA_DEVICE_ORDER=PCI_BUS_ID, but the PCI order of these cards was not given; assumed: {order}")

@@ -21,9 +21,9 @@ _COUNT = "what--ngl--cmoe-and--ncmoe-count"
     about="speed",
 )  # fmt: skip
 def layers_in_ram(case: Case) -> Iterator[Found]:
-    """`-ngl` leaves whole layers in RAM, with attention and cache, or only the head, where all would fit.
+    """`-ngl` leaves whole layers in RAM, with attention and cache, or only the head, although all would fit.
 
-    For a mixture of experts: where everything but its experts would fit.
+    For a mixture of experts: although everything but its experts would fit.
     """
     n = case.flags.n_gpu_layers
     if not case.devices or n > case.model.n_layer or n < 0:

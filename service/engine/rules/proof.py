@@ -74,7 +74,7 @@ def _loses_elsewhere(case: Case, proofs: Sequence[Proof]) -> bool:
 def _rejected(worth: Sequence[Proof]) -> str:
     """Say what the best of the changes would cost that are no fixes because they lose elsewhere."""
     best = min(worth, key=lambda one: one.seconds, default=None)
-    return "" if best is None else f"; not proposed, because it costs speed too: {best.change} ({best.gain})"
+    return "" if best is None else f"; not applied, because it also costs speed: {best.change} ({best.gain})"
 
 
 def _offered(finding: Finding, found: Found) -> Iterator[Sequence[str]]:

@@ -45,8 +45,8 @@ _SOURCE = (
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did.
 
-    Words in parentheses are not part of a command, as no shell accepts them: they are quoted back as a comment, and
-    as a warning where a value should be.
+    Words in parentheses are not part of a command, as no shell accepts them: they are reported as a comment, or as a
+    warning where a value should be.
     """
     for word in case.parsed.unknown:
         name, _, value = word.partition(" ")
@@ -88,9 +88,9 @@ def unknown_flag(case: Case) -> Iterator[Found]:
 
 @rule("not-as-pasted", "warning", _FLAGS, "bash(1), QUOTING and COMMENTS")
 def not_as_pasted(case: Case) -> Iterator[Found]:
-    """What makes a shell read another command than the one that is meant: comments, typographic dashes and quotes."""
+    """What makes a shell read a different command from the intended one: comments, typographic dashes and quotes."""
     for said in case.parsed.repaired:
-        yield Found(f"{said}; the figures are for the command as meant")
+        yield Found(f"{said}; the figures are for the intended command")
 
 
 @rule("left-out", "info", _FLAGS, "KoboldCpp's koboldcpp.py, its options, 2025 and 2026")
@@ -141,12 +141,12 @@ def retired_flag(case: Case) -> Iterator[Found]:
         if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
         elif name == "bare -fa":
-            message = "-fa takes a value today: without one it swallows the next word"
+            message = "-fa now needs a value: without one, it takes the next word"
         elif name == NO_NUMBER:
             yield Found(f"{program} reads the word after -fa as 0: flash attention is off", "-fa 1", severity="warning")
             continue
         else:
-            message = f"today's {program} of {engine} has no {name}"
+            message = f"the current {program} of {engine} has no {name}"
         if today and today.startswith(_LEFT_OUT):
             message, today = f"{message}: {today.removeprefix(_LEFT_OUT)}", None
         yield Found(message, today or f"leave out {name}")
@@ -213,17 +213,17 @@ def split_mode_unknown(case: Case) -> Iterator[Found]:
     "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train", fix="-c with the tokens you need",
 )  # fmt: skip
 def context_unset(case: Case) -> Iterator[Found]:
-    """Without `-c` the cache is as long as the model was trained for."""
+    """Without `-c` the cache covers the whole training context."""
     if case.parsed.flags.n_ctx == 0:
         yield Found(
-            f"without -c, or with -c 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the training"
+            f"without -c, or with -c 0, the cache covers the training context of {case.model.n_ctx_train:,} tokens"
         )
 
 
 @rule(
     "context-beyond-training", "info", "what-the-engines-do-unasked",
     "llama.cpp 0c1e57098 tools/server/server-context.cpp:4015 (a slot has at most n_ctx_train), "
-    "src/llama-context.cpp:327 (only a warning)", fix="-c with at most the tokens of the training for each slot",
+    "src/llama-context.cpp:327 (only a warning)", fix="-c with at most the training context for each slot",
 )  # fmt: skip
 def context_beyond_training(case: Case) -> Iterator[Found]:
     """A longer context than the model was trained for; llama.cpp's server does not use the excess."""
@@ -326,7 +326,7 @@ _COUNTS = (
 def value_not_understood(case: Case) -> Iterator[Found]:
     """A word where a number belongs (`16k` too), or a name that neither engine knows.
 
-    The figures use the number or rule that is meant where that is clear, else they are without it.
+    The figures use the intended number or rule where it is clear, and otherwise leave it out.
     """
     for wrong in case.parsed.refused:
         if wrong.detail.endswith(NOT_SET):
@@ -350,7 +350,7 @@ def value_not_understood(case: Case) -> Iterator[Found]:
     fix="a value that the engine can use", refused="options",
 )  # fmt: skip
 def value_out_of_range(case: Case) -> Iterator[Found]:
-    """A count below the least that is possible."""
+    """A count below the minimum."""
     for field, option, least, right in _COUNTS:
         value = getattr(case.parsed.flags, field)
         if value < least:
@@ -361,7 +361,7 @@ def value_out_of_range(case: Case) -> Iterator[Found]:
 
 @rule(
     "micro-batch-zero", "info", "the-micro-batch-and-the-link",
-    "ik_llama.cpp src/llama.cpp:8174, llama.cpp src/llama-context.cpp:248", fix="-ub with the tokens meant",
+    "ik_llama.cpp src/llama.cpp:8174, llama.cpp src/llama-context.cpp:248", fix="-ub with the number you mean",
 )  # fmt: skip
 def micro_batch_zero(case: Case) -> Iterator[Found]:
     """`-ub 0` means as many tokens as `-b`."""
@@ -378,7 +378,7 @@ def threads_zero(case: Case) -> Iterator[Found]:
     n, cores = case.parsed.flags.threads, case.rig.physical_cores
     if n is not None and n <= 0:
         on_cpu = case.memory.devices[-1].weights > case.model.n_bytes // 20
-        message = f"-t {n} means one thread per logical processor; the {cores} physical cores alone do best"
+        message = f"-t {n} means one thread per logical processor; the {cores} physical cores alone are fastest"
         yield Found(message, f"-t {cores}, or leave out -t", severity=None if on_cpu else "info")
 
 
@@ -415,12 +415,12 @@ def option_of_another_time(case: Case) -> Iterator[Found]:
 
 @rule("option-gone-since", "info", _FLAGS, _HISTORY)
 def option_gone_since(case: Case) -> Iterator[Found]:
-    """Options that the build has and today's does not: good to know before an update."""
+    """Options that your build has and today's does not: good to know before an update."""
     build = case.parsed.build
     for name in case.parsed.used if build.date else ():
         gone = build.next_change(case.parsed.program, name)
         if gone and build.has(case.parsed.program, name):
-            yield Found(f"{name} is right for build {build.label}, but was removed on {gone}")
+            yield Found(f"{name} works in build {build.label}, but was removed on {gone}")
 
 
 @rule(

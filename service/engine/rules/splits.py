@@ -80,7 +80,7 @@ def _likely(case: Case, pattern: str) -> str:
     if "exps" in pattern and not case.model.moe_layers:
         return "leave it out: the model has no routed experts; ffn_(up|gate|down)\\. are its dense ones"
     layers = case.model.n_layer - case.model.n_layer_nextn
-    return f"names look like blk.0.ffn_down_exps.weight; the layers are 0 to {layers - 1}; a dot is \\."
+    return f"names look like blk.0.ffn_down_exps.weight; the layers are 0 to {layers - 1}; write a dot as \\."
 
 
 @rule("override-never-wins", "warning", OVERRIDES, _FIRST_WINS, fix="put it before the broader rule")
@@ -118,7 +118,7 @@ def _shown(written: Override) -> str:
     "ik_llama.cpp src/llama.cpp:4434-4464, llama.cpp src/llama-model.cpp:1589-1625", fix="-ts, one share for each GPU",
 )  # fmt: skip
 def split_left_to_chance(case: Case) -> Iterator[Found]:
-    """Without `-ts` the engine splits by the memory free at startup: unlike cards may get another split each time."""
+    """Without `-ts` the engine splits by the memory free at startup, so the split may differ each time."""
     sizes = [device.total for device in case.devices]
     if len(sizes) < 2 or case.flags.tensor_split or case.flags.split_mode == "none" or case.flags.n_gpu_layers <= 0:
         return
@@ -127,7 +127,7 @@ def split_left_to_chance(case: Case) -> Iterator[Found]:
     by = case.spec.memory.divides_by
     shares = ",".join(f"{device.free / GIB:.0f}" for device in case.devices)
     yield Found(
-        f"the {len(sizes)} GPUs differ and -ts is not set: layers are split by {by} at startup, whatever that is then",
+        f"the {len(sizes)} GPUs differ and -ts is not set: layers are split by {by} at startup, which may vary",
         f"-ts {shares}",
     )
 
@@ -185,7 +185,7 @@ def main_gpu_without_effect(case: Case) -> Iterator[Found]:
     listed = f" ({cards})" if len(set(names)) > 1 else ""
     yield Found(
         f"-mg {main} does nothing with -sm {case.flags.split_mode}: {first} stays the first card, to which "
-        f"prompts copy from RAM. CUDA_VISIBLE_DEVICES with another number first makes that card first{listed}",
+        f"experts in RAM are copied for prompts. CUDA_VISIBLE_DEVICES can list another card first{listed}",
         changes=lambda: iter([[*_made_first(case, main), "leave out -mg"]]),
     )
 
@@ -206,10 +206,10 @@ def split_mode_approximate(case: Case) -> Iterator[Found]:
     mode = case.flags.split_mode
     if len(case.devices) < 2 or mode not in ("graph", "attn", "row", "tensor"):
         return
-    speed = "its speed is a formula" if mode in ("graph", "tensor") else "so is its speed"
+    speed = "its speed comes from a formula" if mode in ("graph", "tensor") else "so is its speed"
     known = case.spec.memory.known_of_split(case.model, case.flags, case.memory.basis)
     if known == "all":
-        yield Found(f"-sm {mode}: {speed}: approximate")
+        yield Found(f"-sm {mode}: {speed} and is approximate")
     else:
         how = "its compute buffers are" if known == "stored" else "its memory is"
-        yield Found(f"-sm {mode}: {how} computed as that of -sm layer, {speed}: approximate")
+        yield Found(f"-sm {mode}: {how} computed as for -sm layer, {speed}: both are approximate")

@@ -55,13 +55,13 @@ def cannot_load(case: Case) -> Iterator[Found]:
     about="speed",
 )  # fmt: skip
 def type_without_gpu_kernel(case: Case) -> Iterator[Found]:
-    """Row-interleaved and other CPU-only types on a GPU: the weights cross to the CPU for every token."""
+    """Row-interleaved and other CPU-only types on a GPU: the weights are copied to the CPU for every token."""
     on_cards = (w for w in case.run.weights if w.stored != case.cpu and w.row.counts and w.row.n_elements > TINY)
     wrong = {w.row.name: w.type.name for w in on_cards if not case.run.treatment.has_gpu_kernel(w.type)}
     if wrong:
         types = ", ".join(f"{n} of {kind.upper()}" for kind, n in Counter(wrong.values()).most_common())
         yield Found(
-            f"GPUs hold tensors they have no kernel for ({types}): these cross to the CPU for every token",
+            f"GPUs hold tensors they have no kernel for ({types}): these are copied to the CPU for every token",
             changes=lambda: iter([[rules_to_ram(wrong)]]),
         )
 

@@ -109,7 +109,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         times, split = _seconds(one) / _seconds(first), one.flags.split_mode
         cost = f"a request takes {longer(times)}"
         if times < 1 and split != "layer":  # no less time for which it may come first
-            cost = f"its speed with -sm {split} is only a formula: measure it"
+            cost = f"its speed with -sm {split} comes from a formula alone: measure it"
         parts.append(
             f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
             f"but {cost}{_fuller(one, first)}"

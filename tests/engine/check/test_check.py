@@ -230,7 +230,7 @@ def test_the_layers_that_a_number_leaves_in_ram_are_counted_as_the_engine_counts
     ("options", "refused"),
     [
         ("--n-gpu-layer 99", "no option --n-gpu-layer"),
-        ("-fa -ngl 99", "-fa takes a value"),
+        ("-fa -ngl 99", "-fa now needs a value"),
         ("-ngl 99 -ctk q9_0", "q9_0"),
     ],
 )

@@ -274,7 +274,7 @@ def test_a_slow_link_between_cards_that_share_a_layer_copies_no_weights() -> Non
     assert config.flags.split_mode == "graph"
     assert "approximate: this architecture's buffers with -sm graph are not known exactly" in config.notes
     (limit,) = (reason.text for reason in config.reasons if reason.rule == "limit-prompts")
-    assert limit.startswith("prompts: what the GPUs send each other takes ")
+    assert limit.startswith("prompts: data transfer between the GPUs takes ")
 
 
 def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_all_cards_on_every_layer() -> None:
@@ -304,9 +304,9 @@ def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:
     assert config.at_once is not None
     assert config.at_once.requests == 4
     assert config.speed[-1].tg_tps < config.at_once.tps < 4 * config.speed[-1].tg_tps
-    assert any(f"4 requests at once: about {config.at_once.tps:.0f} t/s in total" in note for note in config.notes)
+    assert any(f"4 concurrent requests: about {config.at_once.tps:.0f} t/s in total" in note for note in config.notes)
     assert f", about {config.at_once.each:.1f} t/s (" in body.headline
-    assert ") for each of 4 requests at once with an empty cache, " in body.headline
+    assert ") for each of 4 concurrent requests with an empty cache, " in body.headline
 
 
 def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:

@@ -52,7 +52,7 @@ def test_what_is_first_with_less_memory_is_named_where_the_first_fits_by_a_hair(
     assert bool(said(body, "hardly-fits")) is by_a_hair
 
 
-@pytest.mark.parametrize(("gib", "told"), [(30, ["fits only just: with 2 % less RAM it would not fit"]), (32, [])])
+@pytest.mark.parametrize(("gib", "told"), [(30, ["barely fits: with 2 % less RAM it would not fit"]), (32, [])])
 def test_that_the_only_config_hardly_fits_the_ram_is_said(gib: int, told: list[str]) -> None:
     machine = replace(parse_hardware("no GPU, i5-12400, 32GB DDR4-3200"), ram=Ram(total_gb=gib))
     assert said(ask("Qwen3-30B-A3B", "q5_k_m", hardware=machine, engine="llama.cpp"), "hardly-fits") == told

@@ -150,5 +150,5 @@ def test_what_wins_on_one_side_as_much_as_it_loses_on_the_other_is_no_warning(
     seed: int, rule: str, severity: str
 ) -> None:
     found = {one.rule: one for one in findings(written(seed).case)}
-    assert "not proposed, because it costs speed too" in found[rule].message
+    assert "not applied, because it also costs speed" in found[rule].message
     assert (found[rule].severity, found[rule].fix) == (severity, None)

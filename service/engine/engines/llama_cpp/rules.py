@@ -31,9 +31,9 @@ _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
     fix="build with -DGGML_SCHED_MAX_COPIES=1",
 )  # fmt: skip
 def pipeline_copies(case: Case) -> Iterator[Found]:
-    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short.
+    """llama.cpp keeps four copies of every input on cards that hold the whole model, even where room is short.
 
-    Where they do not fit it goes on without them, and works on one micro-batch at a time.
+    Where they do not fit it continues without them, and works on one micro-batch at a time.
     """
     flags = case.flags
     placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
@@ -42,7 +42,7 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
     if case.gives_up_pipeline:
         yield Found(
             "the copies of every input that several GPUs keep to work on several micro-batches at a time do not fit: "
-            "the engine goes on without them, as computed here"
+            "the engine continues without them, and so do these figures"
         )
     elif len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
         yield Found("with several GPUs every input is kept four times on each, and memory is short here")
@@ -82,7 +82,7 @@ def split_mode_refused(case: Case) -> Iterator[Found]:
     "llama.cpp issues 26837 and 24486 (uneven shares), 27116 (cache types)", fix="-sm layer", costs=True,
 )  # fmt: skip
 def split_mode_may_abort(case: Case) -> Iterator[Found]:
-    """llama.cpp's `-sm tensor` with what was seen to abort, at the first answer or a later one."""
+    """llama.cpp's `-sm tensor` in combinations that were seen to abort, at the first answer or later."""
     together = case.flags.split_mode == "tensor" and len(case.devices) > 1
     if together and (what := split_aborts(case.model, case.flags, len(case.devices))):
         kind = "-ctk q8_0 -ctv q8_0, or " if "a cache" in what else ""
@@ -189,7 +189,7 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     else:
         effect = "the server ends, because it turns flash attention off and V needs it; the figures are for a build"
     yield Found(
-        f"-ctk {kinds[0]} -ctv {kinds[1]}: builds without -DGGML_CUDA_FA_ALL_QUANTS=ON, such as those to download, "
+        f"-ctk {kinds[0]} -ctv {kinds[1]}: builds without -DGGML_CUDA_FA_ALL_QUANTS=ON, such as the prebuilt ones, "
         f"have no GPU kernel for this: {effect} that has it",
         changes=lambda: iter([["-ctk q8_0 -ctv q8_0"], ["-ctk q4_0 -ctv q4_0"]]),
     )
@@ -200,7 +200,7 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     fix="a kind that the build has, such as draft-mtp", refused="options",
 )  # fmt: skip
 def speculation_unknown(case: Case) -> Iterator[Found]:
-    """`--spec-type mtp`, as ik_llama.cpp says it, and other kinds that today's llama.cpp does not know."""
+    """`--spec-type mtp`, as ik_llama.cpp spells it, and other kinds that today's llama.cpp does not know."""
     kinds = speculation_types(case.flags)
     wrong = next((kind for kind in kinds if kind not in _SPECULATIONS), None)
     if wrong is None or case.parsed.build.date:
@@ -213,7 +213,7 @@ def speculation_unknown(case: Case) -> Iterator[Found]:
 
 @rule(
     "router", "warning", UNASKED, "llama.cpp tools/server/README.md, \"Using multiple models\"",
-    fix="check the preset file: each of its models",
+    fix="check the preset file, which checks each of its models",
 )  # fmt: skip
 def router(case: Case) -> Iterator[Found]:
     """A server that is started without a model, with presets or a folder of them."""
@@ -221,8 +221,8 @@ def router(case: Case) -> Iterator[Found]:
     named = case.parsed.model_path or {*MODEL_REPO, *MODEL_URL} & set(case.parsed.used)
     if given and not named:
         yield Found(
-            f"{given[-1]}: this server loads no model itself. It starts one for each that is asked for, with these "
-            "options and those of its preset, which the figures do not have"
+            f"{given[-1]}: this server loads no model itself. It starts a server for each model asked for, with "
+            "these options and those of its preset, which the figures do not include"
         )
 
 

@@ -29,7 +29,7 @@ def headline(
     rate = f"{speed.tg_tps:,.1f} t/s ({speed.tg_low:,.1f} to {speed.tg_high:,.1f})"
     if (all_of := first.at_once) is not None:
         low, high = all_of.low / all_of.requests, all_of.high / all_of.requests
-        rate = f"{all_of.each:,.1f} t/s ({low:,.1f} to {high:,.1f}) for each of {all_of.requests} requests at once"
+        rate = f"{all_of.each:,.1f} t/s ({low:,.1f} to {high:,.1f}) for each of {all_of.requests} concurrent requests"
     return (
         f"{word}: {first.variant} with {first.engine}, about {rate} {speed.after}, {_quality(first)}with "
         f"{_memory(first, rig)}{', RAM assumed' if ram_assumed else ''}."

@@ -77,7 +77,7 @@ def current_command_sentence(current: CurrentCommand, configs: Sequence[AdvisedC
     if current.because is not None:
         return f" Your command {current.because}."
     if not configs or configs[0].is_mine:
-        return " This is your own command: nothing that was tried is better."
+        return " This is your own command: nothing tried is better."
     versus = configs[0].versus_mine
     if versus is None:
         return ""

@@ -40,8 +40,8 @@ def _worth_measuring(config: AdvisedConfig) -> Reason | None:
     if _width(after) > _width(at) ** _WORTH:
         return None
     text = (
-        f"worth measuring: its benchmark command takes about {_minutes(config)} after the download; a result as "
-        f"expected narrows the interval of this variant's other configs from "
+        f"worth measuring: its benchmark command takes about {_minutes(config)} after the download; a result "
+        f"close to the prediction narrows the interval of this variant's other configs from "
         f"{at.tg_low:,.1f}-{at.tg_high:,.1f} to {after.tg_low:,.1f}-{after.tg_high:,.1f} t/s"
     )
     return Reason("worth-measuring", text)

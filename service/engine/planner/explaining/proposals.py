@@ -98,9 +98,9 @@ def _drafting(contender: Contender, config: AdvisedConfig, source: Source) -> Pr
         return Reason("drafting-left-out", f"drafting with {_LAYERS} does not fit here{size}")
     times, whose = DENSE, "four of five published pairs of runs of dense models, on their owners' cards"
     if model.moe_layers:
-        times, whose = MIXTURE, "published runs of mixtures, on their owners' cards"
+        times, whose = MIXTURE, "published runs of mixtures of experts, on their owners' cards"
     elif options.endswith("=1"):
-        times, whose = ONE_TOKEN, "from no gain to that of the only published pair that drafted one token at a time"
+        times, whose = ONE_TOKEN, "from no gain to the gain of the only published pair that drafted one token at a time"
     smaller = "" if fitting is tried[0] else "; its smaller -ub makes room for the drafts, but slows prompts down"
     return _proposal("drafting", *fitting, contender, times, f"{whose}{smaller}; {_NOT_HERE}")
 
@@ -129,7 +129,7 @@ def _why_not(contender: Contender) -> str | None:
     if any(rig.cards[card].backend == "metal" for card in contender.candidate.cards):
         return "in the two published pairs of runs on Apple GPUs they gained 0 and 6 %"
     if contender.problem.goal.parallel > _FEW:
-        return "with four or more requests at once they gain nothing"
+        return "with four or more concurrent requests they gain nothing"
     return None
 
 
@@ -151,9 +151,9 @@ def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | N
     host = report(problem.tried(flags).memory, problem.devices, problem.limits.reserve, problem.rig.ram_bytes)[-1]
     lines = lines_of(contender, flags, source.files, source.models_dir, host)
     basis = (
-        f"three owners' runs, compared with a placement that also fills the card, prompts slower; here it has room for "
-        f"{100 * size * MIB / experts:.0f} % of the experts; needs a build from 7 October 2026 on (pull 29887); "
-        f"{_NOT_HERE}"
+        f"three owners' runs, compared with a placement that also fills the card; prompts were slower; here it has "
+        f"room for {100 * size * MIB / experts:.0f} % of the experts; needs a build from 7 October 2026 or newer "
+        f"(pull 29887); {_NOT_HERE}"
     )
     table = _table(lines.server, contender)
     return _proposal("expert-cache", (lines.server, lines.powershell), table, contender, CACHE, basis)

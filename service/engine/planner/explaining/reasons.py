@@ -68,7 +68,7 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
             )
         )
     if flags.mmap is False and contender.candidate.strategy == "all on GPU":
-        text = "the file is read, not memory-mapped: with memory shared by GPU and CPU, mapping took ten times as long"
+        text = "the file is read, not memory-mapped: with memory shared by GPU and CPU, that loads ten times slower"
         found.append(Reason("read-not-mapped", text))
     found += _first_card(contender, rig)
     found += _makers(rig)
@@ -78,7 +78,10 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
         found.append(_squeeze(contender.squeeze))
     if flags.numa == "numactl":
         found.append(
-            Reason("numa-bound", "one socket's memory holds the weights: bound to it, nothing is read across sockets")
+            Reason(
+                "numa-bound",
+                "the weights fit in one socket's memory, so the engine is bound to that socket alone",
+            )
         )
     elif flags.numa:
         found.append(
@@ -117,7 +120,7 @@ def _loads(problem: Problem, run: ResolvedRun) -> bool:
 def _squeeze(squeeze: Squeeze) -> Reason:
     """What a longer command would gain, and its rules."""
     rules = " ".join(f"-ot '{rule.pattern}={rule.device}'" for rule in squeeze.flags.overrides)
-    return Reason("squeeze", f"only {squeeze.gain * 100 - 100:.1f} % faster, so left out: the longer {rules}")
+    return Reason("squeeze", f"only {squeeze.gain * 100 - 100:.1f} % faster, so this was left out: {rules}")
 
 
 def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -> Reason:
@@ -172,7 +175,9 @@ def _critical_first(model: Model) -> Reason:
 
 def _together(contender: Contender) -> Reason:
     if engine_spec(contender.engine).memory.fuses_up_and_gate:
-        text = f"up and gate of a layer share a device: {contender.engine} fuses them, and apart they cost up to 9x"
+        text = (
+            f"up and gate of a layer share a device: {contender.engine} fuses them, and split they are up to 9x slower"
+        )
     else:
         text = "up and gate of a layer share a device: splitting them gains nothing"
     return Reason("up-gate-together", f"{text}; down may be elsewhere, as only activations cross")
@@ -219,8 +224,8 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
     if flags.n_ubatch >= threshold:
         text = (
-            f"-ub {flags.n_ubatch}: from {threshold} tokens on, prompts copy experts in RAM to the first GPU once per "
-            "micro-batch and compute them there; a larger -ub is faster but takes more of its memory"
+            f"-ub {flags.n_ubatch}: from {threshold} tokens on, experts in RAM are copied to the first GPU once per "
+            "micro-batch of a prompt and computed there; a larger -ub is faster but takes more of its memory"
         )
     else:
         text = f"-ub {flags.n_ubatch} is below {threshold}: the CPU computes the experts in RAM for prompts"
@@ -271,7 +276,7 @@ def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
 
 def _limit_sentence(limit: Limit, contender: Contender) -> str:
     between = limit.resource == "link" and contender.candidate.strategy == "all on GPU"
-    what = "what the GPUs send each other" if between else _WHAT[limit.resource]
+    what = "data transfer between the GPUs" if between else _WHAT[limit.resource]
     said = [f"{what} takes {limit.share * 100:.0f} % of the time"]
     for resource, faster in _FASTER.items():
         gain = limit.gains[resource]
@@ -294,25 +299,25 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
     if contender.fitted.memory.basis == "approximate":
         mode = contender.fitted.flags.split_mode
-        unknown = "graph is not known here, so the nearest family's is used"
+        unknown = "graph is not known here, so the most similar family's is used"
         split = f"buffers with -sm {mode} are not known exactly"
         found.append(f"approximate: this architecture's {unknown if mode == 'layer' else split}")
     if goal.parallel > 1:
-        found.append(f"each of {goal.parallel} requests at once gets {goal.context_each:,} tokens of context")
+        found.append(f"each of {goal.parallel} concurrent requests gets {goal.context_each:,} tokens of context")
     if together is not None:
         found.append(
-            f"{goal.parallel} requests at once: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
+            f"{goal.parallel} concurrent requests: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
             f"{together.high:,.0f}), {together.each:.1f} each; other speeds are for one request at a time"
         )
     elif goal.parallel > 1:
         found.append("speeds are for one request at a time")
     if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
-        found.append("for this many requests at once, compare with a server built for that, such as vLLM")
+        found.append("for this many concurrent requests, compare with a server built for that, such as vLLM")
     elif whole and _serves(rig, devices):
-        found.append(f"on {len(devices)} cards of this class many use vLLM or SGLang: worth a comparison")
+        found.append(f"on {len(devices)} cards of this class many people use vLLM or SGLang: worth comparing")
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
-        found.append(f"few runs with -sm {mode} have been published: its speed is only a formula, so measure it")
+        found.append(f"few runs with -sm {mode} have been published: its speed comes from a formula, so measure it")
     elif (
         whole
         and len(devices) > 1

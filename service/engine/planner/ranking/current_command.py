@@ -192,7 +192,7 @@ def _verdict(current: CurrentCommand, rank: int | None, n_others: int) -> str:
     if current.because is not None:
         return f"Your command {current.because}{suffix}."
     if rank == 1:
-        return f"Your command is the best that was found: keep it{suffix}."
+        return f"Your command is the best found: keep it{suffix}."
     return f"Your command works and would be #{rank} of {n_others + 1}{suffix}."
 
 
@@ -220,7 +220,7 @@ def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> Ad
         token_ms=milliseconds(case.speed(goal.depth).parts_tg),
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         max_context=max_context(contender.problem, contender.fitted, case.model.n_ctx_train),
-        reasons=[Reason("mine", "this is your own command: nothing that was tried serves the goal better")],
+        reasons=[Reason("mine", "this is your own command: nothing tried serves the goal better")],
         notes=_notes(current, reserve),
         weighed=contender.weighed,
         is_mine=True,

@@ -188,7 +188,7 @@ def _ordered(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> list[
 def _as_first(config: AdvisedConfig) -> AdvisedConfig:
     if config.is_mine or (config.pick and config.pick.name == "balanced"):
         return config
-    return replace(config, pick=NamedPick(name="balanced", why="it comes first because of what was measured"))
+    return replace(config, pick=NamedPick(name="balanced", why="it comes first because of measurements"))
 
 
 def _unless_balanced(config: AdvisedConfig) -> NamedPick | None:
@@ -235,7 +235,7 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
     if point is None:
         if now.id == before.id:
             return text.replace(_about(before), _about(now))
-        return f"{now.variant} with {now.engine} comes first because of what was measured. {text}"
+        return f"{now.variant} with {now.engine} comes first because of measurements. {text}"
     there = speed_at(now.speed, point.n_kv) or now.speed[-1]
     predicted = f"(predicted {there.tg_tps:,.1f}, {there.tg_low:,.1f} to {there.tg_high:,.1f})"
     found = f"measured {point.tg_tps:,.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"

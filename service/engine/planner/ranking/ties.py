@@ -77,13 +77,13 @@ def tie_reasons(found: Ties, ranks: Sequence[tuple[int, Kind]]) -> Iterator[Reas
     """Yield the reasons that name the ties of the first config. `ranks`: of the listed configs, with their kinds."""
     if found.as_good:
         names = "; ".join(_named(c, ranks) for c in found.as_good)
-        change = "with prompts a tenth longer, or an input 2 % off"
-        yield Reason("as-good", f"too close to call: {change}, this may be best instead: {names}")
+        change = "with an input 2 % off or prompts a tenth longer"
+        yield Reason("as-good", f"too close to call: {change}, the best could be {names}")
     if found.with_less_memory is not None:
         name = _named(found.with_less_memory, ranks)
-        yield Reason("hardly-fits", f"fits only just: with 2 % less {found.scarce}, this may be best instead: {name}")
+        yield Reason("hardly-fits", f"barely fits: with 2 % less {found.scarce}, the best could be {name}")
     if found.alone:
-        yield Reason("hardly-fits", "fits only just: with 2 % less RAM it would not fit")
+        yield Reason("hardly-fits", "barely fits: with 2 % less RAM it would not fit")
 
 
 def _named(contender: Contender, ranks: Sequence[tuple[int, Kind]]) -> str:

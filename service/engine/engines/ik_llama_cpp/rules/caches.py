@@ -59,7 +59,7 @@ def mla_off(case: Case) -> Iterator[Found]:
 def mla_slower(case: Case) -> Iterator[Found]:
     """`-mla 1` computes prompts through the latent cache, `-mla 2` generates tokens without flash attention."""
     if case.model.mla is not None and case.flags.mla in (1, 2) and case.latent_cache:
-        yield Found(f"-mla {case.flags.mla} is slower than -mla 3 with this model, more so the deeper the cache")
+        yield Found(f"-mla {case.flags.mla} is slower than -mla 3 with this model, increasingly with depth")
 
 
 _ABORT_ON_CPU = ("q5_0", "q5_1")

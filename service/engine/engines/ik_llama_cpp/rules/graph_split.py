@@ -61,12 +61,12 @@ def graph_split_partial_experts(case: Case) -> Iterator[Found]:
     moved = {name for one in case.flags.overrides for name in matching_names(case.model, one.pattern)}
     layer = partly_moved(case.model, moved)
     if layer is not None:
-        yield Found(f"-ot moves only part of block {layer}'s experts: with -sm graph the rest gets no memory anywhere")
+        yield Found(f"-ot moves only part of block {layer}'s experts: with -sm graph the rest is allocated nowhere")
 
 
 @rule(
     "graph-split-one-card", "error", SPLIT_MODES, "ik_llama.cpp ggml/src/ggml.c:6179",
-    fix="-sm layer, or -ts with more nearly equal shares", refused="loading",
+    fix="-sm layer, or -ts with more equal shares", refused="loading",
 )  # fmt: skip
 def graph_split_one_card(case: Case) -> Iterator[Found]:
     """With `-sm graph`, two cards or more need a share of every layer: a small one may be rounded to nothing."""
@@ -96,7 +96,7 @@ def graph_split_partial_layers(case: Case) -> Iterator[Found]:
     fix="-smgs, or -ncmoe instead of -ot",
 )  # fmt: skip
 def graph_scheduling_off(case: Case) -> Iterator[Found]:
-    """`-ot` turns off the scheduling by which cards work together in `-sm graph`, unless `-smgs` is given."""
+    """`-ot` turns off the scheduling that makes cards work together in `-sm graph`, unless `-smgs` is given."""
     forced = {"-smgs", "--split-mode-graph-scheduling"} & set(case.flags.other)
     if _together(case) and case.flags.split_mode == "graph" and case.flags.overrides and not forced:
         option = "--fit" if case.parsed.fit else "-ot"
@@ -143,7 +143,7 @@ def none_with_several_gpus(case: Case) -> Iterator[Found]:
 
 @rule(
     "cpu-moe-by-share", "warning", "what--ngl--cmoe-and--ncmoe-count",
-    "ik_llama.cpp src/llama-load-tensors.cpp:269-354", fix="-ot rules say which layers",
+    "ik_llama.cpp src/llama-load-tensors.cpp:269-354", fix="-ot rules that name the layers",
 )  # fmt: skip
 def cpu_moe_by_share(case: Case) -> Iterator[Found]:
     """ik_llama.cpp's `-ncmoe` takes the last layers; on several GPUs, a share of the last layers of each."""

@@ -87,7 +87,7 @@ _ROWS_IK = frozenset({"f16", "f32", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_
     fix="match both in one rule: ffn_(up|gate)_exps",
 )  # fmt: skip
 def up_gate_apart(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp runs up and gate of a layer as one operation: apart, one is copied across for every token."""
+    """ik_llama.cpp fuses up and gate of a layer: on different devices, one is copied across for every token."""
     apart = {w.row.name: w.computed for w in case.run.weights if w.fused and w.row.up and w.stored != w.computed}
     layers = [name.split(".")[1] for name in apart]
     if apart:
@@ -176,7 +176,7 @@ def repacked_with_large_micro_batch(case: Case) -> Iterator[Found]:
     fix="leave out -op, or -op 28,0,31,0",
 )  # fmt: skip
 def obsolete_op_numbers(case: Case) -> Iterator[Found]:
-    """`-op` with the numbers from guides of 2025: today they mean other operations."""
+    """`-op` with numbers from 2025 guides: today they mean other operations."""
     option = next((o for o in case.flags.other if o.startswith("-op ")), "")
     numbers = {int(n) for n in option.removeprefix("-op ").split(",")[::2] if n.strip().isdigit()}
     named = ", ".join(f"{number} is {name}" for number, name in _OPERATIONS.items())
@@ -189,7 +189,7 @@ def obsolete_op_numbers(case: Case) -> Iterator[Found]:
     fix="leave out -op, or -op 28,0,31,0",
 )  # fmt: skip
 def op_numbers_without_experts(case: Case) -> Iterator[Found]:
-    """An `-op` that turns copying off for only one of the two operations of experts."""
+    """An `-op` that turns copying off for only one of the experts' two operations."""
     option = next((o for o in case.flags.other if o.startswith("-op ")), "")
     numbers = option.removeprefix("-op ").split(",")
     off = {n for n, value in zip(numbers[::2], numbers[1::2], strict=False) if value.strip() == "0"}
