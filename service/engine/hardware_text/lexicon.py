@@ -168,10 +168,22 @@ USED = re.compile(
     r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n+|&]{0,40})?\)?",
     _I,
 )
-# Memory of a processor's GPU that the firmware sets aside.
+# Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
+_ALLOTTED = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
 ALLOTTED = re.compile(
-    r"(\d{1,3}(?:\.\d)?\s?(?:gib|gb|gigs?|g))\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
-    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?",
+    rf"{_ALLOTTED}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
+    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
+    rf"|{_ALLOTTED}\s(?:of\s)?gtt\b"
+    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_ALLOTTED}"
+    rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_ALLOTTED}",
+    _I,
+)
+# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
+KERNEL_ALLOTS = re.compile(r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", _I)
+# That a processor's own GPU is there to be used.
+OWN_GRAPHICS = re.compile(
+    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)"
+    r"|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
     _I,
 )
 # Memory and disk of a Mac: `M4 Pro 24/512`.
@@ -335,6 +347,9 @@ RESPELLED = tuple(
         (r"\bddr\s(?=[2-5]\b)", "DDR"),
         (r"\b(cpu|gpu)(?=[a-z]{0,3}\d{3})", r"\1 "),  # `cpuX5675`
         (r"\bpci-?e-(?=[1-6]\b)", "PCIe "),
+        (r"(?<=\d\w)-(?=[cg]pus?\b)", " "),  # `8745H-CPU`, in German
+        (r"\b(?:ddr5\s)?m[cr]r?-?dimms?(?:[\s-](?=\d{4,5}\b))?", "DDR5-"),  # `MRDIMM-8800`
+        (r"\bon\sa\s(?:dual|two|2)[\s-]socket\s\w+,?\s(?=using\s(?:only\s)?(?:1|one)\s(?:cpu|socket)\b)", ""),
         (r"(\bm[1-5](?:\s?(?:pro|max|ultra))?)/(?=\d{1,3}(?:$|[\s,;)]))", r"\1 "),  # `M1 Pro/16`
     )
 )
@@ -458,7 +473,9 @@ NOTE = re.compile(
     r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
-    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|\d{3,5}\scuda\scores?\b|cuda\scores?\s?:?\s\d{3,5}\b"
+    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|"
+    r"\d{1,5}\s(?:rdna\s?[1-4](?:\.5)?\s)?(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\b"
+    r"|(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\s?:?\s\d{1,5}\b"
     r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*(?:\s\d{1,4}(?:\.\d)?b\b)?"
     r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b|(?:\d{1,3}|two|three|four|five|six|seven|eight|ten)\s(?:models|users|agents)\b"
     r"|--[a-z]+[_-][\w-]+[\s=]\d{1,6}\b|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"

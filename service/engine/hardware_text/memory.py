@@ -78,6 +78,7 @@ class Memory:
         self.notes: list[str] = []
         self.total: float | None = None
         self.maybe_cores = ""  # a number after a Mac's chip
+        self.aside: _Size | None = None  # what the firmware sets aside for a GPU without memory of its own
 
     def modules(self, m: Mention) -> None:
         """Take `8x32GB`, `8 sticks of 64GB` or, after a size, `(4x32)`."""
@@ -264,6 +265,12 @@ class Memory:
         gpu = cards[size.gpu]
         rows = gpu_rows(gpu.name)
         if rows and rows[0].unified and rows[0].vram_gib is None:
+            if rows[0].backend not in ("metal", "cuda") and any(
+                other.gb > size.gb for other in self.sizes if other.role in ("ram", "bare")
+            ):  # `Radeon 780M 4GB, 64GB DDR5`
+                cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb)
+                self.aside = size
+                return
             exact = next(
                 (row.name for row in gpu_rows(gpu.name, size.gb) if row.name.endswith(f" {size.gb:g}GB")), None
             )
@@ -336,7 +343,8 @@ class Memory:
         if size.gb % 1 and not fits(gpu, size.gb) and fits(gpu, size.gb / _THOUSANDS):
             size.gb = min(sizes_of(gpu), key=lambda gb: abs(gb - size.gb / _THOUSANDS))
         if alone and n_cards == 1 and any(row.unified for row in gpu_rows(gpu.name)):
-            cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)  # set aside by the firmware
+            cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)
+            self.aside = size
             return
         if size.total and sums:
             return
@@ -356,7 +364,7 @@ class Memory:
             names = " + ".join(f"{card.count}x {card.name}" for card in cards)
             raise unreadable(f"{size.text} VRAM", f"{names} have {together:g} GB together: which is right?")
 
-    def _settle_ram(self, cards: Sequence[Gpu]) -> None:
+    def _settle_ram(self, cards: list[Gpu]) -> None:
         if self.maybe_cores and not self.sizes:
             self.sizes.append(_Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
             self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
@@ -380,6 +388,9 @@ class Memory:
                 if size.gb < 16_384 and size.gb not in _USUAL_RAM and not self._is_displayed(size.gb, cards):
                     raise unreadable(size.text, f"is it the RAM? Then write `{size.gb:g}GB RAM`")
                 stated.append(size)
+        if self.aside:  # `128GB, of which 64GB to RAM and 64GB to VRAM`
+            wholes = [s.gb for s in stated]
+            stated = [s for s in stated if s.gb + self.aside.gb not in wholes]
         if len({s.gb for s in stated}) > 1:
             said = " and ".join(f"{gb:g} GB" for gb in sorted({s.gb for s in stated}))
             raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
@@ -396,6 +407,9 @@ class Memory:
             if gpu.vram_gib >= self.total and whole in _INSTALLED:  # `64GB RAM, 64GB VRAM`
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
                 self.total = whole
+        if self.aside and self.total and self.aside.gb <= self.total / _TWO:  # Linux and Windows give a half besides
+            self.notes.append(f"{self.aside.text}: set aside by the firmware, which is no limit")
+            cards[0] = msgspec.structs.replace(cards[0], vram_gib=None)
         self._ask_whose(stated, cards)
 
     def _settle_wsl(self) -> None:

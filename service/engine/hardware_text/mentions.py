@@ -118,7 +118,8 @@ def _plain(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
-    text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = lex.KERNEL_ALLOTS.sub(_allotted_by_kernel, lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = lex.ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
     text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
     text = lex.GB_LEFT_OUT.sub(r"\1GB", text)
     text = lex.LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
@@ -129,6 +130,13 @@ def _plain(text: str) -> str:
     text = lex.BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
+
+
+def _allotted_by_kernel(m: re.Match[str]) -> str:
+    """Return what a kernel's parameter gives a processor's GPU, as VRAM; nothing for one that gives none."""
+    if m[1] and m[1].lower() == "page_pool_size":
+        return ""
+    return f"{int(m[2]) / 262_144 if m[2] else int(m[3]) / 1024:.4g}GB VRAM,"
 
 
 def mentions_of(text: str, most: int) -> Iterator[Mention]:

@@ -324,3 +324,66 @@ def test_a_card_that_someone_wants_to_try_is_a_plan(text: str) -> None:
 
 def test_a_model_that_someone_wants_to_run_is_no_plan() -> None:
     assert cards("I want to run Llama 70B on my RTX 3090, 64GB RAM") == ["NVIDIA GeForce RTX 3090"]
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1790, BrunchFox, 2026-04-13
+        ("Strix Halo system with 128GB unified memory. AMD memory / GPU memory setting configured to 96GB", 96),
+        ("Ryzen AI Max+ 395, 128GB, VRAM set to 96GB in BIOS", 96),
+        # github.com/noamsto/nix-amd-ai/issues/42, expelledboy, 2026-08-27
+        ("Ryzen AI MAX+ 395, **128 GB**, ttm.pages_limit=25165824 ttm.page_pool_size=25165824", 96),
+        # cardosofelipe/strix-halo-optimizations, 2026-04-17
+        ("Ryzen AI MAX+ 395, 64GB, booted with iommu=pt amdgpu.gttsize=60416 ttm.pages_limit=15466496", 59),
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/935, BryttanyBCH, 2025-10-08
+        ("Strix Halo, 128GB RAM, 120 GB of GTT", 120),
+        ("Ryzen AI Max+ 395, 128GB, GTT size: 110 GiB", 110),
+    ],
+)
+def test_a_gpu_without_memory_of_its_own_gets_what_its_owner_gave_it(text: str, gib: int) -> None:
+    (card,) = resolve(parse_hardware(text)).cards
+    assert (card.name, card.total >> 30) == ("AMD Radeon 8060S", gib)
+
+
+@pytest.mark.parametrize(
+    ("text", "ram_gb"),
+    [
+        ("Ryzen 7 7840HS, Radeon 780M, 4GB VRAM, 64GB DDR5", 64),
+        ("Ryzen 7 7840HS, Radeon 780M 4GB, 64GB DDR5", 64),
+        ("Radeon 780M, 64GB, UMA frame buffer size 16G", 64),
+        # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/935, kundeng, 2025-09-15
+        ("bosgame m5, Ryzen AI Max+ 395 128GB, by default allocates 64GB to RAM and 64GB to VRAM", 128),
+    ],
+)
+def test_what_the_firmware_sets_aside_for_a_gpu_does_not_limit_it(text: str, ram_gb: int) -> None:
+    machine = parse_hardware(text)
+    (card,) = resolve(machine).cards
+    assert machine.ram is not None
+    assert (machine.ram.total_gb, (card.usual_limit or 0) >> 30) == (ram_gb, ram_gb // 2)
+    assert "set aside by the firmware, which is no limit" in (machine.notes or "")
+    (stated,) = resolve(parse_hardware(f"Radeon 780M [4 GiB], {ram_gb}GB")).cards
+    assert stated.total >> 30 == 4
+
+
+def test_one_socket_that_is_used_of_two_and_the_rate_of_its_mrdimms() -> None:
+    # github.com/kvcache-ai/ktransformers/issues/1730, yumenoshizuku, 2025-12-18
+    machine = parse_hardware(
+        "- CPU: Single Intel Xeon 6960P (Running on a dual-socket machine, using 1 CPU)\n"
+        "- RAM: 12 * 96 GB DDR5 MRDIMM-8800\n- GPU: Single RTX PRO 6000 Blackwell Server GPU"
+    )
+    assert machine.ram == Ram(total_gb=1152, type="DDR5", channels=12, mts=8800)
+    assert machine.cpu is not None
+    assert machine.cpu.sockets == 1
+
+
+def test_units_of_a_card_are_no_cores_and_no_cards() -> None:
+    # r/LocalLLaMA 1ofxt6s, optimizing gpt-oss-120b on an RX 6900 XT, 2025-10-25
+    machine = parse_hardware(
+        "- **GPU**: AMD Radeon RX 6900 XT 16GB VRAM\n  - Stream Processors: 5120\n  - Compute Units: 80\n"
+        "- **CPU**: AMD Ryzen 9 7900\n- **Memory**: 64GB"
+    )
+    assert [gpu.name for gpu in machine.gpus] == ["AMD Radeon RX 6900 XT"]
+    assert machine.notes == "Stream Processors: 5120; Compute Units: 80"
+    machine = parse_hardware("RTX 3090, 328 Tensor cores, Tensor Cores: 328, Ryzen 9 7900, 16 RDNA 3.5 compute units")
+    assert machine.notes == "328 Tensor cores; Tensor Cores: 328; 16 RDNA 3.5 compute units"
