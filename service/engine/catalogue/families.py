@@ -326,6 +326,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bcore ([579]) [12]\d0([hu])\b"), _core_of_laptop),
     (re.compile(r"\bryzen ?[3579]? ?(?:pro )?([1-9])([1-9])(\d{2})(x3d|xt|x|ge|gt|g|hx3d|hx|hs|h|u|f|)(?!\w)"), _ryzen),
     (re.compile(r"^([1-9])([1-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
+    (re.compile(r"^(?!8\d00)([4-8])([1-9])(00|[34]5)(h)$"), _ryzen),  # `8745H`; Intel's are `8300H` and `8750H`
     (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),
     (re.compile(r"\b(?:ampere ?)?altra(?: max)?(?: [qm](\d{2,3}))?|\b[qm](\d{2,3}) (?:22|26|28|30|33)\b"),
      _arm("neoverse n1", 80, 8, 3200, 2)),

@@ -182,8 +182,8 @@ ALLOTTED = re.compile(
 KERNEL_ALLOTS = re.compile(r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", _I)
 # That a processor's own GPU is there to be used.
 OWN_GRAPHICS = re.compile(
-    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)"
-    r"|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
+    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu"
+    r"|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
     _I,
 )
 # Memory and disk of a Mac: `M4 Pro 24/512`.

@@ -35,6 +35,7 @@ _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 _VULKAN = re.compile(
     r"^\s*(?:ggml_vulkan: ?|Vulkan)(\d{1,2}) ?[=:] (.{1,120}?)(?: \([^()|]{1,80}\)){0,2} \| (?:uma|fp16): .{0,300}$"
 )
+_NAMELESS = re.compile(r"processor$|^(?:AMD )?Radeon(?:\(TM\))? Graphics\b", re.I)
 _STARTING = re.compile(
     r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|system[_ ]info: n_threads|build: \d"
     r"|main: (?:build|seed)\s|register_\w{1,30}:)"
@@ -68,6 +69,7 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
         seen=seen,
         cpu=Cpu(model=host[1]) if host else None,
         ram=Ram(total_gb=round(int(host[2]) / 1024, 2)) if host else None,
+        backend="vulkan" if all("Vulkan" in m[0].partition(":")[0] for m in found.values()) else None,
     )
     return Claim(stated, frozenset(found) | frozenset(hosts) | around)
 
@@ -110,8 +112,11 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
 
 
 def _cards(devices: Mapping[int, re.Match[str]]) -> list[re.Match[str]]:
-    """Return the devices; graphics that ROCm lists under their processor's name only if there is no other."""
-    return [m for m in devices.values() if not m[2].lower().endswith("processor")] or list(devices.values())
+    """Return the devices; graphics without a name of their own only if there is no other.
+
+    ROCm lists them under their processor's name, Vulkan as `AMD Radeon(TM) Graphics`.
+    """
+    return [m for m in devices.values() if not _NAMELESS.search(m[2])] or list(devices.values())
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:

@@ -22,15 +22,17 @@ _OWN_GPU = {
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
 
-# Integrated GPUs that are mostly not used (AMD's and Intel's product pages): only if the text says so.
-_GRAPHICS = {
-    "AMD Ryzen AI 9 HX 370": "AMD Radeon 890M",
-    "AMD Ryzen 9 7940HS": "AMD Radeon 780M",
-    "AMD Ryzen 7 7840HS": "AMD Radeon 780M",
-    "Intel Core Ultra 7 258V": "Intel Arc 140V",
-    "Intel Core Ultra 7 268V": "Intel Arc 140V",
-    "Intel Core Ultra 9 288V": "Intel Arc 140V",
-}
+# Integrated GPUs that are mostly not used (AMD's and Intel's product pages), by a pattern of the processor's name: only
+# if the text says that there is one.
+_GRAPHICS = (
+    (re.compile(r"\bhx (?:pro )?37[05]\b", re.I), "AMD Radeon 890M"),
+    (re.compile(r"\b(?:7840|7940|874[05]|884[05]|8945)(?:h|hs|u)\b", re.I), "AMD Radeon 780M"),
+    (re.compile(r"\b(?:6800|6900|7735)(?:h|hs|hx|u)\b", re.I), "AMD Radeon 680M"),
+    (re.compile(r"\bultra [79] 2(?:58|68|88|56|66)v\b", re.I), "Intel Arc 140V"),
+    (re.compile(r"\bultra 5 2(?:26|28|36|38)v\b", re.I), "Intel Arc 130V"),
+    (re.compile(r"\bultra [79] 2[5-8]5h\b", re.I), "Intel Arc 140T"),
+    (re.compile(r"\bultra 5 2[23]5h\b", re.I), "Intel Arc 130T"),
+)
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _LEAST_CORES = 4
 _OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
@@ -118,7 +120,7 @@ def one_cpu(cpus: Sequence[Cpu], *, is_exact: bool) -> Cpu | None:
     `is_exact`: numbers are meant as they are written. Raises InvalidHardware for two CPUs.
     """
     models = list(dict.fromkeys(c.model for c in cpus if c.model))
-    exact = [model for model in models if re.search(r"\d{3}", model)]
+    exact = [model for model in models if re.search(r"\d{3}", model) or cpu_row(model)]
     if len({_identity(model) for model in exact}) > 1 or (not exact and len({_identity(m) for m in models}) > 1):
         raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
     named = [msgspec.structs.replace(c, model=None) if exact and c.model not in exact else c for c in cpus]
@@ -184,9 +186,11 @@ def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[G
 
 def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:
     """Return a processor's integrated GPU if models are usually run on it, or `is_said` to be used."""
-    row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
-    known = {**_OWN_GPU, **(_GRAPHICS if is_said else {})}
-    return (Gpu(name=known[row.name]),) if row is not None and row.name in known else ()
+    model = cpu.model if cpu is not None and cpu.model else ""
+    name = _OWN_GPU.get(row.name) if (row := cpu_row(model)) else None
+    if name is None and is_said:
+        name = next((graphics for pattern, graphics in _GRAPHICS if pattern.search(model)), None)
+    return (Gpu(name=name),) if name else ()
 
 
 def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:

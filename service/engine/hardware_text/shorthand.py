@@ -85,7 +85,7 @@ class _Reading:
         self.memory = Memory(text)
         self.owner = ""
         self.notes: list[str] = []
-        self.no_gpu = self.no_card = self.has_mac = self.own_gpu = self.is_reference = False
+        self.no_gpu = self.no_card = self.has_mac = self.is_reference = False
         self.os: str | None = None
         self.backend: Backend | None = None
         self.waiting: Mention | None = None  # a link or display whose GPU is named next
@@ -111,7 +111,7 @@ class _Reading:
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken for threads")
-        own = own_gpus(cpu, is_said=self.own_gpu)
+        own = own_gpus(cpu, is_said=lex.OWN_GRAPHICS.search(self.text) is not None)
         self._settle_laptops()
         kept, left_out = without_own(self.gpus, self.of_cpu, own)
         self.memory.keep([i for i, gpu in enumerate(self.gpus) if gpu in kept])
@@ -219,7 +219,6 @@ class _Reading:
             return
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
-        self.own_gpu = self.own_gpu or re.match(r"\s(?:i?gpu|graphics)\b", self.text[m.end :], re.I) is not None
         stated, self.sockets = self.sockets, None
         self.cpus.append(Cpu(model=name, sockets=stated))
         self._count_cpu(m.count or 1, m.text)

@@ -366,6 +366,32 @@ def test_what_the_firmware_sets_aside_for_a_gpu_does_not_limit_it(text: str, ram
     assert stated.total >> 30 == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        # github.com/openvinotoolkit/openvino/issues/36270, PlanteAmigor, 2026-06-16
+        ("Ubuntu 26.04 (Core Ultra 9 285H, Xe driver), integrated Arc GPU", "Intel Arc 140T"),
+        ("Core Ultra 7 255H, Intel Arc Graphics", "Intel Arc 140T"),
+        ("Core Ultra 5 228V with its iGPU", "Intel Arc 130V"),
+        ("Ryzen 7 8845HS iGPU", "AMD Radeon 780M"),
+        ("Ryzen AI 9 HX PRO 370, integrated graphics", "AMD Radeon 890M"),
+        # y0o.de, Michael Kofler, gpt-oss-20b auf einer iGPU 780M
+        ("AMD 8745H-CPU, die CPU enthält auch eine integrierte GPU (Radeon 780M)", "AMD Radeon 780M"),
+        ("Ryzen 7 8845HS, no iGPU", None),
+        ("Ryzen 7 8845HS", None),
+        ("i7-12700K iGPU", None),
+    ],
+)
+def test_a_processors_own_gpu_is_there_if_the_text_says_so(text: str, card: str | None) -> None:
+    assert cards(f"{text}, 32GB RAM") == ([card] if card else [])
+
+
+def test_a_machine_and_the_line_of_its_processor_are_one() -> None:
+    # github.com/kyuz0/amd-strix-halo-toolboxes/issues/42, galievruslan, 2026-01-07
+    rig = resolve(parse_hardware("GMKTEC EVO-X2 based on an AMD Ryzen AI Max+ with 128GB of memory, Fedora 43"))
+    assert (rig.cpu_model, [card.name for card in rig.cards]) == ("AMD Ryzen AI Max+ 395", ["AMD Radeon 8060S"])
+
+
 def test_one_socket_that_is_used_of_two_and_the_rate_of_its_mrdimms() -> None:
     # github.com/kvcache-ai/ktransformers/issues/1730, yumenoshizuku, 2025-12-18
     machine = parse_hardware(

@@ -365,6 +365,13 @@ def test_devices_of_vulkan_in_wsl_and_without_a_name_of_their_own() -> None:
         "ggml_vulkan: 1 = AMD Radeon(TM) Graphics (AMD proprietary driver) | uma: 1 | fp16: 1 | warp size: 32"
     )
     assert [gpu.name for gpu in parse_hardware(started).gpus] == ["AMD Radeon RX 9070 XT"]
+    devices = (  # github.com/ggml-org/llama.cpp/issues/23769, bassmaster187, 2026-05-27
+        "0.00.706.404 I   - Vulkan0 : Intel(R) Arc(TM) Pro B70 Graphics (32558 MiB, 31789 MiB free)\n"
+        "0.00.707.479 I   - Vulkan1 : AMD Radeon(TM) Graphics (16066 MiB, 15263 MiB free)\n"
+        "0.00.707.486 I   - CPU     : AMD Ryzen 9 7950X3D 16-Core Processor           (31621 MiB, 21372 MiB free)"
+    )
+    (card,) = resolve(parse_hardware(devices)).cards
+    assert (card.name, card.backend) == ("Intel Arc Pro B70", "vulkan")
 
 
 @pytest.mark.parametrize(
