@@ -14,9 +14,9 @@ from service.engine.config import CPU, Flags, Override
 from service.engine.finding import Severity
 from service.engine.rules.case import Case, with_first_rule
 from service.engine.rules.placement import onto_cards
-from service.engine.rules.rule import UNASKED, Found, rule
+from service.engine.rules.rule import MMAP, UNASKED, Found, rule
 from service.engine.tensor_names import layer_of
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 
 _LEAST_CONTEXT = 4_096
 _LEAST_MICRO_BATCH = 512
@@ -51,6 +51,28 @@ def does_not_fit(case: Case) -> Iterator[Found]:
             severity="warning" if not surely or guessed or _unless(case) else None,
             changes=lambda: (tier() for tier in changes),
         )
+
+
+@rule(
+    "limit-to-raise", "warning", MMAP,
+    "llama.cpp logs (recommendedMaxWorkingSetSize: 2/3 to 3/4 of a Mac's memory); noamsto/nix-amd-ai issue 42 (Linux)",
+    fix="the setting that raises it; fewer layers or experts on the GPU, or a smaller context",
+)  # fmt: skip
+def limit_to_raise(case: Case) -> Iterator[Found]:
+    """A GPU that shares the machine's memory and needs more of it than the system lets it have unless it is told to.
+
+    Not more than good to know where `-fit` places the model, as it keeps to the limit.
+    """
+    for device, row in zip(case.devices, case.table, strict=False):
+        card = case.rig.cards[device.gpu]
+        if card.usual_limit and row.fits and row.total_mib > card.usual_limit / MIB:
+            less = "otherwise -fit places less there" if case.fit_places else "first raise that limit"
+            yield Found(
+                f"{row.device} needs {row.total_mib:,.0f} MiB, and the system lets it have "
+                f"{card.usual_limit / MIB:,.0f} of the shared memory; {less}",
+                card.raised_by,
+                severity="info" if case.fit_places else None,
+            )
 
 
 def _unless(case: Case) -> str:

@@ -18,6 +18,7 @@ V4 = ("DeepSeek-V4-Flash", "q4_K_M")
 GLM = ("GLM-4.5-Air", "q4_K_M")
 LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
 FOUR_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="EPYC 7713"), ram=Ram(total_gb=512))
+GPT_OSS = ("gpt-oss-20b", "exps=mxfp4,*=q8_0")
 DENSE = ("Llama-3.3-70B", "q4_K_M")
 DENSE_Q8 = ("Llama-3.3-70B", "q8_0")
 DENSE_SMALL = ("Qwen3-14B", "q4_K_M")
@@ -32,6 +33,7 @@ DUAL = Hardware(
 FAST_AND_SLOW = Hardware(
     gpus=[Gpu(name="RTX 4090"), Gpu(name="RTX 3060")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64)
 )
+SMALL_MAC = Hardware(gpus=[Gpu(name="Apple M4")], cpu=Cpu(model="Apple M4"), ram=Ram(total_gb=16), os="macos")
 SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
 
 
@@ -56,6 +58,7 @@ class Example(NamedTuple):
 GOOD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
 GOOD_LLAMA = "llama-server -m m.gguf -c 32768 -ub 2048 -ngl 99 -fa on -fit off -np 1 -ot exps=CPU -t 16"
 OLD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
+ON_MAC = "llama-server -m m.gguf -ngl 99 -fa on -fit off -np 1"
 ALL_ON_GPU = "llama-server -m m.gguf -c 8192 -ngl 99"
 FOUR = "-c 8192 -ngl 99 -ot exps=CPU -ub 2048"
 TWO_SOCKETS = "llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU"
@@ -165,6 +168,8 @@ EXAMPLES = (
     Example("v-type-without-effect", f"{GOOD_IK} -ctv q8_0", GOOD_IK, model=R1, hardware=TWO_5090_TWO_4090),
     Example("mla-off", f"{GOOD_IK} -mla 0", f"{GOOD_IK} -mla 3", model=R1, hardware=TWO_5090_TWO_4090),
     Example("does-not-fit", f"{GOOD_IK} -c 262144", GOOD_IK),
+    # ggml-org/Llama-macOS issue 58: gpt-oss-20b on 16 GB
+    Example("limit-to-raise", f"{ON_MAC} -c 16384", f"{ON_MAC} -c 16384 -ncmoe 12", LLAMA, GPT_OSS, SMALL_MAC),
     Example("ram-too-small", GOOD_IK, ALL_ON_GPU, hardware=LITTLE_RAM),
     Example("fit-left-on", GOOD_LLAMA.replace("-fit off", "").replace("-c 32768", ""), GOOD_LLAMA, LLAMA, AIR),
     Example("fit-places-itself", "llama-server -m m.gguf -c 4096", GOOD_LLAMA, LLAMA),
