@@ -267,3 +267,11 @@ def test_fit_looks_at_the_one_card_that_sm_none_leaves() -> None:
     one = case(example, example.broken)
     assert all(row.fits for row in one.table)
     assert 0 < one.flags.n_gpu_layers < one.model.n_layer
+
+
+def test_rows_that_are_gone_become_layers_where_experts_are_in_ram() -> None:
+    # llmgarage.ai, gpt-oss-120b on two RTX 3090 (January 2026): --split-mode row with --n-cpu-moe 26
+    command = "llama-server -m m.gguf -ngl 99 -sm row -ts 0.5,0.5 -mg 0 --n-cpu-moe 26 -c 38000"
+    example = Example("split-mode-refused", command, "", LLAMA, ("gpt-oss-120b", "exps=mxfp4,*=q8_0"), TWO_3090)
+    (finding,) = [f for f in found(example, command) if f.rule == "split-mode-refused"]
+    assert finding.fix == "-sm layer"

@@ -71,7 +71,7 @@ def split_mode_refused(case: Case) -> Iterator[Found]:
         return
     if case.flags.split_mode == "row" and case.parsed.build.date is None:
         message = "-sm row: the CUDA back end of this build has no split buffers; the model does not load"
-        yield Found(message, "-sm layer, or -sm tensor")
+        yield Found(message, None if case.experts_in_ram else "-sm layer, or -sm tensor")
     refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
     if refused is not None:
         yield Found(refused)
