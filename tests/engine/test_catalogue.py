@@ -503,3 +503,12 @@ def test_a_cpu_without_a_row_has_the_cores_that_its_maker_states(name: str, core
     found = family_of(name)
     assert found is not None
     assert found.cores == cores
+
+
+def test_cards_beside_an_arm_processor_are_driven_by_vulkan() -> None:
+    # github.com/geerlingguy/ai-benchmarks/issues/23, 2025-09-22: no ROCm there
+    for text in ("AMD RX 7900 XT 20GB on Pi 5", "Arc A770, Ampere Altra Q80-30, 128GB"):
+        (card,) = resolve(parse_hardware(text)).cards
+        assert card.backend == "vulkan"
+    (card,) = resolve(parse_hardware("RTX 3090, Ampere Altra Q80-30, 128GB")).cards
+    assert card.backend == "cuda"

@@ -55,11 +55,13 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
 
     With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. If
     the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
-    with Vulkan. Raises as `resolve` does.
+    with Vulkan, which drives AMD's and Intel's cards beside an ARM processor. Raises as `resolve` does.
     """
     host, cards, assumed = _found(hardware)
     if hardware.backend is not None:
         cards = tuple(_driven(card, hardware.backend) for card in cards)
+    elif host.cpu.isa == "neon":  # there is no ROCm and no oneAPI for ARM (both makers' system requirements)
+        cards = tuple(replace(card, backend="vulkan") if card.backend in ("rocm", "sycl") else card for card in cards)
     notes = (*assumed, *_noted(hardware))
     makes: dict[str, list[Card]] = {}
     for card in cards:
