@@ -11,14 +11,14 @@ from service.cli.lazy import LazyParser
 _INTRODUCTION = """\
 # Command line
 
-`advisor COMMAND --help` says the same at the terminal. The exit code is 0 when it was done, 1 when it cannot be done
-(nothing fits, nothing was measured, a part is bad), 2 when the input is wrong; `advisor host run` ends with 78 where
+`advisor COMMAND --help` prints the same in a terminal. The exit code is 0 on success, 1 if the task cannot be done
+(nothing fits, nothing was measured, a part is faulty), and 2 if the input is wrong. `advisor host run` exits with 78 if
 the machine is not enrolled. Settings come from the environment ([settings.md](settings.md)).
 
 `pip install .` in a checkout is enough for {bare}; `validate --here` and
-`advisor host` need `'.[agent]'`, all others `'.[server]'`. What is read from the Hub is kept in the user's cache folder
-(`XDG_CACHE_HOME`, else `~/.cache/offload-advisor`), unless `ADVISOR_CACHE_DIR` or `ADVISOR_STATE_DIR` names another.
-Colours are for terminals, and `NO_COLOR=1` turns them off.
+`advisor host` need `'.[agent]'`, and all others `'.[server]'`. What is read from the Hub is cached in the user's cache
+folder (`XDG_CACHE_HOME`, or else `~/.cache/offload-advisor`), unless `ADVISOR_CACHE_DIR` or `ADVISOR_STATE_DIR` names
+another one. Colours are used only in terminals, and `NO_COLOR=1` turns them off.
 
 This file is written by `make openapi`.
 """

@@ -87,7 +87,7 @@ def _add_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what `advisor admin backup` wrote")
     parser.add_argument(
         "--before", type=Path, metavar="FILE",
-        help="where to keep what is there now (default: next to FILE, with the time)",
+        help="where to save the current database (default: next to FILE, with the time)",
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _hosts(arguments: argparse.Namespace) -> Answer:
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="make this one due now; a running service does it")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="make this one due now; a running service runs it")
 
 
 def _jobs(arguments: argparse.Namespace) -> Answer:
@@ -182,7 +182,7 @@ def _jobs(arguments: argparse.Namespace) -> Answer:
 
 
 def _add_purge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="count it and leave it")
+    parser.add_argument("--dry-run", action="store_true", help="count it, and remove nothing")
 
 
 def _purge(arguments: argparse.Namespace) -> Answer:
@@ -198,8 +198,8 @@ def _purge(arguments: argparse.Namespace) -> Answer:
 def _add_requeue(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of an advice or a run that failed")
-    which.add_argument("--failed", type=_hours, metavar="HOURS", help="all that failed in the last hours")
-    parser.add_argument("--dry-run", action="store_true", help="show what it would be")
+    which.add_argument("--failed", type=_hours, metavar="HOURS", help="all that failed in the last HOURS hours")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be tried again")
 
 
 def _hours(text: str) -> float:
@@ -223,7 +223,7 @@ def _requeue(arguments: argparse.Namespace) -> Answer:
 
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--remove", metavar="ID", help="take one off for good: its id here, or in published.jsonl")
+    parser.add_argument("--remove", metavar="ID", help="remove one for good, by its id here or in published.jsonl")
 
 
 def _seed(arguments: argparse.Namespace) -> Answer:
@@ -238,7 +238,7 @@ def _seed(arguments: argparse.Namespace) -> Answer:
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    help_text = "take over the newest dump of this service (https://HOST), or of a folder with its dumps.json"
+    help_text = "import the newest dump of this service (https://HOST), or from a folder with its dumps.json"
     what.add_argument("--import", dest="address", metavar="FROM", help=help_text)
     what.add_argument("--forget", action="store_true", help="remove all results of the service whose --key it is")
     parser.add_argument("--key", metavar="KEY", help="the key that signs its dumps, as its operator gave it to you")
@@ -288,7 +288,7 @@ def _add_moderate(parser: argparse.ArgumentParser) -> None:
         help="a result's id (hide, show, remove), a report's (close), a request's for removal (refuse), "
         "a host's pseudonym (revoke), a difference's name on /accuracy (settle), an account's name",
     )  # fmt: skip
-    parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown where a result is")
+    parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown with the result")
 
 
 def _moderate(arguments: argparse.Namespace) -> Answer:
@@ -307,7 +307,7 @@ def _moderate(arguments: argparse.Namespace) -> Answer:
             asked = open_requests(context)
             return asked, [
                 f"{one.id}  {one.created_at[:10]}  {one.model} on {one.gpus}, {one.result_state} result {one.result}\n"
-                f"    {'answer to ' + one.contact if one.contact else 'says not how to answer'}: {one.text}"
+                f"    {'answer to ' + one.contact if one.contact else 'gives no contact'}: {one.text}"
                 for one in asked
             ]
         if arguments.action == "audit":
@@ -333,20 +333,20 @@ def _act(context: Records, arguments: argparse.Namespace) -> Answer:
     return done, [f"{done.action} {done.subject}: {done.reason}"]
 
 
-_MODERATE = "hide and show results, ban and vouch for accounts, revoke hosts, read reports and acts"
-_MIGRATE = "the database brought to this version's tables; the old version may run meanwhile"
-_SOURCES = "results of other services: what was imported, newly imported, or removed again"
-_JOBS_HELP = "what runs on a schedule: when each last succeeded, when it is due; or one made due now"
+_MODERATE = "hide and show results, ban and vouch for accounts, revoke hosts, read reports and the audit log"
+_MIGRATE = "migrate the database to this version's tables; the old version may keep running"
+_SOURCES = "list, import or remove results of other services"
+_JOBS_HELP = "list scheduled jobs with their last success and next run, or make one due now"
 VERBS = {
-    "backup": Verb("all of the database in one file, while the service runs", _add_backup, _backup),
+    "backup": Verb("write the whole database to one file, while the service runs", _add_backup, _backup),
     "moderate": Verb(_MODERATE, _add_moderate, _moderate),
-    "dump": Verb("all results in files, as they are made each night; or in a Parquet file", _add_dump, _dump),
+    "dump": Verb("write the files of all results that are made each night, or a Parquet file", _add_dump, _dump),
     "migrate": Verb(_MIGRATE, None, _migrate),
-    "hosts": Verb("all hosts: whose, what they have, when last seen", None, _hosts),
+    "hosts": Verb("list all hosts: owner, hardware, when last seen", None, _hosts),
     "jobs": Verb(_JOBS_HELP, _add_jobs, _jobs),
-    "purge": Verb("what is older than the settings allow, removed; the service does it each night", _add_purge, _purge),
-    "requeue": Verb("failed advice and runs tried again, once the cause is fixed", _add_requeue, _requeue),
-    "restore": Verb("the database as a backup has it; stop the service first", _add_restore, _restore),
+    "purge": Verb("remove what is older than the settings allow, as the service does each night", _add_purge, _purge),
+    "requeue": Verb("retry failed advice and runs, once the cause is fixed", _add_requeue, _requeue),
+    "restore": Verb("restore the database from a backup; stop the service first", _add_restore, _restore),
     "sources": Verb(_SOURCES, _add_sources, _sources),
-    "seed": Verb("published results that the package has, added; or one removed, as its author asks", _add_seed, _seed),
+    "seed": Verb("add the published results of the package, or remove one at its author's request", _add_seed, _seed),
 }

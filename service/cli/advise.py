@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--measured", action="append", metavar="FILE",
-        help="measurements from this machine: what validate --here or up --log kept, or a command and what it "
+        help="measurements from this machine: what validate --here or up --log saved, or a command and what it "
         "printed; corrects the estimates; may be repeated",
     )  # fmt: skip
     limits = parser.add_argument_group("constraints")
@@ -59,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--build", metavar="BUILD", help="build of that engine: 2025-05-11, b3700 or 8337e4cd3")
     limits.add_argument("--variant", action="append", help="use only this one; may be repeated")
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
-    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="fewest bits per weight a variant may have")
-    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="most bits per weight a variant may have")
+    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="minimum bits per weight of a variant")
+    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="maximum bits per weight of a variant")
     limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="MiB to keep free on every GPU (default: 512)")
-    limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="most GiB of RAM to use")
+    limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="maximum GiB of RAM to use")
     limits.add_argument(
         "--command",
         metavar="COMMAND",

@@ -14,13 +14,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     discord = platforms.add_parser("discord", help="the Discord application").add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="action"
     )
-    register = discord.add_parser("register", help="tell Discord which commands there are")
-    register.add_argument("--guild", metavar="ID", help="only in this server, at once; else everywhere")
+    register = discord.add_parser("register", help="register the commands with Discord")
+    register.add_argument(
+        "--guild", metavar="ID", help="only in this server, with immediate effect (default: everywhere)"
+    )
     register.add_argument("--json", action="store_true", help="the names of the commands as JSON")
     slack = platforms.add_parser("slack", help="the Slack app").add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="action"
     )
-    manifest = slack.add_parser("manifest", help="print the manifest that a Slack app is made of")
+    manifest = slack.add_parser("manifest", help="print the manifest to create the Slack app from")
     manifest.add_argument(
         "--no-bot", action="store_true", help="without the right to write messages, which late answers need"
     )

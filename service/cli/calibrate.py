@@ -11,7 +11,7 @@ from service.cli.output import print_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--dry", action="store_true", help="print the errors before and after, and keep nothing")
+    parser.add_argument("--dry", action="store_true", help="print the errors before and after, and save nothing")
     parser.add_argument("--json", action="store_true", help="the version, the counts and the errors as JSON")
 
 
@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{found.calibration.version}: {found.n_results} results fitted, {errors.kept_out} kept out of the fit")
     print(f"median error on those: tokens {errors.tg_before:.1%} before, {errors.tg_after:.1%} after")
     print(f"                      prompts {errors.pp_before:.1%} before, {errors.pp_after:.1%} after")
-    print("nothing was kept" if arguments.dry else "in force: within half a minute in a running service")
+    print("nothing was kept" if arguments.dry else "in force; a running service uses it within half a minute")
     return 0

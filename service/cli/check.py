@@ -130,8 +130,8 @@ def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
     checks, parsed = DirectChecks(settings), parse(case.command, case.engine, build=case.build)
     rows = ask_engine(folder, parsed, checks.model_of(case))
     yield ""
-    yield f"llama-fit-params in {folder} says of the header alone, in MiB rounded down"
-    yield "(here: what is worked out for that program, which reserves logits of a whole batch):"
+    yield f"llama-fit-params in {folder} says, from the header alone, in MiB rounded down"
+    yield "(here: computed for that program, which reserves logits of a whole batch):"
     devices = checks.check(msgspec.structs.replace(case, allocator="lab")).memory.devices
     ours = {("Host" if row.device == "CPU" else row.device): row for row in devices}
     for row in rows:

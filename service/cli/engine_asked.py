@@ -61,7 +61,7 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
     program = folder / PROGRAM
     if parsed.engine != "llama.cpp" or not program.is_file():
         what = f"{folder} has no {PROGRAM}" if parsed.engine == "llama.cpp" else f"{parsed.engine} has no {PROGRAM}"
-        raise InvalidInput(f"{what}, by which llama.cpp says its buffers without weights", field="engine_dir")
+        raise InvalidInput(f"{what}, which reports llama.cpp's buffers without weights", field="engine_dir")
     known = _known(program)
     flags = msgspec.structs.replace(
         parsed.flags, jinja=None, other=tuple(o for o in parsed.flags.other if o.partition(" ")[0] in known)
@@ -78,7 +78,7 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
     rows = [Figures(name, *map(int, figures)) for name, *figures in _ROW.findall(printed)]
     if not rows:
         last = printed.strip().splitlines()[-1:] or ["nothing"]
-        raise InvalidInput(f"{PROGRAM} said no buffers; its last words: {last[0][:300]}", field="engine_dir")
+        raise InvalidInput(f"{PROGRAM} printed no buffers; its last lines: {last[0][:300]}", field="engine_dir")
     return rows
 
 

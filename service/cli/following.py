@@ -112,7 +112,7 @@ def _now(validation: Validation) -> str:
     if said or validation.state in FINAL:
         return "; ".join(said) or validation.state
     again = any(run.state == "queued" and (run.attempt or run.rows) for run in validation.runs)
-    return "waiting for a host" + (" again: one fell silent or gave way before the end" if again else "")
+    return "waiting for a host" + (" again: one went silent or gave way before the end" if again else "")
 
 
 def _events(service: Service, validation: Validation) -> Iterator[ValidationEvent | None]:

@@ -22,16 +22,16 @@ CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: restarting would not help
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    enrol = verbs.add_parser("enrol", help="register this machine with a service, by its owner's code")
+    enrol = verbs.add_parser("enrol", help="register this machine with a service, with its owner's code")
     enrol.add_argument("url", help="the service's address: https://…")
-    enrol.add_argument("--code", required=True, help="from POST /v1/hosts/enrolments, good for ten minutes")
-    run = verbs.add_parser("run", help="wait for runs and measure them, until it is told to end")
-    run.add_argument("--once", action="store_true", help="end after one run, or when none waits or may run")
+    enrol.add_argument("--code", required=True, help="from POST /v1/hosts/enrolments, valid for ten minutes")
+    run = verbs.add_parser("run", help="wait for runs and measure them, until told to stop")
+    run.add_argument("--once", action="store_true", help="exit after one run, or if none is waiting or allowed")
     run.add_argument("--dry-run", action="store_true", help="show what the next run would start, and start nothing")
-    status = verbs.add_parser("status", help="what this host is, does, and last did")
-    pause = verbs.add_parser("pause", help="stop what runs, and start nothing")
+    status = verbs.add_parser("status", help="show what this host is, what it does, and what it did last")
+    pause = verbs.add_parser("pause", help="stop the current run, and start none")
     resume = verbs.add_parser("resume", help="end a pause")
-    approve = verbs.add_parser("approve", help="let a run that waits for it be measured, or all runs of an account")
+    approve = verbs.add_parser("approve", help="approve a run that waits for approval, or all runs of an account")
     approve.add_argument("named", metavar="RUN|ACCOUNT", help="as `advisor host status` names them")
     leave = verbs.add_parser("leave", help="give up this machine's key and have it revoked")
     for verb in (enrol, leave):
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for verb in (enrol, run, status, pause, resume, approve, leave):
         verb.add_argument("--state-dir", metavar="DIR", help="the host's folder (~/.local/state/offload-advisor/host)")
     for verb in (enrol, status, pause, resume, approve, leave):
-        verb.add_argument("--json", action="store_true", help="what came of it as JSON; what is told goes to stderr")
+        verb.add_argument("--json", action="store_true", help="the outcome as JSON; messages go to stderr")
     for verb in (enrol, run, status, pause, resume):
         verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
     functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: partial(_pause, paused=False)}

@@ -49,7 +49,7 @@ def file_text(path: str, field: str, at_most: int) -> str:
             with TextIOWrapper(data, "utf-16" if is_utf16 else "utf-8-sig", "replace") as text:
                 return text.read(at_most + 1)
     except OSError as error:
-        right = "name a file that is there, or give the text itself, or - for standard input"
+        right = "name an existing file, give the text itself, or - for standard input"
         raise InvalidInput(f"cannot read {path}: {error.strerror}; {right}", field=field) from error
 
 

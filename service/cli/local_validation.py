@@ -59,7 +59,7 @@ def measure_locally(
     if only local files are known. Raises AdvisorError.
     """
     if advice.goal is None:
-        raise InvalidInput("it has no goal: at which depths to measure is not known", field="ADVICE")
+        raise InvalidInput("it has no goal, so the depths to measure at are unknown", field="ADVICE")
     picked = chosen(advice.configs, advice.goal, None, None, configs)
     engines = arguments.engine_dir or _on_path()
     models = arguments.models or _folders(advice, picked.measurements)

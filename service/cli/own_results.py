@@ -99,7 +99,7 @@ def _runs(file: str, advice: Advice) -> Iterator[_OwnRun]:
         return
     said = read_paste(text)
     if not said.rows or said.command is None:
-        raise InvalidInput(f"{file} holds no command with what it printed", field="--measured")
+        raise InvalidInput(f"{file} contains no command with its output", field="--measured")
     yield _OwnRun(parse(said.command).engine, said.command, advice.repo, said.rows)
 
 

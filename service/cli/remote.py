@@ -66,7 +66,7 @@ class Service:
         parts = urlsplit(address)
         local = is_loopback(parts.hostname or "")
         if token and parts.scheme != "https" and not local:
-            what = f"{address}: a token is sent over https only (http: to a service on this machine)"
+            what = f"{address}: a token is sent over https only (http only to a service on this machine)"
             raise InvalidInput(what, field="ADVISOR_TOKEN")
         authorization = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(

@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         """Yield what would be done before the start, one line per step."""
         yield f"plan: {self.what}"
         if self.model is None:
-            yield f"fetch: {self.asked.repo} into {self.asked.folder}; an interrupted download goes on"
+            yield f"fetch: {self.asked.repo} into {self.asked.folder}; an interrupted download resumes"
 
     def launch(self, program: Path) -> Launch:
         """Return the command that starts it."""
@@ -126,7 +126,7 @@ def _of_advice(asked: UpRequest, data: bytes) -> Plan:
     try:
         advice = msgspec.json.decode(data, type=Advice)
     except msgspec.MsgspecError as error:
-        raise InvalidInput(f"not an advice as `advisor advise --json` prints it: {error}", field="WHAT") from error
+        raise InvalidInput(f"not the output of `advisor advise --json`: {error}", field="WHAT") from error
     asked = asked._replace(repo=advice.repo)
     plan = _best(asked, advice, "")
     if plan is None:

@@ -81,7 +81,7 @@ class Watch:
         try:
             self._tell(self.compared(log="\n".join(self.kept)))
         except InvalidInput:
-            self._say("it printed no buffer sizes: llama.cpp does with -lv 4")
+            self._say("it printed no buffer sizes: llama.cpp prints them with -lv 4")
 
     def _tell(self, checked: Checked) -> None:
         for one in checked.compared:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="the command and what it printed, or what `validate --here` kept; - reads standard input",
+        help="the command and what it printed, or what `validate --here` saved; - reads standard input",
     )
     parser.add_argument("--service", metavar="ADDRESS", help="the service, https://HOST (default: ADVISOR_SERVICE)")
     parser.add_argument("--command", metavar="COMMAND", help="the command that was run, if it is not in FILE")
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", metavar="URL", help="where somebody else published it; it is cited, without a licence"
     )
     parser.add_argument("--yes", action="store_true", help="send without asking")
-    parser.add_argument("--json", action="store_true", help="print the preview, or what was kept, as the API's JSON")
+    parser.add_argument("--json", action="store_true", help="print the preview, or what was stored, as the API's JSON")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="file with a token of the scope submit (default: ADVISOR_TOKEN)"
+        "--token-file", metavar="FILE", help="file with a token with the scope submit (default: ADVISOR_TOKEN)"
     )
 
 
@@ -163,5 +163,5 @@ def _completed(service: Service, sent: Submission, *, interactive: bool) -> tupl
 def _address(arguments: argparse.Namespace) -> str:
     address = (arguments.service or os.environ.get("ADVISOR_SERVICE", "")).strip().rstrip("/")
     if not address.startswith(("https://", "http://")):
-        raise InvalidInput("say to which service: --service https://HOST, or ADVISOR_SERVICE", field="--service")
+        raise InvalidInput("name the service: --service https://HOST, or ADVISOR_SERVICE", field="--service")
     return address

@@ -18,18 +18,16 @@ _COLUMNS = "{:<16}  {:<24}  {:<28}  {:<10}  {:<10}  {}"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="action")
-    create = verbs.add_parser("create", help="make a token and print it, once")
-    create.add_argument(
-        "name", metavar="NAME", help="the account, made if there is none: letters, digits and . _ : @ -"
-    )
+    create = verbs.add_parser("create", help="create a token and print it once")
+    create.add_argument("name", metavar="NAME", help="the account, created if needed: letters, digits and . _ : @ -")
     create.add_argument(
         "--scope", action="append", required=True, metavar="SCOPE",
         help="submit, validate, host or operator; several with commas, or repeated",
     )  # fmt: skip
     create.add_argument("--json", action="store_true", help="as JSON")
-    shown = verbs.add_parser("list", help="all tokens: whose, what for, when used; never what they are")
+    shown = verbs.add_parser("list", help="list all tokens: account, scopes, last use; never the tokens themselves")
     shown.add_argument("--json", action="store_true", help="as JSON")
-    revoke = verbs.add_parser("revoke", help="end a token at once")
+    revoke = verbs.add_parser("revoke", help="revoke a token at once")
     revoke.add_argument("id", metavar="ID", help="as `advisor token list` shows it")
     revoke.add_argument("--json", action="store_true", help="as JSON")
 
@@ -47,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print_json(made)
                 return 0
             print(made.token)
-            print(f"shown this once; `advisor token revoke {made.id}` ends it", file=sys.stderr)
+            print(f"shown only once; `advisor token revoke {made.id}` ends it", file=sys.stderr)
         elif arguments.action == "revoke":
             accounts.revoke_token(engine, arguments.id, utc_now())
             if arguments.json:

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "what", metavar="WHAT",
-        help="OWNER/NAME[:VARIANT], GGUF files, @FILE with an advice, or a llama-server command, quoted",
+        help="OWNER/NAME[:VARIANT], GGUF files, @FILE with advice, or a llama-server command, quoted",
     )  # fmt: skip
     parser.add_argument("--hardware", "-H", help="as for advise (default: this machine's)")
     parser.add_argument("--context", type=tokens, metavar="N", help="tokens (default: 8192, or what the command says)")
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", type=Path, metavar="DIR", help="folder to fetch files into (default: ~/models)")
     parser.add_argument("--port", type=int, metavar="N", help="port for the server to listen on (default: 8080)")
     parser.add_argument(
-        "--log", type=Path, metavar="FILE", help="file to keep the command and the lines with figures in"
+        "--log", type=Path, metavar="FILE", help="file to save the command and the lines with figures to"
     )
     parser.add_argument(
         "--yes", action="store_true", help="if a config does not fit, start the next one without asking"

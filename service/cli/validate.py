@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _MAX_ADVICE = 16 << 20
 _RANKED = "ranked by what was measured"
-_NOT_RANKED = "ranked as predicted, because what others' hosts measure counts once they are proven (docs/trust.md)"
+_NOT_RANKED = (
+    "ranked as predicted, because what other people's hosts measure counts only once they are proven (docs/trust.md)"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--baseline", action=argparse.BooleanOptionalAction, default=None,
-        help="also measure the command in use that the advice was given (default: if there is one)",
+        help="also measure the command in use that was given with the request (default: if there is one)",
     )  # fmt: skip
     parser.add_argument(
         "--here", action="store_true", help="measure on this machine, without an account; asks before it sends anything"
@@ -57,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder with the GGUF files, at any depth (default: as in the command); may be repeated",
     )  # fmt: skip
     here.add_argument(
-        "--result", type=Path, metavar="FILE", help="file to keep the measurements in (default: a new one here)"
+        "--result", type=Path, metavar="FILE", help="file to save the measurements to (default: a new one here)"
     )
-    parser.add_argument("--minutes", type=int, default=10, help="most minutes for one run (default: 10)")
+    parser.add_argument("--minutes", type=int, default=10, help="maximum minutes for one run (default: 10)")
     hosts = parser.add_argument_group("on the service's hosts (a token in ADVISOR_TOKEN, with the scope validate)")
     hosts.add_argument("--host", action="append", metavar="ID", help="use only this host; may be repeated")
     hosts.add_argument("--mode", choices=("validate", "tune"), default="validate", help="tune: search around the best")
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return _follow(arguments)
     if not arguments.advice:
-        raise InvalidInput("name an advice: its address, such as https://HOST/v1/advice/ID", field="ADVICE")
+        raise InvalidInput("name the advice by its address, such as https://HOST/v1/advice/ID", field="ADVICE")
     if arguments.print:
         return _print_commands(arguments)
     return _measure_locally(arguments) if arguments.here else _request(arguments)
@@ -88,7 +90,7 @@ def _request(arguments: argparse.Namespace) -> int:
 
     _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
     if arguments.advice.startswith("@"):
-        raise InvalidInput("a service measures its own advices: an advice in a file is for --here", field="ADVICE")
+        raise InvalidInput("a service measures only its own advice; for advice in a file, use --here", field="ADVICE")
     address, advice_id = split_address(arguments.advice, "advice")
     key = token(arguments)
     if key is None:
@@ -153,7 +155,7 @@ def _measure_locally(arguments: argparse.Namespace) -> int:
     from service.cli.local_validation import measure_locally
 
     if arguments.baseline:
-        raise InvalidInput("with --here only configs of the advice are measured", field="--baseline")
+        raise InvalidInput("with --here, only configs of the advice are measured", field="--baseline")
     _refuse(arguments, ("host", "token_file", "mode"), "is for hosts of a service: leave it out with --here")
     advice, repo = _read(arguments.advice)
     validation, kept = measure_locally(advice, repo, _configs(arguments, advice), arguments)
@@ -194,7 +196,7 @@ def _read(source: str) -> tuple[Advice, RepoView | None]:
         try:
             advice = msgspec.json.decode(file_text(source[1:], "ADVICE", _MAX_ADVICE), type=Advice)
         except msgspec.MsgspecError as error:
-            what = f"{source[1:]} is not an advice as `advisor advise --json` prints it: {error}"
+            what = f"{source[1:]} is not the output of `advisor advise --json`: {error}"
             raise InvalidInput(what, field="ADVICE") from error
         return _with_configs(advice), None
     address, advice_id = split_address(source, "advice")

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hardware", "-H", help="as for check (default: this machine's)")
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
-    parser.add_argument("--once", action="store_true", help="stop at the end of what is there now")
+    parser.add_argument("--once", action="store_true", help="stop at the current end of the log")
     add_no_cache(parser)
 
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
                 watch.take(data)
             watch.finish()
             if not watch.is_loaded:
-                print(f"{log} has no server that was loaded, and no request")
+                print(f"{log} shows no loaded server and no request")
         else:
             _poll(arguments.what.rstrip("/"), watch)
     except KeyboardInterrupt:
@@ -87,7 +87,7 @@ def _of_process(pid: int) -> tuple[Path, str]:
         folder = Path(os.readlink(f"/proc/{pid}/cwd"))
         outputs = [Path(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (2, 1)]
     except OSError as error:
-        raise InvalidInput(f"process {pid} cannot be looked at: {error.strerror}", field="WHAT") from error
+        raise InvalidInput(f"process {pid} cannot be inspected: {error.strerror}", field="WHAT") from error
     log = next((path for path in outputs if path.is_file()), None)
     if log is None:
         what = f"process {pid} prints to no file: give its address (with --metrics), or start it with `> FILE 2>&1`"

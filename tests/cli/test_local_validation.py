@@ -206,7 +206,7 @@ def test_a_file_that_is_no_advice_is_said(tmp_path: Path, capsys: pytest.Capture
     file = tmp_path / "x.json"
     file.write_text('{"id": 3}')
     assert main(["validate", f"@{file}", "--here"]) == 2
-    assert "is not an advice as `advisor advise --json` prints it" in capsys.readouterr().err
+    assert "is not the output of `advisor advise --json`" in capsys.readouterr().err
 
 
 def test_the_printed_commands_measure_and_come_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

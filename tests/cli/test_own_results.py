@@ -73,4 +73,4 @@ def test_a_file_without_a_measurement_is_refused(folder: Path, capsys: pytest.Ca
     (folder / "empty.log").write_text("nothing\n")
     asked = ["advise", str(folder / "models" / "tiny.gguf"), "-H", CPU_ONLY, *GOAL]
     assert main([*asked, "--measured", str(folder / "empty.log")]) == 2
-    assert "holds no command with what it printed" in capsys.readouterr().err
+    assert "contains no command with its output" in capsys.readouterr().err

@@ -289,4 +289,4 @@ def test_a_log_without_any_request_is_said_to_have_none(
     (tmp_path / "other.log").write_text("hello\n")
     words = ["watch", str(tmp_path / "other.log"), "--once", "-H", RIG, "--command", f"llama-server -m {model} -c 2048"]
     assert main(words) == 0
-    assert "has no server that was loaded, and no request" in capsys.readouterr().out
+    assert "shows no loaded server and no request" in capsys.readouterr().out

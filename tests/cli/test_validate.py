@@ -99,7 +99,9 @@ def test_measurements_that_do_not_count_are_not_said_to_rank(
 ) -> None:
     goes_well(service, [])
     assert main(["validate", f"{service.url}/v1/advice/a1"]) == 0
-    assert "\nranked as predicted, because what others' hosts measure counts once" in capsys.readouterr().out
+    assert (
+        "\nranked as predicted, because what other people's hosts measure counts only once" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,13 +120,13 @@ def test_what_no_validation_can_have_is_refused_before_it_is_asked_for(
 
 def test_an_advice_in_a_file_is_measured_here_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", f"@{tmp_path}/advice.json"]) == 2
-    assert "an advice in a file is for --here" in capsys.readouterr().err
+    assert "for advice in a file, use --here" in capsys.readouterr().err
 
 
 def test_a_run_that_its_host_did_not_finish_is_said_to_wait_again() -> None:
     waiting = replace(running(0), state="queued")
     assert following._now(validation("running", waiting)) == (
-        "waiting for a host again: one fell silent or gave way before the end"
+        "waiting for a host again: one went silent or gave way before the end"
     )
     assert following._now(validation("queued", replace(waiting, rows=[], attempt=0))) == "waiting for a host"
 

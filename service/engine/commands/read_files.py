@@ -65,7 +65,7 @@ class NamedCommand(msgspec.Struct, frozen=True):
 def commands_of(text: str) -> list[NamedCommand]:
     """Return the commands that a pasted text holds: one for each model of a file, else the text itself.
 
-    Raises InvalidFlags where a file is damaged, or holds no command.
+    Raises InvalidFlags where a file is damaged, or contains no command.
     """
     text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
