@@ -12,38 +12,38 @@ from service.web.documentation.document import openapi_document
 _API = """\
 # HTTP API
 
-Everything that the service does, it does here: its pages, the command line and the bots ask the same.
-[clients.md](clients.md) shows it at work; the [shapes](shapes.md) of bodies and answers have a page of their own; for
-programs there is `/openapi.json`, OpenAPI 3.1.
+The API offers everything that the service does; its pages, the command line and the bots give the same answers.
+[clients.md](clients.md) has examples, and [shapes.md](shapes.md) describes the bodies of requests and answers. For
+programs there is `/openapi.json` (OpenAPI 3.1).
 
-- Addresses are below the service's own: `http://127.0.0.1:8000` where `advisor serve` runs as it comes.
-- Bodies are JSON, in UTF-8, and unknown fields are refused by name. Answers are JSON; where `text/plain` and
-  `text/markdown` are listed, `Accept` or `?format=` chooses, and what curl asks for by itself is JSON.
-- What takes time is answered with 202, `Location` and `Retry-After`; `?wait=` holds the answer instead, `…/events` are
-  server-sent events.
-- Answers that may be asked again have an `ETag`; with `If-None-Match` the answer is 304 while nothing has changed.
-- Requests are counted for each address, or account: 429 with `Retry-After` where there are too many.
-- Errors are [problems](problems.md), `application/problem+json`, with a type for programs and a sentence for people;
-  only the sentences where text or Markdown is asked for.
-- A token goes into `Authorization: Bearer …`; [accounts.md](accounts.md) says who needs one, with which scope.
-- Within `/v1` fields are added, never renamed or removed: a client leaves alone what it does not know.
+- Paths are relative to the address of the service: `http://127.0.0.1:8000` for `advisor serve` with default settings.
+- Bodies are JSON in UTF-8. A request with an unknown field is refused, and the error names the field. Answers are JSON;
+  where `text/plain` and `text/markdown` are listed, `Accept` or `?format=` selects them. By default, curl gets JSON.
+- A request that takes time is answered with 202, `Location` and `Retry-After`. With `?wait=` the service holds the
+  answer instead; `…/events` sends server-sent events.
+- Answers that may be requested again have an `ETag`; with `If-None-Match` the answer is 304 while nothing has changed.
+- Requests are counted per address or account. If there are too many, the answer is 429 with `Retry-After`.
+- Errors are [problems](problems.md), `application/problem+json`, with a type for programs and a sentence for people. If
+  text or Markdown is requested, only the sentences are sent.
+- Send a token as `Authorization: Bearer …`; [accounts.md](accounts.md) says who needs one, with which scope.
+- Within `/v1` fields are added, never renamed or removed, so a client must ignore fields that it does not know.
 
 This file is written by `make openapi`.
 """
 _SHAPES = """\
 # Shapes
 
-The objects of the [HTTP API](api.md), by name. `null` stands where a value may be unknown or is not stated. Fields
-without "required" may be left out of a request; their default is in the last column.
+The objects of the [HTTP API](api.md), by name. `null` means that a value is unknown or not stated. Fields without
+"required" may be left out of a request; their default is in the last column.
 
 This file is written by `make openapi`.
 """
 _ACCESS = {
     (): "",
-    ("Token",): "Takes a token.",
-    ("", "Token"): "A token is not needed; with one, it is the account's.",
+    ("Token",): "Needs a token.",
+    ("", "Token"): "A token is optional; with one, the request counts for its account.",
     ("HostSignature",): "Signed by the host.",
-    ("HostSession", "HostSignature"): "Signed by the host, in a session of it.",
+    ("HostSession", "HostSignature"): "Signed by the host, within one of its sessions.",
 }
 
 

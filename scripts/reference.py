@@ -11,10 +11,10 @@ _BOUNDS = {
     "minimum": "≥ {}",
     "maximum": "≤ {}",
     "exclusiveMinimum": "> {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
+    "minLength": "≥ {} characters",
+    "maxLength": "≤ {} characters",
+    "minItems": "≥ {} items",
+    "maxItems": "≤ {} items",
 }
 
 

@@ -216,7 +216,7 @@ def _to_measure(bot: BotContext, asked: Question) -> tuple[str, ValidationReques
     words = asked.words
     identity = advice_id(words.get("advice", ""))
     if not identity:
-        raise InvalidInput("name an advice by its address or its id of 22 characters", field="advice")
+        raise InvalidInput("name the advice by its address or its id of 22 characters", field="advice")
     plain: dict[str, Any] = {"mode": words.get("mode", "validate"), "minutes": _number(words.get("minutes", "10"))}
     if "config" in words:
         advice, rank = flow.read_advice(bot.context, identity), _number(words["config"])

@@ -75,7 +75,7 @@ def button_id(ask: Ask) -> str:
     words = "&".join(f"{name}={value}" for name, value in ask.words.items())
     text = f"{ask.verb}?{words}"
     if len(text) > MAX_BUTTON_ID or any(set(value) & set("&=?") for value in ask.words.values()):
-        raise ValueError(f"{text[:120]!r} is not a name of a button")
+        raise ValueError(f"{text[:120]!r} is not the name of a button")
     return text
 
 

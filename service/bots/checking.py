@@ -53,7 +53,7 @@ def _request(bot: BotContext, asked: Question) -> CheckRequest:
         log = text[:MAX_LOG] if is_log(text[:MAX_LOG]) else None
     if not words.get("command"):
         raise InvalidInput(
-            "there is no command of llama-server or another program of the engines here", field="command"
+            "there is no command of llama-server or of another program of the engines here", field="command"
         )
     values: dict[str, Any] = {
         "command": reduced(words["command"]),
@@ -73,7 +73,7 @@ def _lines(checked: Checked) -> Iterator[str]:
     if more > 0:
         yield f"and {more} more finding{'s' if more > 1 else ''}"
     if not checked.findings:
-        yield "Nothing was found that should be changed."
+        yield "Nothing needs to be changed."
     if checked.speed:
         at = checked.speed[-1]
         tg = f"TG {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f})"

@@ -17,12 +17,12 @@ from service.settings import Settings
 _REMEDIES = {
     "not-invited": "invite the bot to the channels where it is asked: `/invite` on Slack, the rights View Channel and "
     "Send Messages on Discord",
-    "expired": "set the bot's token (docs/slack.md, docs/discord.md): without one, nothing can be said after the "
-    "address of a question has ended",
+    "expired": "set the bot's token (docs/slack.md, docs/discord.md): without one, no answer can be sent once the "
+    "reply address of a question has expired",
     "unreachable": "on Slack turn on the Messages tab of the app's home; on Discord people must take direct messages",
     "token": "renew the bot's token and its rights: docs/slack.md, docs/discord.md",  # nosec B105 (no password)
-    "refused": "a fault of this program: report the `code` of `message.refused` in the log",
-    "abandoned": "the platform did not take it a dozen times: see `message.undelivered` in the log",
+    "refused": "a bug in this program: report the `code` of `message.refused` in the log",
+    "abandoned": "the platform refused it a dozen times: see `message.undelivered` in the log",
 }
 
 
@@ -44,7 +44,7 @@ def _discord(client: httpx.Client, settings: Settings) -> Diagnosis:
     found = ask(client, "GET", url, None, headers=headers(settings, as_bot=True))
     if found.get("id") == settings.discord_application_id:
         return Diagnosis("Discord", "good", f"the bot's token is accepted by {url}")
-    said = str(found.get("message") or "the token is of another application" if found else "no answer")[:100]
+    said = str(found.get("message") or "the token belongs to another application" if found else "no answer")[:100]
     remedy = "set ADVISOR_DISCORD_BOT_TOKEN to the token of ADVISOR_DISCORD_APPLICATION_ID: docs/discord.md"
     return Diagnosis("Discord", "bad", f"the bot's token is not accepted: {said}", remedy)
 
@@ -56,7 +56,7 @@ def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
         authorization = {"Authorization": f"Bearer {settings.slack_bot_token}"}
         reply = client.post(f"{settings.slack_api}/auth.test", headers=authorization)
     except (httpx.HTTPError, Refused) as error:
-        remedy = "check the way out (proxy, firewall, DNS)"
+        remedy = "check the outgoing connection (proxy, firewall, DNS)"
         return Diagnosis("Slack", "bad", f"no answer: {type(error).__name__}", remedy)
     scopes = {scope.strip() for scope in reply.headers.get("x-oauth-scopes", "").split(",") if scope.strip()}
     if (sent := of_slack(reply)).kind != "sent":

@@ -63,7 +63,7 @@ def keep(bot: BotContext, asked: Question) -> Outcome:
 
 def _licensed(is_cited: bool) -> str:
     if is_cited:
-        return "It is kept as a citation with its source: the figures are their author's, and we license none of them."
+        return "It is kept as a citation with its source: the figures are their author's, without a licence from us."
     return f"What you add is published for anybody to use under {LICENCE} ({LICENCE_URL}). Add only what you measured."
 
 
@@ -99,7 +99,7 @@ def _lines(found: Preview) -> Iterator[str | Code]:
     if found.state_reason:
         yield f"It would be {found.state}: {found.state_reason}"
     if found.duplicate_of:
-        yield "These exact rows are already on the board."
+        yield "These exact rows are already on the leaderboard."
 
 
 _ROWS = 10
@@ -115,7 +115,7 @@ def board(bot: BotContext, asked: Question) -> Outcome:
     title = f"Fastest measured: {words}" if words else "Fastest measured"
     if not found.rows:
         every = urlencode({**({"q": words} if words else {}), "trust": "self-reported"})
-        nothing = "No result of a proven host, and none that is cited from a public thread, matches. "
+        nothing = "No result from a proven host, and none cited from a public thread, matches. "
         nothing += "The page shows unverified results too."
         return Outcome(answer=Answer(title=title, parts=(nothing,), link=bot.address(f"/leaderboard?{every}")))
     lines = [line for line in as_text(board_lines(found)).splitlines() if not line.startswith("more: ")]

@@ -86,7 +86,7 @@ def read_file(client: httpx.Client, address: str, origins: tuple[str, ...]) -> s
     Only `origins` are ever contacted, because addresses come from people.
     """
     if not any(address.startswith(f"{origin}/") for origin in origins):
-        raise InvalidInput("the file does not lie where the platform keeps files", field="attachment")
+        raise InvalidInput("the file is not where the platform keeps files", field="attachment")
     try:
         with client.stream("GET", address) as reply:
             if reply.status_code != httpx.codes.OK:

@@ -67,7 +67,7 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
     action, account = asked.words.get("action", "show"), asked.account
     if action == "set":
         understood = chat_accounts.remember_rig(bot.context, account, asked.words.get("rig", ""))
-        title = "Remembered, only for you. Leave the hardware out from now on."
+        title = "Saved, for you only. From now on you can leave the hardware out."
         return _private(title, "It was read as:", Code(understood))
     if action == "forget":
         had = chat_accounts.forget(bot.context, account)
@@ -87,17 +87,17 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
         return _private("Your rig:", Code(rig))
     known = verb_named("hardware")
     how = ("To save one:", Code(example(known, asked.platform))) if known else ()
-    return _private("No rig is remembered for you.", *how)
+    return _private("No rig is saved for you.", *how)
 
 
 def _token(bot: BotContext, asked: Question) -> Outcome:
     made = chat_accounts.give_token(bot.context, asked.account, instead=asked.words.get("instead") == "yes")
     if made is None:
-        again = Button("End it, give me a new one", Ask(verb="token", words={"instead": "yes"}))
+        again = Button("Revoke it and give me a new one", Ask(verb="token", words={"instead": "yes"}))
         return _private("You already have a token. It was shown once, and cannot be shown again.", buttons=(again,))
     usage = (
         "It sends results, asks for validations and adds hosts under your account: put it into ADVISOR_TOKEN, or send "
-        f"it as `Authorization: Bearer …` to {bot.address('')}. It ends with `hardware forget`."
+        f"it as `Authorization: Bearer …` to {bot.address('')}. `hardware forget` revokes it."
     )
     title = "Your API token. It is shown only once: keep it to yourself."
     return Outcome(answer=Answer(title=title, parts=(Code(made.token), usage), private=True, once=True))

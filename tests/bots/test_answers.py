@@ -133,7 +133,7 @@ def test_a_button_asks_what_its_name_says() -> None:
 
 @pytest.mark.parametrize("words", [{"a": "x" * 100}, {"a": "b&c=d"}])
 def test_a_button_that_could_not_be_read_back_is_not_made(words: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not a name of a button"):
+    with pytest.raises(ValueError, match="not the name of a button"):
         button_id(Ask(verb="advise", words=words))
 
 

@@ -141,7 +141,7 @@ def test_a_token_is_shown_once_and_can_be_replaced(chat: Chat, user: str) -> Non
     assert "adv_" in first.shown.text
     again = chat.ask_discord("token", user=user)
     assert "adv_" not in again.shown.text
-    assert "adv_" in chat.press_discord("End it", again.original, user=user).shown.text
+    assert "adv_" in chat.press_discord("Revoke it", again.original, user=user).shown.text
     with chat.context.engine.connect() as connection:
         assert "adv_" not in str(connection.execute(interaction.select()).all())
 
@@ -194,7 +194,7 @@ def test_a_file_elsewhere_is_never_asked_for(chat: Chat, user: str) -> None:
     payload = payloads.on_message("Check this command", "llama-server -m a.gguf", [file], user=user)
     chat.discord(payload)
     chat.settle()
-    assert "does not lie where" in chat.platforms.hooks[payload["token"]].shown.text
+    assert "is not where the platform" in chat.platforms.hooks[payload["token"]].shown.text
 
 
 def test_a_message_without_a_command_says_so(chat: Chat, user: str) -> None:

@@ -66,7 +66,7 @@ def test_what_is_missing_or_refused_is_said(
 
 def test_a_server_is_named_by_its_number(platforms: Platforms, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bots", "discord", "register", "--guild", "../../x"]) == 2
-    assert "is not an id of a server" in capsys.readouterr().err
+    assert "is not the id of a server" in capsys.readouterr().err
     assert platforms.calls == []
 
 

@@ -119,7 +119,7 @@ def test_the_buttons_of_an_advice_ask_further_for_anyone_who_presses_them(chat: 
     [("", "Where to put"), ("help", "Where to put"), ("dance", "is not a command"), ("advise", "name a repo"),
      (f"advise {REPO} on RTX 9999", "RTX 5090"), (f"advise {REPO} on {RIG} context lots", "is not a number of tokens"),
      (f"advise {REPO} on {RIG} goal dance", "dance"), (f"advise {REPO} on {RIG} engine vllm", "vllm"),
-     ("advise Qwen/None-at-all on RTX 3090", "repo"), ("validate", "name an advice"), ("hardware dance", "use set"),
+     ("advise Qwen/None-at-all on RTX 3090", "repo"), ("validate", "name the advice"), ("hardware dance", "use set"),
      ("check", "there is no command"), ("hardware set", "hardware")],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_said_to_the_asker_alone_with_what_to_type(chat: Chat, text: str, said: str) -> None:

@@ -92,7 +92,7 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
         if value is None:
             raise InvalidSetting(f"{name} is not set: docs/discord.md says where it is found", field=name)
     if guild is not None and not (guild.isascii() and guild.isdigit() and len(guild) <= _GUILD_DIGITS):
-        raise InvalidInput(f"{guild[:40]!r} is not an id of a server: it is a number", field="guild")
+        raise InvalidInput(f"{guild[:40]!r} is not the id of a server, which is a number", field="guild")
     where = f"/guilds/{guild}" if guild else ""
     url = f"{settings.discord_api}/applications/{settings.discord_application_id}{where}/commands"
     wanted = commands(settings.bot_verbs_off, in_guild=guild is not None)
@@ -105,5 +105,5 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
     if reply.status_code in (401, 403):
         raise InvalidSetting("Discord does not accept the bot's token here", field="ADVISOR_DISCORD_BOT_TOKEN")
     if reply.status_code == 429:
-        raise ServiceUnavailable(f"Discord wants us to wait {reply.headers.get('retry-after', 'some')} seconds")
+        raise ServiceUnavailable(f"Discord asks us to wait {reply.headers.get('retry-after', 'some')} seconds")
     raise ServiceUnavailable(f"Discord answers with status {reply.status_code}: {reply.text[:500]}")

@@ -72,7 +72,7 @@ class Delivery:
             return "Look there for the result."
         if reply.private or reply.channel is None:
             return "The answer will be a direct message."
-        return "The answer will be a message here, or a direct message where I may not write here."
+        return "The answer will be a message here, or a direct message if I may not write here."
 
     def _turned_private(self, reply: Reply, answer: Answer, age: float) -> Sent:
         """Delete the message, which everybody saw being announced and which cannot become private; send a private

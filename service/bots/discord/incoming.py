@@ -137,7 +137,7 @@ def _read(payload: _Payload, application: str | None) -> Incoming:
 def _user(payload: _Payload) -> _User:
     user = payload.member.user if payload.member else payload.user
     if user is None:
-        raise InvalidInput("the asking user is missing", field="user")
+        raise InvalidInput("the user who asked is missing", field="user")
     return user
 
 

@@ -76,7 +76,9 @@ class Delivery:
     def _where_next(self, reply: Reply) -> str:
         if not self._has_bot:
             return "Follow the link to see the result."
-        here = "The answer will be a message here if you invite me to this channel (`/invite`), else a direct message."
+        here = (
+            "The answer comes as a message here if you invite me to this channel (`/invite`), or else directly to you."
+        )
         return here if reply.channel else "The answer will be a direct message."
 
     def _respond(self, reply: Reply, answer: Answer) -> Sent:

@@ -112,7 +112,7 @@ def _asker(team: str, user: str) -> Asker:
     try:
         msgspec.convert((team, user), tuple[Id, Id])
     except msgspec.ValidationError as error:
-        raise InvalidInput("the asking user is missing", field="user_id") from error
+        raise InvalidInput("the user who asked is missing", field="user_id") from error
     return Asker(account=f"slack:{team}:{user}", place=f"slack:{team}")
 
 

@@ -40,12 +40,12 @@ _PROBLEMS = (
 
 Wait = Annotated[
     int,
-    QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer until the advice is final."),
+    QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the advice to become final."),
 ]
 Detail = Annotated[
     Literal["short", "full", "card"],
     QueryParameter(
-        description="`full`: text and Markdown with everything. `card`: JSON in short, a `CompactAdvice`.",
+        description="`full`: text and Markdown with everything. `card`: short JSON, a `CompactAdvice`.",
     ),
 ]
 _MOST_IDS = 8
@@ -58,7 +58,7 @@ _MOST_IDS = 8
     summary="Ask for ranked configs",
     responses={
         200: answer(CreatedAdvice, "The advice is ready.", EXAMPLES["ready-advice"]),
-        202: answer(CreatedAdvice, "The request is queued; `Location` has it.", EXAMPLES["queued-advice"]),
+        202: answer(CreatedAdvice, "The request is queued; `Location` is its address.", EXAMPLES["queued-advice"]),
         **problem_responses(*_PROBLEMS),
     },
 )
@@ -70,9 +70,9 @@ async def request_advice(
     as_format: AsFormat = None,
     detail: Detail = "short",
 ) -> Response[Any]:
-    """Name a repo and your hardware. An advice that was computed before is answered at once; otherwise it is queued.
+    """Name a repo and your hardware. Advice computed before is returned at once; otherwise the request is queued.
 
-    If you wait for an advice and it fails, the answer is its problem.
+    If you wait and the computation fails, the answer is the problem.
     """
     form = wanted_format(request, as_format)
     ready = await services.run(advise.ready_advice, data)
@@ -113,7 +113,7 @@ async def _requested(
 
 @get(
     PATH + "/{advice_id:str}",
-    summary="Read an advice",
+    summary="Read advice",
     **ANYBODY,
     responses={
         200: answer(Advice, "The advice as it is now.", replace(EXAMPLES["ready-advice"], id=None)),
@@ -150,7 +150,7 @@ async def read_advice(
 
 @get(
     PATH + "/{advice_id:str}/file",
-    summary="Read an advice as a file for another program",
+    summary="Read advice as a file for another program",
     responses={
         200: answer(str, "The file.", media_type="text/plain"),
         **problem_responses("advice-not-found", "invalid-request", "invalid-flags"),
@@ -163,12 +163,15 @@ async def read_advice_file(
     form: Annotated[FileFormat, QueryParameter(name="as", description="Which program's.")] = "llama-swap",
     config: Annotated[int, QueryParameter(ge=1, le=1000, description="The rank of the config.")] = 1,
     others: Annotated[
-        str, QueryParameter(name="with", max_length=500, description="Ids of other ready advices for it, with commas.")
+        str,
+        QueryParameter(
+            name="with", max_length=500, description="Ids of other finished advice to include, separated by commas."
+        ),
     ] = "",
 ) -> Response[Any]:
     """llama-swap's YAML, llama-server's router presets, a compose service, variables, or a systemd unit.
 
-    llama-swap and presets can hold several models: `with` adds those of other advices, for the same hardware.
+    llama-swap and presets can hold several models: `with` adds those of other advice for the same hardware.
     """
     ids = [one.strip() for one in (advice_id, *filter(None, others.split(",")))]
     if len(ids) > _MOST_IDS:
@@ -182,7 +185,7 @@ async def read_advice_file(
 
 @get(
     PATH + "/{advice_id:str}/events",
-    summary="Follow an advice live",
+    summary="Follow advice live",
     responses=streamed(
         AdviceEvent,
         "named after the state; `data` is this object. Ends when final.",
@@ -200,7 +203,7 @@ async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services
 
 @delete(
     PATH + "/{advice_id:str}",
-    summary="Delete an advice",
+    summary="Delete advice",
     responses=problem_responses("advice-not-found", "wrong-key"),
 )
 async def delete_advice(

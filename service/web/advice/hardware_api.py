@@ -22,9 +22,7 @@ from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, Par
 _MAX_ROWS = 1_000
 Search = Annotated[
     str,
-    QueryParameter(
-        name="q", max_length=100, description="Words that the name or an alias holds, in any order and case."
-    ),
+    QueryParameter(name="q", max_length=100, description="Words in the name or an alias, in any order and case."),
 ]
 
 
@@ -51,7 +49,7 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
 @post(
     "/v1/hardware/parse",
     status_code=200,
-    summary="How a text about hardware is understood",
+    summary="How a description of hardware is understood",
     responses=answers(
         200,
         ParsedHardware,

@@ -23,12 +23,14 @@ from service.wire.advice.advice import REVISION_PATTERN
 from service.wire.advice.repo import RepoView
 
 VariantName = Annotated[
-    str | None, QueryParameter(max_length=200, description="The variant whose model is shown; else the smallest.")
+    str | None, QueryParameter(max_length=200, description="The variant whose model is shown; by default the smallest.")
 ]
 Revision = Annotated[
     str | None,
     QueryParameter(
-        max_length=200, description="Branch, tag or commit; else main.", schema_extra={"pattern": REVISION_PATTERN}
+        max_length=200,
+        description="Branch, tag or commit; by default main.",
+        schema_extra={"pattern": REVISION_PATTERN},
     ),
 ]
 

@@ -188,7 +188,7 @@ def _say_text_too(spec: dict[str, Any]) -> None:
     for status, response in spec["responses"].items():
         if status.startswith("2") and "content" in response:
             said = response["description"].rstrip(".")
-            response["description"] = f"{said}. As {others} too: by `Accept`, or `?format=`."
+            response["description"] = f"{said}. Also as {others}, by `Accept` or `?format=`."
 
 
 def _leave_out_null(schema: dict[str, Any]) -> None:

@@ -123,7 +123,7 @@ async def open_session(request: HttpRequest, services: AppServices) -> Session:
     status_code=204,
     request_max_body_size=MAX_PROBE_BYTES,
     opt={"body": Probe},
-    summary="Say what the machine is",
+    summary="Describe the machine",
     security=SIGNED,
     responses=problem_responses("invalid-hardware", *SIGNED_PROBLEMS),
 )
@@ -154,7 +154,7 @@ async def leave(request: HttpRequest, services: AppServices) -> None:
     summary="Ask for a run",
     security=SIGNED,
     responses={
-        200: answer(LeasedRun, "A run, this host's for a while."),
+        200: answer(LeasedRun, "A run, leased to this host for a while."),
         204: ResponseSpec(None, description="There is none; ask again."),
         **problem_responses("too-many-streams", *SIGNED_PROBLEMS),
     },

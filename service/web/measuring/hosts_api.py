@@ -48,10 +48,10 @@ async def create_enrolment(
     PATH,
     summary="List hosts",
     **ANYBODY,
-    responses=answers(200, list[Host], "Public hosts; one's own too.", *PROBLEMS),
+    responses=answers(200, list[Host], "Public hosts, and your own.", *PROBLEMS),
 )
 async def list_hosts(request: HttpRequest, services: AppServices) -> Response[list[Host]]:
-    """The public hosts; with a token also one's own, with details for their owner."""
+    """The public hosts; with a token also your own, with details for their owner."""
     found = await services.run(hosts.list_hosts, anyone(request))
     return Response(found, headers=PRIVATE)
 
@@ -63,14 +63,14 @@ async def list_hosts(request: HttpRequest, services: AppServices) -> Response[li
     responses=answers(200, Host, "The host.", "host-not-found", *PROBLEMS),
 )
 async def read_host(host_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Host]:
-    """A public host, or one's own."""
+    """A public host, or one of your own."""
     found = await services.run(hosts.read_host, host_id, anyone(request))
     return Response(found, headers=PRIVATE)
 
 
 @patch(
     PATH + "/{host_id:str}",
-    summary="Approve, pause, publish a host",
+    summary="Approve, pause or publish a host",
     **scoped("host"),
     responses=answers(
         200, Host, "The host as it is now.", "host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS

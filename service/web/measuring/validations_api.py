@@ -33,8 +33,8 @@ PATH = "/v1/validations"
     summary="Have configs measured",
     **scoped("validate"),
     responses={
-        200: answer(Validation, "The one that this key had made."),
-        201: answer(Validation, "The validation; `Location` has it."),
+        200: answer(Validation, "The validation that was created with this key."),
+        201: answer(Validation, "The validation; `Location` is its address."),
         **problem_responses(
             *("advice-not-found", "host-not-found", "no-host", "too-many-validations", "idempotency-key-reused"),
             *BODY_PROBLEMS,
@@ -58,12 +58,12 @@ async def request_validation(
 
 @get(
     "/v1/advice/{advice_id:str}/hosts",
-    summary="Which hosts could measure an advice",
+    summary="Which hosts could measure the configs",
     guards=[knows],
     responses=answers(
         200,
         list[ConfigHosts],
-        "For each config: who could, and what others lack.",
+        "For each config: which hosts could measure it, and what the others lack.",
         "advice-not-found",
         "invalid-request",
         "not-authenticated",
@@ -73,7 +73,7 @@ async def request_validation(
 async def hosts_of_advice(
     advice_id: FromPath[str], request: HttpRequest, services: AppServices
 ) -> Response[list[ConfigHosts]]:
-    """Public hosts and, with a token, one's own."""
+    """Public hosts and, with a token, your own."""
     found = await services.run(validate.hosts_of_advice, anyone(request), advice_id)
     return Response(found, headers=PRIVATE)
 

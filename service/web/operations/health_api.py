@@ -45,7 +45,7 @@ def health() -> Health:
 async def ready(services: AppServices) -> Response[Any]:
     """Checks database, Redis, workers, disk, and bots if configured, each within a second and a half.
 
-    503 if one of them is bad, or the process is ending. The Hub is listed too, but never causes a 503.
+    503 if one of them is bad, or the process is shutting down. The Hub is listed too, but never causes a 503.
     """
     if services.drain.begun:
         raise ServiceUnavailable("this process is ending: ask another")

@@ -46,7 +46,7 @@ def token_bar(token_ms: Mapping[str, float]) -> Markup:
     parts = dict(sorted(token_ms.items(), key=lambda item: -item[1]))
     names = [f"{name} {ms:.1f} ms" for name, ms in parts.items()]
     bar = Bar("One token", f"{whole:.1f} ms", list(parts.values()), whole)
-    return draw_bars([bar], names, "token", "What the time of one token is spent on")
+    return draw_bars([bar], names, "token", "Where the time of one token goes")
 
 
 def draw_bars(bars: Sequence[Bar], names: Sequence[str], key: str, title: str) -> Markup:

@@ -29,7 +29,7 @@ from service.wire.results.moderation import (
 
 @post(
     "/v1/results/{result_id:str}/reports",
-    summary="Say what is wrong with a result",
+    summary="Report a problem with a result",
     **ANYBODY,
     responses=answers(201, Reported, "The report was kept.", "result-not-found", *BODY_PROBLEMS, *PROBLEMS),
 )
@@ -94,10 +94,10 @@ async def list_reports(services: AppServices) -> Response[list[OpenReport]]:
     "/v1/moderation",
     summary="Hide, show, ban, vouch for, close",
     **scoped("operator"),
-    responses=answers(201, AuditEntry, "What was done, as it was written down.", *BODY_PROBLEMS, *PROBLEMS),
+    responses=answers(201, AuditEntry, "The action, as recorded.", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def moderate(data: JSONBody[Moderation], request: HttpRequest, services: AppServices) -> Response[AuditEntry]:
-    """For operators. Each act is recorded for good, with who, when and why."""
+    """For operators. Each action is recorded permanently, with who, when and why."""
     done = await services.run(moderation.moderate, caller_of(request).name, data)
     return Response(done, status_code=201, headers=PRIVATE)
 
@@ -112,7 +112,7 @@ async def read_audit(
     services: AppServices,
     subject: Annotated[str | None, QueryParameter(description="Of one result, report or account only.")] = None,
 ) -> Response[list[AuditEntry]]:
-    """For operators: the newest 200 acts."""
+    """For operators: the newest 200 actions."""
     return Response(await services.run(moderation.audit, subject), headers=PRIVATE)
 
 

@@ -39,7 +39,7 @@ AsList = Annotated[
     ListFormat | None,
     QueryParameter(
         name="format",
-        description="Instead of an Accept header. `jsonl`: a result a line; `csv`: a line for each measured row.",
+        description="Instead of an Accept header. `jsonl`: one result per line; `csv`: one line per measured row.",
     ),
 ]
 _LIST_TYPES: dict[str, ListFormat] = {"application/json": "json", "application/jsonl": "jsonl", "text/csv": "csv"}
@@ -71,11 +71,11 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
 @get(
     PATH,
     opt={"query": ResultQuery},
-    summary="Results, the last received first",
+    summary="Results, most recently received first",
     responses=answers(
         200,
         ResultPage,
-        "A page of results. As `application/jsonl` or `text/csv` too, by `?format=` or an Accept header.",
+        "A page of results. Also as `application/jsonl` or `text/csv`, by `Accept` or `?format=`.",
         "not-acceptable",
         *_PROBLEMS,
     ),
@@ -130,7 +130,7 @@ async def read_result(
     summary="Read what the engine printed",
     **ANYBODY,
     responses={
-        200: ResponseSpec(str, description="The log, empty where there is none.", media_type="text/plain"),
+        200: ResponseSpec(str, description="The log, empty if there is none.", media_type="text/plain"),
         **problem_responses("result-not-found", *_PROBLEMS, *SEES_MORE),
     },
 )
@@ -179,7 +179,7 @@ EditKey = Annotated[
     PATH + "/preview",
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
-    summary="See what is understood of a benchmark",
+    summary="See how a benchmark is read",
     guards=[knows],
     responses=answers(
         200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS
@@ -196,8 +196,8 @@ async def preview_submission(data: JSONBody[Submission], request: HttpRequest, s
     summary="Send a benchmark that you ran",
     **ANYBODY,
     responses={
-        200: answer(Submitted, "These rows are known: their result."),
-        201: answer(Submitted, "The result; `Location` has it."),
+        200: answer(Submitted, "These rows are known already; this is their result."),
+        201: answer(Submitted, "The result; `Location` is its address."),
         **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS),
     },
     response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
@@ -250,7 +250,7 @@ async def correct_result(
 
 @delete(
     PATH + "/{result_id:str}",
-    summary="Take a result of yours back",
+    summary="Withdraw a result of yours",
     **ANYBODY,
     responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
 )

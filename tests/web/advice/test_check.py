@@ -35,7 +35,7 @@ def test_curl_gets_text_on_one_screen(client: httpx.Client) -> None:
     reply = client.post("/v1/check", json=ASKED, headers={"Accept": "text/plain"})
     assert reply.headers["content-type"].startswith("text/plain")
     lines = reply.text.splitlines()
-    assert lines[0].startswith("Does not start with today's build: -fa takes a value")
+    assert lines[0].startswith("Does not start with today's build: -fa now needs a value")
     assert "--detail full" not in reply.text  # which only the command line has
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100

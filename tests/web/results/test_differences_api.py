@@ -63,7 +63,7 @@ def test_three_peoples_logs_reach_page_metric_check_and_advice_until_an_operator
 
         (entry,) = client.get("/v1/accuracy").json()["differences"]
         assert (entry["name"], entry["state"], entry["rigs"]) == (NAME, "warned", 3)
-        assert "Buffers that logs print otherwise" in client.get("/accuracy").text
+        assert "Buffers that differ in logs" in client.get("/accuracy").text
         assert 'advisor_memory_differences{state="warned"} 1.0' in client.get("/metrics").text
         check = {"command": COMMAND, "hardware": MACHINE, "repo": f"{REPO}:Q8_0", "build": BUILD}
         assert "logs-differ" in {one["rule"] for one in client.post("/v1/check", json=check).json()["findings"]}
