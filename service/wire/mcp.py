@@ -164,7 +164,7 @@ def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: M
         raise ProtocolError(_PARAMS, f"there is no tool {str(params.get('name'))[:100]}; there is {', '.join(tools)}")
     try:
         with refused(tool.arguments):
-            arguments = msgspec.convert(params.get("arguments") or {}, tool.arguments)
+            arguments = tool.given(_object(params.get("arguments")))
     except InvalidInput as error:
         return failure_of(Call(identity, version, tool, Arguments()), error)
     return Call(identity, version, tool, arguments)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
 
@@ -24,7 +25,10 @@ _HARDWARE = (
 _REPO = "a GGUF repo of the Hugging Face Hub: OWNER/NAME, OWNER/NAME:VARIANT, or its URL"
 Repo = Annotated[RepoText, Meta(description=_REPO)]
 Machine = Annotated[HardwareText, Meta(description=_HARDWARE)]
-EngineName = Annotated[Engine | None, Meta(description="only this engine; null: both")]
+EngineName = Annotated[Engine | None, Meta(description="only this engine; else both")]
+Revision = Annotated[RevisionText | None, Meta(description="a branch, tag or commit of the repo; else the newest")]
+_LEFT_OUT = (None, "", "null")  # what clients send for an argument that their model left out
+_LIMITS = ("pattern", "minLength", "maxLength", "maxItems")  # checked here; clients make grammars of schemas
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,14 +41,14 @@ class Advise(Arguments, frozen=True, kw_only=True):
     repo: Repo
     hardware: Machine
     goal: Annotated[Preset, Meta(description="what it is for; `agent` has long prompts, `long` much context")] = "chat"
-    context: Annotated[Positive | None, Meta(description="tokens; null: the goal's")] = None
+    context: Annotated[Positive | None, Meta(description="tokens; else the goal's")] = None
     engine: EngineName = None
     variant: Annotated[str | None, Meta(description="only this quantisation, such as Q4_K_M")] = None
     command: Annotated[CommandText | None, Meta(description="the command in use, which is compared")] = None
     what_if: Annotated[
         list[Question], Meta(max_length=8, description="changes to ask about: '+1 RTX 3090', '64 GB more RAM', 'best'")
     ] = []
-    revision: RevisionText | None = None
+    revision: Revision = None
 
     def request(self) -> AdviceRequest:
         """Return the request to the HTTP API with these arguments."""
@@ -62,7 +66,7 @@ class Check(Arguments, frozen=True, kw_only=True):
 
     command: Annotated[CommandText, Meta(description="the command line, for llama-server or a benchmark of it")]
     hardware: Machine
-    repo: Annotated[RepoText | None, Meta(description=f"{_REPO}; null: as the command names it")] = None
+    repo: Annotated[RepoText | None, Meta(description=f"{_REPO}; else as the command names it")] = None
     engine: EngineName = None
     build: Annotated[BuildText | None, Meta(description="of the engine: 2025-05-11, b3700 or 8337e4c")] = None
 
@@ -75,8 +79,8 @@ class Inspect(Arguments, frozen=True, kw_only=True):
     """A repo, and the variant whose model is shown."""
 
     repo: Repo
-    variant: Annotated[Slug | None, Meta(description="whose model is shown; null: the smallest")] = None
-    revision: RevisionText | None = None
+    variant: Annotated[Slug | None, Meta(description="whose model is shown; else the smallest")] = None
+    revision: Revision = None
 
 
 class Leaderboard(Arguments, frozen=True, kw_only=True):
@@ -86,7 +90,7 @@ class Leaderboard(Arguments, frozen=True, kw_only=True):
     model: Annotated[Slug | None, Meta(description="a model's slug, as rows of an answer have it")] = None
     rig: Annotated[Slug | None, Meta(description="a set of cards, such as 2x-rtx-3090")] = None
     engine: EngineName = None
-    depth: Depth = 0
+    depth: Annotated[Depth, Meta(description="tokens in the cache")] = 0
     trust: BoardTrust = PROVEN
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
@@ -104,7 +108,7 @@ class HardwareArguments(Arguments, frozen=True, kw_only=True):
 class ThisHardware(Arguments, frozen=True, kw_only=True):
     """A text about hardware, or nothing for the machine that runs this."""
 
-    text: Annotated[HardwareText | None, Meta(description=f"{_HARDWARE}; null: this machine")] = None
+    text: Annotated[HardwareText | None, Meta(description=f"{_HARDWARE}; else this machine")] = None
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -115,22 +119,63 @@ class Tool(msgspec.Struct, frozen=True):
     description: str
     arguments: type[Arguments]
 
+    def given(self, sent: Mapping[str, Any]) -> Arguments:
+        """Return the arguments that a model sent, which may be texts where the schema has numbers or a list.
+
+        Raises msgspec.ValidationError.
+        """
+        given = {name: value for name, value in sent.items() if value not in _LEFT_OUT}
+        for field in msgspec.structs.fields(self.arguments):
+            if field.default_factory is list and isinstance(given.get(field.name), str):
+                given[field.name] = _listed(given[field.name])
+        return msgspec.convert(given, self.arguments, strict=False)
+
     def described(self) -> dict[str, Any]:
         """Return the tool's entry in `tools/list`."""
-
-        (_,), schemas = msgspec.json.schema_components([self.arguments], ref_template="#/$defs/{name}")
-        schema = {
-            key: value
-            for key, value in schemas.pop(self.arguments.__name__).items()
-            if key not in ("title", "description")
-        }
+        _, schemas = msgspec.json.schema_components([self.arguments])
+        schema = schemas[self.arguments.__name__]
+        properties = {name: _plain(value) for name, value in schema["properties"].items()}
         return {
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": schema | ({"$defs": schemas} if schemas else {}),
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                "required": schema["required"],
+                "additionalProperties": False,
+            },
             "annotations": {"title": self.title, "readOnlyHint": True, "idempotentHint": True, "openWorldHint": True},
         }
+
+
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an argument's schema in what every client understands: one type, without limits of texts and lists.
+
+    Older llama.cpp makes no grammar of lookaheads and long texts, and then answers nothing at all (llama.cpp#17473,
+    codefuturist/email-mcp#58); Gemini wants a type beside `enum`, and only texts in it (google-gemini/gemini-cli#4400
+    and #4127).
+    """
+    kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    whole = {**schema, **(kinds[0] if kinds else {})}
+    plain = {key: value for key, value in whole.items() if key not in ("anyOf", *_LIMITS)}
+    if plain.get("default", ()) is None:
+        del plain["default"]
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"])
+    choices = plain.get("enum", [""])
+    plain.setdefault("type", "string" if isinstance(choices[0], str) else "integer")
+    if plain["type"] == "integer" and "enum" in plain:
+        plain["description"] += f": {', '.join(map(str, plain.pop('enum')))}"
+    return plain
+
+
+def _listed(text: str) -> list[str]:
+    """Return the texts of a list that is one text in JSON (punkpeye/mcp-remote#319), or the only one."""
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except msgspec.DecodeError:
+        return [text]
 
 
 _SAID = msgspec.json.decode(
