@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -18,11 +20,11 @@ from service.wire.plain_text import as_text
 
 if TYPE_CHECKING:
     from service.settings import Settings
-    from service.wire.advice.compact import CompactAdvice
 
 _MAX_LINE = 4 << 20
-Answer: TypeAlias = "tuple[str, CompactAdvice | None]"
-Run: TypeAlias = Callable[[Any, "Settings"], Answer]
+_CALLS = 4  # at a time: a ping, or a call that is quick, does not wait for an advice
+_SENDING = Lock()
+Run: TypeAlias = Callable[[Any, "Settings"], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,76 +36,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer one message per line until standard input ends; return the exit code 0."""
+    """Answer one message per line, calls as they end, until standard input ends; return the exit code 0."""
     settings, runs = reading_settings(arguments), dict(_RUN)
     if arguments.service:
         address = arguments.service.strip().rstrip("/")
         runs["leaderboard"] = lambda asked, settings: _leaderboard(asked, address)
     tools = {name: tool for name, tool in _TOOLS.items() if name in runs}
-    for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
-        if line.strip():
-            _answer(line, tools, runs, settings)
+    with ThreadPoolExecutor(_CALLS) as pool:
+        for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
+            asked = mcp.received(line, tools) if line.strip() else mcp.Reply(None)
+            if isinstance(asked, mcp.Reply):
+                _send(asked)
+            else:
+                pool.submit(_answer, asked, runs[asked.tool.name], settings)
     return 0
 
 
-def _answer(line: bytes, tools: Mapping[str, mcp_tools.Tool], runs: Mapping[str, Run], settings: Settings) -> None:
-    asked = mcp.received(line, tools)
-    reply = asked if isinstance(asked, mcp.Reply) else _result(asked, runs[asked.tool.name], settings)
+def _answer(call: mcp.Call, run: Run, settings: Settings) -> None:
+    _send(_result(call, run, settings))
+
+
+def _send(reply: mcp.Reply) -> None:
     if reply.body is not None:
-        sys.stdout.buffer.write(msgspec.json.encode(reply.body) + b"\n")
-        sys.stdout.buffer.flush()
+        with _SENDING:
+            sys.stdout.buffer.write(msgspec.json.encode(reply.body) + b"\n")
+            sys.stdout.buffer.flush()
 
 
 def _result(call: mcp.Call, run: Run, settings: Settings) -> mcp.Reply:
     try:
-        text, structured = run(call.arguments, settings)
+        return mcp.result_of(call, run(call.arguments, settings))
     except AdvisorError as error:
         return mcp.failure_of(call, error)
     except Exception:  # one message must not end the conversation
         traceback.print_exc()
         return mcp.defect_of(call)
-    return mcp.result_of(call, text, structured)
 
 
-def _advise(asked: mcp_tools.Advise, settings: Settings) -> Answer:
+def _advise(asked: mcp_tools.Advise, settings: Settings) -> str:
     from service.flows.advice.direct import advise_directly
     from service.flows.advice.requests import as_goal
-    from service.wire.advice.compact import compact
     from service.wire.advice.text import render_text
 
     request = asked.request()
     advice = advise_directly(
         settings, asked.repo, asked.hardware, as_goal(request.goal), request.constraints, asked.revision, asked.what_if
     )
-    return render_text(advice), compact(advice)
+    return render_text(advice)
 
 
-def _check(asked: mcp_tools.Check, settings: Settings) -> Answer:
+def _check(asked: mcp_tools.Check, settings: Settings) -> str:
     from service.flows.advice.check_direct import check_directly
     from service.wire.advice.check import BatchCase
     from service.wire.advice.check_text import check_lines
 
     case = made_from(BatchCase, asked, model=asked.repo)
-    return as_text(check_lines(check_directly(settings, case))), None
+    return as_text(check_lines(check_directly(settings, case)))
 
 
-def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> Answer:
+def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> str:
     from service.flows.advice.repo_view import inspect_directly
     from service.wire.advice.repo_text import render_repo
 
     repo = f"{asked.repo}:{asked.variant}" if asked.variant else asked.repo
-    return render_repo(inspect_directly(settings, repo, asked.revision)), None
+    return render_repo(inspect_directly(settings, repo, asked.revision))
 
 
-def _hardware(asked: mcp_tools.ThisHardware, settings: Settings) -> Answer:
+def _hardware(asked: mcp_tools.ThisHardware, settings: Settings) -> str:
     from service.detect import detect
     from service.engine.hardware_text import parse_hardware
     from service.wire.advice.hardware import render_hardware
 
-    return render_hardware(parse_hardware(asked.text) if asked.text else detect()), None
+    return render_hardware(parse_hardware(asked.text) if asked.text else detect())
 
 
-def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> Answer:
+def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> str:
     from contextlib import closing
     from urllib.parse import urlencode
 
@@ -113,7 +120,7 @@ def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> Answer:
 
     query = urlencode({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
     with closing(Service(address)) as service:
-        return as_text(board_lines(service.get(f"/v1/leaderboard?{query}", Board))), None
+        return as_text(board_lines(service.get(f"/v1/leaderboard?{query}", Board)))
 
 
 _RUN: dict[str, Run] = {"advise": _advise, "check": _check, "inspect": _inspect, "hardware": _hardware}

@@ -58,7 +58,7 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
     limits = RateLimits(redis, settings.streams_per_client)
     services = Services(settings, context, Listener(followed, *PATTERNS), limits)
     app = Litestar(
-        route_handlers=[_COUNTED_API, *PARTS, PAGES, *bot_routers(settings)],
+        route_handlers=[_JSON, *PARTS, PAGES, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
         lifespan=[resources, lambda _: _counting(services)],
@@ -127,9 +127,9 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
 _COUNTED = (
     ask_page, advice_page, check_page, board_page, results_page, people_page, operator_pages, moderation_page,
 )  # fmt: skip
-_COUNTED_API = Router(
-    "/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed, dto=JsonBody,
-    return_dto=None,
-)  # fmt: skip
+_counted_api = Router("/", route_handlers=API, guards=[_count])
+_JSON = Router(
+    "/", route_handlers=[_counted_api, mcp_api.router], before_request=_well_formed, dto=JsonBody, return_dto=None
+)
 _counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count])
 PAGES = Router("/", route_handlers=[_counted_pages, documents.router])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,24 +16,21 @@ from service.errors import NotAllowed
 from service.flows.advice import advise, check, inspect
 from service.flows.results import leaderboard
 from service.web.advice.advice_api import MAX_WAIT_SECONDS
-from service.web.http.callers import anyone, knows
+from service.web.http.callers import anyone, identify
 from service.web.http.follow import wait_until_final
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
 from service.wire import mcp, mcp_tools
 from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.check_text import check_lines
-from service.wire.advice.compact import CompactAdvice, compact
 from service.wire.advice.hardware import render_hardware
 from service.wire.advice.repo_text import render_repo
 from service.wire.advice.text import render_text
 from service.wire.plain_text import as_text
 from service.wire.results.board_text import board_lines
 
-Answer: TypeAlias = tuple[str, CompactAdvice | None]
 
-
-@post("/mcp", guards=[knows], status_code=200, include_in_schema=False)
+@post("/mcp", status_code=200, include_in_schema=False)
 async def mcp_message(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Answer one message. Raises NotAllowed if a page of another site sends it."""
     origin = request.headers.get("origin")
@@ -47,14 +44,16 @@ async def mcp_message(request: HttpRequest, services: AppServices) -> Response[A
 
 
 async def _run(call: mcp.Call, request: HttpRequest, services: Services) -> mcp.Reply:
+    """Count and run a call. Every refusal is a result: a status of 429 ends sessions of the Python SDK before 2.0."""
     try:
-        text, structured = await _RUN[call.tool.name](call.arguments, request, services)
+        await services.count_request(request)
+        await identify(request)
+        return mcp.result_of(call, await _RUN[call.tool.name](call.arguments, request, services))
     except AdvisorError as error:
         return mcp.failure_of(call, error)
-    return mcp.result_of(call, text, structured)
 
 
-async def _advise(asked: mcp_tools.Advise, request: HttpRequest, services: Services) -> Answer:
+async def _advise(asked: mcp_tools.Advise, request: HttpRequest, services: Services) -> str:
     wanted, caller = asked.request(), anyone(request)
     ready = await services.run(advise.ready_advice, wanted)
     if ready is not None:
@@ -69,38 +68,38 @@ async def _advise(asked: mcp_tools.Advise, request: HttpRequest, services: Servi
     return _told(advice, request, services)
 
 
-def _told(advice: Advice, request: HttpRequest, services: Services) -> Answer:
+def _told(advice: Advice, request: HttpRequest, services: Services) -> str:
     """Return the answer with its address. Raises AdvisorError for a failed advice."""
     if advice.problem:
         said = advice.problem
         raise AdvisorError(said.detail, field=said.field, choices=tuple(said.choices or ()))
     advice = services.addressed(request, "/v1/advice", advice)
     again = "" if advice.state in FINAL else "\nIt is being computed: call this tool again with the same arguments."
-    return render_text(advice) + again, compact(advice)
+    return render_text(advice) + again
 
 
-async def _check(asked: mcp_tools.Check, request: HttpRequest, services: Services) -> Answer:
+async def _check(asked: mcp_tools.Check, request: HttpRequest, services: Services) -> str:
     admit = services.admission(request)
     checked = await services.run_reading(check.check_command, asked.request(), admit)
-    return as_text(check_lines(checked)), None
+    return as_text(check_lines(checked))
 
 
-async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Services) -> Answer:
+async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Services) -> str:
     admit = services.admission(request)
     view = await services.run_reading(inspect.inspect, asked.repo, asked.revision, asked.variant, admit)
-    return render_repo(view), None
+    return render_repo(view)
 
 
-async def _leaderboard(asked: mcp_tools.Leaderboard, request: HttpRequest, services: Services) -> Answer:
+async def _leaderboard(asked: mcp_tools.Leaderboard, request: HttpRequest, services: Services) -> str:
     board = await services.run(leaderboard.leaderboard, asked.request())
-    return as_text(board_lines(board)), None
+    return as_text(board_lines(board))
 
 
-async def _hardware(asked: mcp_tools.HardwareArguments, request: HttpRequest, services: Services) -> Answer:
-    return await to_thread.run_sync(lambda: render_hardware(parse_hardware(asked.text))), None
+async def _hardware(asked: mcp_tools.HardwareArguments, request: HttpRequest, services: Services) -> str:
+    return await to_thread.run_sync(lambda: render_hardware(parse_hardware(asked.text)))
 
 
-_RUN: Mapping[str, Callable[[Any, HttpRequest, Services], Awaitable[Answer]]] = {
+_RUN: Mapping[str, Callable[[Any, HttpRequest, Services], Awaitable[str]]] = {
     "advise": _advise,
     "check": _check,
     "inspect": _inspect,

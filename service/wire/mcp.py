@@ -84,10 +84,12 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
         return _error(identity, refused.error, version)
 
 
-def result_of(call: Call, text: str, structured: object = None) -> Reply:
-    """Return the reply to a finished call: a text to read, and an object for programs if there is one."""
-    content: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
-    return _success(call.id, content | ({} if structured is None else {"structuredContent": structured}), call.version)
+def result_of(call: Call, text: str) -> Reply:
+    """Return the reply to a finished call: a text, and no object for programs.
+
+    Of both, clients show their model one (only the object: anthropics/claude-code#79944), and the text says more.
+    """
+    return _success(call.id, {"content": [{"type": "text", "text": text}]}, call.version)
 
 
 def failure_of(call: Call, error: AdvisorError) -> Reply:

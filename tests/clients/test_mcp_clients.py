@@ -42,31 +42,27 @@ def environment(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return {**os.environ}
 
 
-async def asked(transport: AbstractAsyncContextManager[Any] | str, mode: str) -> tuple[list[str], str, dict[str, Any]]:
-    """Return the tools, and text and card of an advice, as the Python SDK's client gets them."""
+async def asked(transport: AbstractAsyncContextManager[Any] | str, mode: str) -> tuple[list[str], str]:
+    """Return the tools, and the text of an advice, as the Python SDK's client gets them."""
     from mcp.client import Client
 
     async with Client(transport, mode=mode) as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         result = await client.call_tool("advise", {"repo": REPO, "hardware": HARDWARE})
         assert not result.is_error, result
-        return tools, result.content[0].text, result.structured_content  # type: ignore[union-attr]
+        return tools, result.content[0].text  # type: ignore[union-attr]
 
 
-def is_the_advice(text: str, card: dict[str, Any]) -> None:
+def is_the_advice(text: str) -> None:
     assert text.startswith("Yes: ")
-    assert (card["version"], card["state"], card["repo"]) == (1, "ready", REPO)
-    first = card["configs"][0]
-    assert first["command"][:2] == ["llama-server", "-m"]
-    assert f"  -m {first['command'][2]} " in text  # the text folds the command
-    print(" ".join(first["command"]))
+    assert "llama-server" in text
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 def test_the_python_sdk_asks_for_advice_over_http_in_each_era(address: str, mode: str) -> None:
-    tools, text, card = asyncio.run(asked(address, mode))
+    tools, text = asyncio.run(asked(address, mode))
     assert tools == ["advise", "check", "inspect", "leaderboard", "hardware"]
-    is_the_advice(text, card)
+    is_the_advice(text)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
@@ -74,9 +70,9 @@ def test_the_python_sdk_asks_for_advice_on_stdio_in_each_era(environment: dict[s
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     server = StdioServerParameters(command=ADVISOR, args=["mcp"], env=environment)
-    tools, text, card = asyncio.run(asked(stdio_client(server), mode))
+    tools, text = asyncio.run(asked(stdio_client(server), mode))
     assert tools == ["advise", "check", "inspect", "hardware"]
-    is_the_advice(text, card)
+    is_the_advice(text)
 
 
 def test_the_typescript_sdk_asks_for_advice_over_http_and_on_stdio(address: str, environment: dict[str, str]) -> None:
@@ -84,4 +80,4 @@ def test_the_typescript_sdk_asks_for_advice_over_http_and_on_stdio(address: str,
     for where in (address, ADVISOR):
         said = json.loads(run("node", str(HERE / "use_mcp.mjs"), where, REPO, HARDWARE))
         assert "advise" in said["tools"]
-        is_the_advice(said["text"], said["card"])
+        is_the_advice(said["text"])

@@ -10,6 +10,6 @@ const transport = where.startsWith("http")
 const client = new Client({ name: "test", version: "1" });
 await client.connect(transport);
 const { tools } = await client.listTools();
-const { structuredContent, content } = await client.callTool({ name: "advise", arguments: { repo, hardware } });
-console.log(JSON.stringify({ tools: tools.map((tool) => tool.name), card: structuredContent, text: content[0].text }));
+const { content } = await client.callTool({ name: "advise", arguments: { repo, hardware } });
+console.log(JSON.stringify({ tools: tools.map((tool) => tool.name), text: content[0].text }));
 await client.close();

@@ -27,7 +27,7 @@ def requires(scope: Scope) -> Guard:
     """
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
-        caller = await _identified(connection)
+        caller = await identify(connection)
         if caller is None:
             raise NotAuthenticated(f"this needs a token with the scope {scope}")
         caller.require(scope)
@@ -37,7 +37,7 @@ def requires(scope: Scope) -> Guard:
 
 async def knows(connection: Connection, _: BaseRouteHandler) -> None:
     """Guard for what needs no token but shows more with one; an invalid token is refused."""
-    await _identified(connection)
+    await identify(connection)
 
 
 async def operators_and_near(connection: Connection, _: BaseRouteHandler) -> None:
@@ -46,7 +46,7 @@ async def operators_and_near(connection: Connection, _: BaseRouteHandler) -> Non
     if services.is_near(connection):
         return
     await services.count_request(connection)
-    caller = await _identified(connection)
+    caller = await identify(connection)
     if caller is None:
         raise NotAuthenticated("this needs a token with the scope operator, or ADVISOR_METRICS_NETWORKS")
     caller.require("operator")
@@ -87,7 +87,8 @@ def for_viewer(request: HttpRequest, body: bytes, media_type: str) -> Response[b
     return conditional(request, body, media_type, cache_control=PRIVATE["Cache-Control"], vary=PRIVATE["Vary"])
 
 
-async def _identified(connection: Connection) -> Caller | None:
+async def identify(connection: Connection) -> Caller | None:
+    """Return the caller, of whom `anyone` then knows. Raises NotAuthenticated or RateLimited."""
     header = connection.headers.get("authorization")
     caller = None
     if header is not None:
