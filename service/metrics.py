@@ -80,17 +80,17 @@ REQUESTS = Metric(
 LATENCY = Metric(
     Histogram, "advisor_http_request_duration_seconds",
     "Seconds until an answer begins; requests that wait on purpose (held polls, event streams) are left out. For "
-    "`/bots/…` this is what an acknowledgement takes, of which Discord and Slack give three seconds.", "own", _SECONDS,
+    "`/bots/…` the time to the acknowledgement, for which Discord and Slack allow three seconds.", "own", _SECONDS,
     method=_METHODS, route=ROUTES,
 )  # fmt: skip
-IN_FLIGHT = Metric(Gauge, "advisor_http_requests_in_flight", "Requests that are not answered to their end yet.", "own")
+IN_FLIGHT = Metric(Gauge, "advisor_http_requests_in_flight", "Requests that are not yet fully answered.", "own")
 HELD = Metric(
     Gauge, "advisor_held_connections",
     "Connections that wait on purpose: listeners to events, held polls of people, and hosts that wait for a run.",
     "own", kind=("stream", "poll", "host"),
 )  # fmt: skip
 PROBLEMS = Metric(
-    Counter, "advisor_problems", "Errors answered, by type (docs/problems.md).", "own",
+    Counter, "advisor_problems", "Error answers, by type (docs/problems.md).", "own",
     problem=ROUTES,
 )  # fmt: skip
 POOL = Metric(
@@ -98,7 +98,7 @@ POOL = Metric(
     state=("used", "idle"),
 )  # fmt: skip
 PART_UP = Metric(
-    Gauge, "advisor_part_up", "1 where a part answers, as `/ready` has it; 0 where it does not.", "own",
+    Gauge, "advisor_part_up", "1 if a part answers, as in `/ready`; 0 if not.", "own",
     part=("database", "redis", "workers", "bots", "disk"),
 )  # fmt: skip
 BUILD = Metric(
@@ -114,17 +114,19 @@ ADVICE_ASKED = Metric(
     "flight, or new.", "shared", answer=("ready", "joined", "new"),
 )  # fmt: skip
 ADVICE_REFUSED = Metric(
-    Counter, "advisor_advices_refused", "Requests for advice refused: the client has as many open as one may, all "
-    "together have, or it would take more CPU than one may; and advices ended when they had taken that (`budget`).",
+    Counter, "advisor_advices_refused", "Requests for advice refused: the client or all clients together have too many "
+    "open, or it would take too much CPU time; and requests ended when they had used that much (`budget`).",
     "shared", reason=("client", "all", "estimate", "budget"),
 )  # fmt: skip
-ADVICE_ENDED = Metric(Counter, "advisor_advices", "Advices ended.", "shared", outcome=("ready", "failed", "retried"))
+ADVICE_ENDED = Metric(
+    Counter, "advisor_advices", "Requests for advice that have ended.", "shared", outcome=("ready", "failed", "retried")
+)
 ADVICE_SECONDS = Metric(
-    Histogram, "advisor_advice_phase_seconds", "Seconds of computing an advice, by phase.", "shared", _WORK_SECONDS,
+    Histogram, "advisor_advice_phase_seconds", "Seconds of computing advice, by phase.", "shared", _WORK_SECONDS,
     phase=("listing", "headers", "computing"),
 )  # fmt: skip
 ADVICE_WAIT = Metric(
-    Histogram, "advisor_advice_wait_seconds", "Seconds from the request for an advice to its end, with the queue.",
+    Histogram, "advisor_advice_wait_seconds", "Seconds from a request for advice to its end, including the queue.",
     "shared", _WORK_SECONDS,
 )  # fmt: skip
 HUB_REQUESTS = Metric(
@@ -132,7 +134,7 @@ HUB_REQUESTS = Metric(
     "shared", kind=("listing", "read"), status=_STATUS,
 )  # fmt: skip
 HUB_BYTES = Metric(Counter, "advisor_hub_received_bytes", "Bytes of bodies read from the Hub.", "shared")
-HUB_RETRIES = Metric(Counter, "advisor_hub_retries", "Requests to the Hub that were made again.", "shared")
+HUB_RETRIES = Metric(Counter, "advisor_hub_retries", "Requests to the Hub that were retried.", "shared")
 HUB_LIMITED = Metric(Counter, "advisor_hub_rate_limited", "Answers of the Hub with status 429.", "shared")
 HUB_LEFT = Metric(
     Gauge, "advisor_hub_rate_limit_remaining_requests",
@@ -140,11 +142,11 @@ HUB_LEFT = Metric(
     bucket=("api", "resolvers", "pages", OTHER),
 )  # fmt: skip
 HUB_ANSWERED = Metric(
-    Gauge, "advisor_hub_last_answer_timestamp_seconds", "When the Hub answered last (any status but 429 and 5xx).",
+    Gauge, "advisor_hub_last_answer_timestamp_seconds", "When the Hub last answered (any status but 429 and 5xx).",
     "shared",
 )  # fmt: skip
 HUB_FAILED = Metric(
-    Gauge, "advisor_hub_last_failure_timestamp_seconds", "When the Hub did not answer, or with 429 or 5xx, last.",
+    Gauge, "advisor_hub_last_failure_timestamp_seconds", "When the Hub last did not answer, or answered 429 or 5xx.",
     "shared",
 )  # fmt: skip
 HEADERS = Metric(
@@ -155,11 +157,11 @@ PREDICTED = Metric(
     "was for: 1 is exact.", "shared", _RATIOS, engine=("ik_llama.cpp", "llama.cpp"), phase=("pp", "tg"),
 )  # fmt: skip
 RUNS_ENDED = Metric(
-    Counter, "advisor_run_reports", "Reports of hosts, by what became of the run; `queued`: it is tried again.",
+    Counter, "advisor_run_reports", "Reports of hosts, by the outcome of the run; `queued`: it will be retried.",
     "shared", outcome=("succeeded", "failed", "queued", "cancelled"),
 )  # fmt: skip
 LEASES_LOST = Metric(
-    Counter, "advisor_runs_taken_back", "Runs whose host fell silent (their lease was over), or that nobody took.",
+    Counter, "advisor_runs_taken_back", "Runs whose host went silent (their lease ended), or that no host took.",
     "shared",
 )  # fmt: skip
 BOT_MESSAGES = Metric(
@@ -167,8 +169,8 @@ BOT_MESSAGES = Metric(
     "refused.", "shared", outcome=("sent", "later", "gone", "refused"),
 )  # fmt: skip
 BOT_GONE = Metric(
-    Counter, "advisor_bot_messages_gone", "Messages that no longer get through: the address had ended, the bot may not "
-    "write there, the person cannot be written to, or the bot's token is not taken.", "shared",
+    Counter, "advisor_bot_messages_gone", "Messages that could not be delivered: the address had expired, the bot may "
+    "not write there, the person cannot be messaged, or the bot's token is not accepted.", "shared",
     why=("expired", "not-invited", "unreachable", "token"),
 )  # fmt: skip
 BOT_ANSWERS_LOST = Metric(
@@ -179,27 +181,29 @@ BOT_SECONDS = Metric(
     Histogram, "advisor_bot_answer_seconds", "Seconds from a question to a bot to its answer.", "shared", _WORK_SECONDS
 )
 JOB_SUCCEEDED = Metric(
-    Gauge, "advisor_job_last_success_timestamp_seconds", "When a scheduled job (docs/operating.md) ended well last.",
+    Gauge, "advisor_job_last_success_timestamp_seconds", "When a scheduled job (docs/operating.md) last succeeded.",
     "shared", job=("advices", "runs", "trust", "logs", "published", "dumps", "purge", "calibrate"),
 )  # fmt: skip
 
 ADVICES = Metric(
-    Gauge, "advisor_advices_unfinished", "Advices that are not final.", "asked", state=("queued", "running")
+    Gauge, "advisor_advices_unfinished", "Requests for advice that are not final.", "asked", state=("queued", "running")
 )
 ADVICE_LANES = Metric(
-    Gauge, "advisor_advices_waiting", "Advices that wait, by lane: short ones are estimated to take up to 5 CPU "
-    "seconds.", "asked", lane=("short", "long"),
+    Gauge, "advisor_advices_waiting", "Waiting requests for advice, by lane: short ones are estimated to take up to 5 "
+    "CPU seconds.", "asked", lane=("short", "long"),
 )  # fmt: skip
-ADVICE_AGE = Metric(Gauge, "advisor_oldest_queued_advice_seconds", "Age of the oldest advice that waits.", "asked")
+ADVICE_AGE = Metric(
+    Gauge, "advisor_oldest_queued_advice_seconds", "Age of the oldest waiting request for advice.", "asked"
+)
 RUNS = Metric(
     Gauge, "advisor_runs_unfinished", "Runs that are not final.", "asked", state=("queued", "leased", "running")
 )
-RUN_AGE = Metric(Gauge, "advisor_oldest_queued_run_seconds", "Age of the oldest run that waits for a host.", "asked")
+RUN_AGE = Metric(Gauge, "advisor_oldest_queued_run_seconds", "Age of the oldest run waiting for a host.", "asked")
 HOSTS_ONLINE = Metric(Gauge, "advisor_hosts_online", "Active hosts that called in the last two minutes.", "asked")
 QUESTIONS = Metric(Gauge, "advisor_bot_questions_open", "Questions to bots that are not answered.", "asked")
 QUESTION_LATE = Metric(
-    Gauge, "advisor_bot_question_overdue_seconds", "How long ago the question that is due longest should have been "
-    "looked at; 0 where none is.", "asked",
+    Gauge, "advisor_bot_question_overdue_seconds", "How long the question that is most overdue has been due; 0 if "
+    "none is.", "asked",
 )  # fmt: skip
 REMOVALS = Metric(Gauge, "advisor_removal_requests_open", "Requests to remove a result, not decided yet.", "asked")
 REMOVAL_AGE = Metric(
@@ -207,10 +211,10 @@ REMOVAL_AGE = Metric(
 )
 DIFFERENCES = Metric(
     Gauge, "advisor_memory_differences", "Differences between printed and computed buffers that no operator has "
-    "settled: shown by nobody who is known, by a known owner, or by so many that answers say so.",
+    "settled: unconfirmed, shown by a known owner, or by so many that answers mention it.",
     "asked", state=("unconfirmed", "open", "warned"),
 )  # fmt: skip
-WORKERS = Metric(Gauge, "advisor_workers", "Workers that said lately that they are there.", "asked")
+WORKERS = Metric(Gauge, "advisor_workers", "Workers that have reported recently.", "asked")
 
 
 def _count(event: counting.Event, amount: int) -> None:

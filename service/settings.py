@@ -28,7 +28,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Each field carries its text in docs/settings.md; its environment variable is `ADVISOR_` and the field's name.
     """
 
-    state_dir: Annotated[Path, "Folder of the SQLite database and the embedded Valkey; made if missing."] = Path("var")
+    state_dir: Annotated[Path, "Folder of the SQLite database and the embedded Valkey; created if missing."] = Path(
+        "var"
+    )
     database_url: Annotated[
         Text | None,
         "Database: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`. Unset: one in the state folder.",
@@ -53,10 +55,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     cache_dir: Annotated[
         Path | None,
-        "Folder of headers read so far, which processes may share; made if missing. Unset: in the state folder.",
+        "Folder of headers read so far, which processes may share; created if missing. Unset: in the state folder.",
     ] = None
     cache_mib: Annotated[
-        int, Meta(ge=0, le=1_000_000), "MiB that headers may take there; the least used go first. 0: none is kept."
+        int,
+        Meta(ge=0, le=1_000_000),
+        "MiB that headers may take there; the least used are deleted first. 0: none are kept.",
     ] = 512
     url_hosts: Annotated[
         tuple[Text, ...],
@@ -83,9 +87,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: Annotated[
         float,
         Meta(ge=0, le=600),
-        "Seconds that the API listens on after SIGTERM while `/ready` says 503, for a proxy to turn elsewhere.",
+        "Seconds that the API keeps listening after SIGTERM while `/ready` says 503, so that a proxy can switch to "
+        "another process.",
     ] = 0
-    log_level: Annotated[Level, "From which level on is logged: debug, info, warning or error."] = "info"
+    log_level: Annotated[Level, "The lowest level that is logged: debug, info, warning or error."] = "info"
     workers: Annotated[
         int,
         Meta(ge=0, le=64),
@@ -94,7 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sweep_seconds: Annotated[
         float,
         Meta(ge=0.2, le=3_600),
-        "Seconds between two looks for advices and runs that nobody works on any more, which are queued again.",
+        "Seconds between two checks for requests and runs that nobody works on any more, which are queued again.",
     ] = 30
     heartbeat_seconds: Annotated[
         int,
@@ -107,10 +112,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     open_advices: Annotated[
         int,
         Meta(ge=1, le=1_000),
-        "Advices that one client (network, account or place in chat) may have waiting and in computation.",
+        "Requests for advice that one client (network, account or chat channel) may have waiting or being computed.",
     ] = 8
     advice_cpu_seconds: Annotated[
-        int, Meta(ge=1, le=3_600), "CPU seconds that one advice may take which is asked for without a token."
+        int, Meta(ge=1, le=3_600), "CPU seconds that one request for advice without a token may take."
     ] = 300
     account_advice_cpu_seconds: Annotated[int, Meta(ge=1, le=3_600), "The same with an account's token."] = 600
     streams_per_client: Annotated[
@@ -119,11 +124,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
-        "Who runs this service, a person or body: shown on `/about`, `/privacy`, `/terms`.",
+        "Who runs this service, a person or an organisation: shown on `/about`, `/privacy`, `/terms`.",
     ] = None
     operator_contact: Annotated[
         Annotated[str, Meta(pattern=r"^(https://\S+|[^\s@:]+@[^\s@:]+)$", max_length=300)] | None,
-        "How to reach the operator, an address of email or of a page (`https://…`). Set: "
+        "How to reach the operator, an email address or the address of a page (`https://…`). Set: "
         "`/.well-known/security.txt` answers.",
     ] = None
     pages_dir: Annotated[
@@ -140,18 +145,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, le=365), "Days between fits of the speed model to this service's results. 0: none."
     ] = 0
     open_validations: Annotated[
-        int, Meta(ge=0, le=1_000), "Validations that one account may have open on hosts of others."
+        int, Meta(ge=0, le=1_000), "Validations that one account may have open on other people's hosts."
     ] = 3
     gpu_minutes_per_day: Annotated[
-        int, Meta(ge=0, le=100_000), "GPU-minutes that one account may use on hosts of others in 24 hours."
+        int, Meta(ge=0, le=100_000), "GPU-minutes that one account may use on other people's hosts in 24 hours."
     ] = 60
 
-    keep_advice_days: Annotated[
-        Days, "Days after which an advice that nobody had measured is removed. 0: for ever."
-    ] = 365
+    keep_advice_days: Annotated[Days, "Days after which advice that nobody had measured is removed. 0: for ever."] = 365
     keep_bodies_days: Annotated[
         Days,
-        "Days after which an advice that nobody read again is kept as its request only, and computed again when it "
+        "Days after which only the request is kept of advice that nobody read again, and computed again when it "
         "is asked for; not what was measured or asked for with an account. 0: never.",
     ] = 30
     keep_listings_days: Annotated[Days, "Days after which a repo's list of files is read again. 0: for ever."] = 90
@@ -166,7 +169,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     discord_application_id: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9]{1,20}$")] | None,
-        "The Discord application's id: interactions of others are refused.",
+        "The Discord application's id: interactions of other applications are refused.",
     ] = None
     discord_bot_token: Annotated[
         Text | None,
@@ -196,7 +199,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "`slack:TEAM`. Unset: everybody.",
     ] = ()
     bot_deny: Annotated[
-        tuple[Text, ...], "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, over which it goes."
+        tuple[Text, ...], "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, which it overrides."
     ] = ()
     bot_person_per_minute: Annotated[Count, "Questions that one person may ask the bots a minute."] = 10
     bot_place_per_minute: Annotated[Count, "Questions that one guild or workspace may ask the bots a minute."] = 60

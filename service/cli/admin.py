@@ -217,9 +217,7 @@ def _requeue(arguments: argparse.Namespace) -> Answer:
         done = requeue(context, arguments.ids, since, dry_run=arguments.dry_run)
     word = "would be queued" if arguments.dry_run else "queued"
     lines = [f"advice {one} {word}" for one in done.advice] + [f"run {one} {word}" for one in done.runs]
-    counts = ((len(done.advice), "advice"), (len(done.runs), "run"))
-    told = " and ".join(f"{n} {name}{'' if n == 1 else 's'}" for n, name in counts)
-    return done, [*lines, f"{told} {word}"]
+    return done, [*lines, f"{word}: advice {len(done.advice)}, runs {len(done.runs)}"]
 
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:

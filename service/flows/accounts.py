@@ -97,7 +97,7 @@ def list_tokens(engine: Engine) -> list[ListedToken]:
 def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:
     """Revoke a token, from the next call on. Raises InvalidInput if no valid token has this id."""
     if not is_id(token_id) or not accounts.revoke(engine, token_id, now):
-        raise InvalidInput("no token that is good has this id: `advisor token list` shows them", field="id")
+        raise InvalidInput("no valid token has this id: `advisor token list` shows them", field="id")
 
 
 def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:

@@ -82,7 +82,7 @@ def repo_info(
         except Refused as error:
             raise HubReplyRefused(str(error)) from error
         except httpx2.TooManyRedirects as error:
-            raise HubReplyRefused(f"the Hub redirects the listing of {repo} endlessly") from error
+            raise HubReplyRefused(f"the Hub redirects the listing of {repo} in a loop") from error
         except (httpx2.HTTPError, OSError) as error:
             count_reply("listing", None, {})
             raise Transient(f"{endpoint} does not answer ({type(error).__name__})") from error

@@ -171,7 +171,7 @@ class Ranges:
             if reading.has_enough and (is_whole or left > _WORTH_A_CONNECTION):
                 return  # a short rest is read instead, so that the connection can be reused
         if not reading.has_enough and reading.position < min(reading.stop, file.n_bytes or reading.stop):
-            raise Transient(f"{file.path}: the connection broke off")
+            raise Transient(f"{file.path}: the connection was interrupted")
 
     def _body(self, response: httpx.Response, limit: int, deadline: float) -> bytes:
         """Return at most `limit` bytes of the body; the rest is left unread and its connection closed."""
@@ -221,7 +221,7 @@ def _range_stop(response: httpx.Response, file: RemoteFile, start: int, stop: in
 
 
 def _too_slow() -> HubUnavailable:
-    return HubUnavailable("the Hub is too slow: the time for reading one file is over", retry_after=30)
+    return HubUnavailable("the Hub is too slow: reading one file timed out", retry_after=30)
 
 
 def _refused(reply: httpx.Response, repo: str, what: str) -> Exception:

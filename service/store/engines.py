@@ -46,10 +46,10 @@ _NOTICE_LOSS = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }  # fmt: skip
-_DAMAGED = "the database is damaged: bring back a backup with `advisor admin restore`"
-_FULL = "no space is left for the database"
-_READ_ONLY = "the database cannot be written: look who owns its file and folder, and whether the disk is read-only"
-_NOT_OPENED = "the database cannot be opened: look whether its folder is there, and who owns it"
+_DAMAGED = "the database is damaged: restore a backup with `advisor admin restore`"
+_FULL = "there is no space left for the database"
+_READ_ONLY = "the database cannot be written: check who owns its file and folder, and whether the disk is read-only"
+_NOT_OPENED = "the database cannot be opened: check whether its folder exists, and who owns it"
 _NO_ANSWER = "the database does not answer"
 # Messages for failures by SQLite's primary result code and PostgreSQL's SQLSTATE; for others, `_NO_ANSWER`.
 _SAID_OF: dict[int | str, str] = {
@@ -57,7 +57,7 @@ _SAID_OF: dict[int | str, str] = {
     sqlite3.SQLITE_READONLY: _READ_ONLY, sqlite3.SQLITE_PERM: _READ_ONLY, sqlite3.SQLITE_CANTOPEN: _NOT_OPENED,
     sqlite3.SQLITE_IOERR: "the disk of the database fails, or is full",
     "XX001": _DAMAGED, "XX002": _DAMAGED, "53100": _FULL,
-    "25006": "the database takes no changes: it is a standby, or set to read only",
+    "25006": "the database accepts no changes: it is a standby, or set to read only",
     "28P01": "the database refuses the password of DATABASE_URL",
     "28000": "the database refuses the user of DATABASE_URL",
     "3D000": "the database of DATABASE_URL does not exist on its server",
@@ -87,7 +87,7 @@ def _postgresql(url: URL) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, connect_args=_NOTICE_LOSS, **_POOL, **_JSON)
     except ModuleNotFoundError as error:
         raise InvalidSetting(
-            "DATABASE_URL is of PostgreSQL, for which psycopg is missing: install `offload-advisor[postgres]`",
+            "DATABASE_URL is for PostgreSQL, but psycopg is missing: install `offload-advisor[postgres]`",
             field="DATABASE_URL",
         ) from error
     event.listen(engine, "connect", _prepare)

@@ -175,7 +175,7 @@ def delete_advice(context: Context, advice_id: str, key: str) -> None:
     """Delete an advice in any state. Raises AdviceNotFound, or WrongKey."""
     row = stored_advice(context, advice_id)
     if not hmac.compare_digest(row.delete_key_hash, hashed(key)):
-        raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
+        raise WrongKey("this is not the key that was given when the advice was created", field="X-Advice-Key")
     advices.remove(context.engine, advice_id)
 
 
@@ -321,6 +321,7 @@ def _computed_again(row: StoredAdvice) -> str | None:
     if first is None or now is None or first == now:
         return None
     return (
-        f"computed again, because nobody had read it for a long time: engine model {now.engine_model}, calibration "
-        f"{now.calibration}; first it was {first.engine_model} and {first.calibration}, and may have said otherwise"
+        f"computed again, because nobody had read it for a long time: with engine model {now.engine_model} and "
+        f"calibration {now.calibration}; the first answer, with {first.engine_model} and {first.calibration}, "
+        "may have differed"
     )

@@ -56,7 +56,7 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
     file = file_of(parsed)
     holding = _repos_holding(known, file) if file else []
     if len(holding) == 1:
-        why = f"no repo was given: the only one read here that contains {file[:120]}"
+        why = f"no repo was given: this is the only one read here that contains {file[:120]}"
         return NamedRepo(holding[0], (Assumption("repo", holding[0], why, "everything"),))
     raise InvalidInput(
         "the command does not say which repo its model is from: give `repo` (--model) as OWNER/NAME:VARIANT",

@@ -73,7 +73,9 @@ def advise_together(
 
 
 def _without_configs(advice: Advice) -> Advice:
-    return msgspec.structs.replace(advice, configs=[], card=None, headline="No: the other models leave no memory.")
+    return msgspec.structs.replace(
+        advice, configs=[], card=None, headline="No: the other models leave no memory for it."
+    )
 
 
 def _fit(advices: Sequence[Advice], rig: Rig) -> bool:

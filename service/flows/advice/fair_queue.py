@@ -57,7 +57,7 @@ def add(context: Context, row: StoredAdvice) -> bool:
     if added is Added.CLIENT_FULL:
         metrics.ADVICE_REFUSED.of("client").inc()
         raise TooManyOpen(
-            f"{most} of your advices are not computed yet: ask again when one of them is ready",
+            f"{most} of your requests are not computed yet: ask again when one of them is ready",
             retry_after=_ASK_AGAIN_SECONDS,
         )
     if added is Added.ALL_FULL:

@@ -52,7 +52,7 @@ class SafeMatch:
         if is_easy(pattern):
             return matching(pattern, names)
         if self._killed >= _MOST_KILLED:
-            raise InvalidFlags(f"-ot pattern: not matched, for {_MOST_KILLED} before it were killed", field="-ot")
+            raise InvalidFlags(f"-ot pattern: not matched, because {_MOST_KILLED} before it were killed", field="-ot")
         if self._started >= _MOST_STARTED:
             raise InvalidFlags(f"-ot: more than {_MOST_STARTED} patterns that are slow to match", field="-ot")
         self._started += 1

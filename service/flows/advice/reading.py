@@ -73,7 +73,7 @@ class Models(msgspec.Struct, frozen=True):
     def _not_counted(self, config: AdvisedConfig) -> Iterator[str]:
         if self.projector is not None and self.projector.n_bytes:
             mib, where = math.ceil(self.projector.n_bytes / MIB), config.devices[0].device
-            reserve = "" if where == "CPU" else "; ask again with so much more to reserve (`reserve_mib`)"
+            reserve = "" if where == "CPU" else "; ask again with that much more in `reserve_mib`"
             yield (
                 f"this is for text: for images or sound add `--mmproj {self.projector.path}`, which takes {mib:,} MiB "
                 f"of {'RAM' if where == 'CPU' else where} and more for its buffers{reserve}"

@@ -31,7 +31,7 @@ def caller_in_chat(context: Context, name: str) -> Caller:
     """Return the account of this name, created if there is none. Raises NotAllowed for a banned one."""
     owner = accounts.account_named(context.engine, name, context.clock())
     if owner.banned_at is not None:
-        raise NotAllowed("this account may not use the service any more")
+        raise NotAllowed("this account may no longer use the service")
     return Caller(account_id=owner.id, name=name, scopes=SCOPES)
 
 

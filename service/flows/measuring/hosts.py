@@ -41,7 +41,7 @@ def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, 
     caller.require("host")
     code, now = new_id(), context.clock()
     if hosts.count_of(context.engine, caller.account_id, now) >= MAX_HOSTS:
-        raise TooManyHosts(f"an account may have {MAX_HOSTS} hosts, codes for more among them")
+        raise TooManyHosts(f"an account may have {MAX_HOSTS} hosts, including unused enrolment codes")
     expires_at = now + timedelta(minutes=CODE_MINUTES)
     hosts.add_enrolment(context.engine, hashed(code), caller.account_id, asked.visibility, now, expires_at)
     command = f"advisor host enrol {address} --code={code}"
@@ -62,7 +62,7 @@ def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
     Raises NotAuthenticated, EnrolmentCodeUnknown, or HostExists.
     """
     if not is_signed(new.public_key, new.signature, enrolment_text(authority, new.code, new.public_key)):
-        raise NotAuthenticated("the signature is not one of the key that was sent, for this service and code")
+        raise NotAuthenticated("the signature does not match the key that was sent, for this service and code")
     found = hosts.read_enrolment(context.engine, hashed(new.code), context.clock())
     if found is None:
         raise _unknown_code()
@@ -82,7 +82,7 @@ def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
         except hosts.PseudonymTaken:
             continue
         except hosts.KeyTaken as error:
-            raise HostExists("a host with this key is enrolled already") from error
+            raise HostExists("a host with this key is already enrolled") from error
         return EnrolledHost(host=host.id, pseudonym=host.pseudonym, state="waiting")
     raise RuntimeError("no pseudonym is free")
 
@@ -201,7 +201,7 @@ def change_host(context: Context, host_id: str, asked: HostChange, caller: Calle
     if not values:
         raise InvalidInput("name what to change: `state` or `visibility`", field="state")
     if hosts.change(context.engine, host_id, context.clock(), **values) is None:
-        raise HostNotActive("this host was revoked, which is for good: enrol it again")
+        raise HostNotActive("this host was revoked permanently: enrol it again")
     return read_host(context, host_id, caller)
 
 
@@ -250,10 +250,10 @@ def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Ho
 
 
 def _no_host() -> HostNotFound:
-    return HostNotFound("there is no host with this id that you may see", field="id")
+    return HostNotFound("no host with this id is visible to you", field="id")
 
 
 def _unknown_code() -> EnrolmentCodeUnknown:
     return EnrolmentCodeUnknown(
-        "the code was never given out, has been used, or its ten minutes are over", field="code"
+        "the code was never issued, has been used, or has expired after its ten minutes", field="code"
     )

@@ -108,7 +108,7 @@ def who_could(one: PlannedRun, at: datetime) -> str:
 def _silent(host: StoredHost, at: datetime) -> str:
     """Return since when a host is silent, after a day; it may come back while a run waits for it."""
     old = host.seen_at is not None and at - host.seen_at > timedelta(days=1)
-    return f" (not heard of since {host.seen_at:%Y-%m-%d})" if old else ""
+    return f" (last seen {host.seen_at:%Y-%m-%d})" if old else ""
 
 
 def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]) -> dict[str, Model]:

@@ -240,7 +240,7 @@ def _ending(
 
 def _checked(record: RunRecord, said: Report) -> tuple[tuple[MeasuredRow, ...], Failure | None]:
     if not said.rows and said.failure is None:
-        raise InvalidInput("a report has rows, or says why there are none", field="rows")
+        raise InvalidInput("a report must have rows, or say why there are none", field="rows")
     require_possible(said.rows, record.terms.most_tg, record.terms.most_pp)
     failure = said.failure and msgspec.structs.replace(said.failure, text=reduced(said.failure.text)[:500])
     return said.rows, failure
@@ -316,7 +316,7 @@ def require_active(host: SignedHost) -> None:
 
 
 def _lease_lost() -> LeaseLost:
-    return LeaseLost("the lease is over: the run went back to the queue, or to another host", field="fence")
+    return LeaseLost("the lease has ended: the run went back to the queue, or to another host", field="fence")
 
 
 def _tell(context: Context, run: StoredRun, rows: tuple[MeasuredRow, ...] = ()) -> None:

@@ -26,8 +26,8 @@ SignedHost: TypeAlias = hosts.SignedHost
 SESSION_PREFIX = "ahs_"
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _MAX_COUNTER = (1 << 63) - 1
-_NOT_SIGNED = "the call is not signed by a host that is known here"
-_NO_SESSION = "the session is over, or is not this host's: open a new one"
+_NOT_SIGNED = "the call is not signed by a known host"
+_NO_SESSION = "the session has ended, or is not this host's: open a new one"
 _MOST_KEYS = 10_000
 _keys: dict[str, str] = {}  # by host id, which is unique over all databases; a host's key never changes
 

@@ -71,7 +71,7 @@ def _case(
             names = [device.name for device in engine_devices(rig, one.engine, cards)]
             if names == [device.device for device in wanted]:
                 return SearchCase(one.engine, 0, model, rig, body.goal, constraints), cards
-    raise InvalidInput("the advice's cards are not those of its hardware any more: ask for it again", field="id")
+    raise InvalidInput("the cards in the advice no longer match its hardware: ask for it again", field="id")
 
 
 def _closed(start: Measurement, step: Step) -> Measurement | None:

@@ -135,7 +135,7 @@ def _added(
     try:
         return validations.add(context.engine, new, its_runs, most if shares else None)
     except validations.LimitReached as error:
-        raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
+        raise TooManyValidations(f"{most} validations are open on other people's hosts, which is the limit") from error
 
 
 def _repeated(
@@ -153,7 +153,9 @@ def _ready(context: Context, advice_id: str) -> tuple[StoredAdvice, AdviceBody]:
         todo = "ask for the advice again" if row.state == "failed" else "try again when it is ready"
         raise InvalidInput(f"the advice is {row.state}: there is nothing to measure; {todo}", field="id")
     if not row.body.configs and row.body.mine is None:
-        raise InvalidInput("the advice has no config, as nothing fits: ask for smaller variants or context", field="id")
+        raise InvalidInput(
+            "the advice has no config, because nothing fits: ask for smaller variants or a shorter context", field="id"
+        )
     return row, row.body
 
 
@@ -215,6 +217,7 @@ def _uses_share(context: Context, caller: Caller, planned: Sequence[PlannedRun])
     used = runs.gpu_seconds(context.engine, caller.account_id, context.clock() - _DAY) / 60
     if used >= minutes:
         raise TooManyValidations(
-            f"{used:,.0f} GPU-minutes of others were used in 24 hours, and {minutes} may be", field="hosts"
+            f"{used:,.0f} GPU-minutes on other people's hosts were used in 24 hours; the limit is {minutes}",
+            field="hosts",
         )
     return True

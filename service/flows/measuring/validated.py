@@ -73,7 +73,7 @@ def cancel_validation(context: Context, caller: Caller, validation_id: str) -> N
     """Cancel a validation's unfinished runs. Raises ValidationNotFound, or NotAllowed for another account's."""
     row = _row(context, validation_id, caller)
     if row.account_id != caller.account_id and "operator" not in caller.scopes:
-        raise NotAllowed("this validation is another account's")
+        raise NotAllowed("this validation belongs to another account")
     validations.cancel(context.engine, row.id, context.clock())
     publish(context.redis, ValidationEvent(row.id, None, "cancelled"))
 

@@ -105,7 +105,7 @@ def bots_are_there(redis: Redis) -> None:
 def _database(context: Context) -> str:
     revision = health.revision(context.engine)
     if not is_usable(revision):
-        raise ServiceUnavailable("its tables are not this version's: `advisor serve` brings them up to date")
+        raise ServiceUnavailable("its tables are not this version's: `advisor serve` migrates them")
     return "answers"
 
 
@@ -127,7 +127,7 @@ def _bots(context: Context) -> str:
     with unavailable_as_such():
         alive = context.redis.exists(_BOTS_KEY)
     if not alive:
-        raise ServiceUnavailable("the process that answers for the bots has not been seen lately")
+        raise ServiceUnavailable("the bots' process has not been seen lately")
     return "seen lately"
 
 
@@ -135,14 +135,14 @@ def _disk(context: Context) -> str:
     settings = context.settings
     free = min(_free(folder) for folder in (settings.state_dir, settings.headers_dir))
     if free < _LEAST_BYTES:
-        raise ServiceUnavailable(f"{free >> 20} MiB are left for state or cache")
+        raise ServiceUnavailable(f"{free >> 20} MiB are left for state and cache")
     return f"{free / _GIB:,.1f} GiB free"
 
 
 def _free(folder: Path) -> int:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK):
-        raise ServiceUnavailable("the folder of state or cache cannot be written")
+        raise ServiceUnavailable("the state or cache folder is not writable")
     return shutil.disk_usage(there).free
 
 

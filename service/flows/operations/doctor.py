@@ -66,12 +66,14 @@ def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
 def _address(settings: Settings) -> Diagnosis:
     part, url = "address", settings.public_url
     if url is None and settings.has_bots:
-        return Diagnosis(part, "bad", "the bots have no address to name in answers", "set ADVISOR_PUBLIC_URL=https://…")
+        return Diagnosis(
+            part, "bad", "the bots have no address for links in their answers", "set ADVISOR_PUBLIC_URL=https://…"
+        )
     if url is None and not is_loopback(settings.host):
-        fix = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS before it"
+        fix = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS in front of it"
         return Diagnosis(part, "warning", f"{settings.host} is reached from outside", fix)
     if url is not None and url.startswith("http://") and not is_loopback(httpx.URL(url).host):
-        fix = "put TLS before the service: agents speak https only, and tokens would go in the clear"
+        fix = "put TLS in front of the service: agents use https only, and tokens would be sent in the clear"
         return Diagnosis(part, "bad", f"{url} is not encrypted", fix)
     return Diagnosis(part, "good", url or f"this machine only, http://{settings.host}:{settings.port}")
 
@@ -82,12 +84,12 @@ def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
         text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
         yield Diagnosis("settings", "bad", text, "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share")
     if settings.public_url and is_loopback(settings.host) and not settings.trusted_proxies:
-        text = "clients come through a proxy on this machine, and all count as one: limits hold for all together"
+        text = "clients come through a proxy on this machine and all count as one client: they share its limits"
         yield Diagnosis("settings", "warning", text, "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32")
 
     if settings.operator_contact is None and (settings.public_url or not is_loopback(settings.host)):
-        text = "strangers can reach this service, and nothing says who runs it or whom to ask"
-        fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say for you"
+        text = "the public can reach this service, but it does not say who runs it or whom to contact"
+        fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say on your behalf"
         yield Diagnosis("operator", "warning", text, fix)
 
 
@@ -96,7 +98,7 @@ def _open_files() -> Diagnosis:
     try:
         import resource
     except ModuleNotFoundError:  # Windows
-        return Diagnosis(part, "good", "this system does not limit them for a process")
+        return Diagnosis(part, "good", "this system has no limit per process")
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"a process may have {soft:,} open, and each listener and waiting agent takes one"
     if soft >= _FEW_FILES:
@@ -115,8 +117,8 @@ def _disk(settings: Settings) -> Diagnosis:
         text = f"{folder} is open to other users of this machine, and holds the database"
         return Diagnosis(part, "warning", text, f"chmod 700 {shlex.quote(str(folder))}")
     if (kind := _network_of(there)) is not None and settings.database.startswith("sqlite"):
-        text = f"{folder} is on {kind}: SQLite's locks do not hold there, and data is lost"
-        return Diagnosis(part, "bad", text, "set ADVISOR_STATE_DIR to a disk of this machine")
+        text = f"{folder} is on {kind}: SQLite's locks do not work there, and data is lost"
+        return Diagnosis(part, "bad", text, "set ADVISOR_STATE_DIR to a local disk")
     free = shutil.disk_usage(there).free
     text = f"{folder}, {free / _GIB:,.1f} GiB free"
     if free >= _FEW_BYTES:
@@ -154,17 +156,17 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
     try:
         revision = health.revision(engine) if health.exists(engine) else None
         if revision is None:
-            yield Diagnosis(part, "warning", "it has no tables yet: `advisor serve` makes them", "start the service")
+            yield Diagnosis(part, "warning", "it has no tables yet: `advisor serve` creates them", "start the service")
             return
         if is_newer(revision):
             text = f"its tables are of {revision}, newer than this version's, {newest()}: they serve both"
-            yield Diagnosis(part, "warning", text, "bring this program up to date as well")
+            yield Diagnosis(part, "warning", text, "update this program as well")
         elif revision != newest():
             text = f"its tables are of {revision}, this version's are {newest()}"
-            yield Diagnosis(part, "bad", text, "start the service once: it brings them up to date")
+            yield Diagnosis(part, "bad", text, "start the service once: it migrates them")
             return
         if (damage := health.damage(engine)) is not None:
-            fix = "stop the service and bring back a backup: `advisor admin restore FILE`"
+            fix = "stop the service and restore a backup: `advisor admin restore FILE`"
             yield Diagnosis(part, "bad", f"it is damaged: {damage}", fix)
             return
         yield Diagnosis(part, "good", f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB")
@@ -174,21 +176,24 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
         text, _, fix = error.detail.partition(": ")
         where = engine.url.render_as_string(hide_password=True)
         yield Diagnosis(
-            part, "bad", text, fix or f"look at {where}: does it run, has its disk room, may this user open it?"
+            part, "bad", text, fix or f"check {where}: is it running, is there free disk space, may this user open it?"
         )
     except OSError as error:
-        fix = "look who owns the state folder, and run this as the service's user"
+        fix = "check who owns the state folder, and run this as the service's user"
         yield Diagnosis(part, "bad", f"{error.filename}: {error.strerror}", fix)
 
 
 def _work(work: health.Unfinished) -> Diagnosis:
     part = "work"
-    text = f"{work.waiting} advices and {work.runs} runs wait; {work.failed_today} advices failed in 24 hours"
+    text = (
+        f"waiting requests for advice: {work.waiting}; waiting runs: {work.runs}; "
+        f"requests failed in 24 hours: {work.failed_today}"
+    )
     if work.stuck:
-        text = f"{work.stuck} advices wait longer than ten minutes"
+        text = f"requests for advice that have waited longer than ten minutes: {work.stuck}"
         return Diagnosis(part, "bad", text, "is a worker running, and does it reach the Hub?")
     if work.silent:
-        text = f"{work.silent} runs are held by hosts that fell silent"
+        text = f"{work.silent} runs are held by hosts that went silent"
         return Diagnosis(part, "warning", text, "`advisor serve` takes them back: is it running?")
     return Diagnosis(part, "good", text)
 
@@ -212,11 +217,11 @@ def _hub(settings: Settings) -> Diagnosis:
     try:
         hub.search_gguf("ggml-org/none")
     except AdvisorError as error:
-        fix = "check HF_ENDPOINT, HF_TOKEN and the way out (proxy, firewall, DNS)"
+        fix = "check HF_ENDPOINT, HF_TOKEN and the outgoing connection (proxy, firewall, DNS)"
         return Diagnosis(part, "bad", f"{settings.hf_endpoint}: {error.detail}", fix)
     finally:
         hub.close()
-    whose = "with a token" if settings.hf_token else "without a token, at the Hub's lower limits"
+    whose = "with a token" if settings.hf_token else "without a token, so with the Hub's lower limits"
     return Diagnosis(part, "good", f"{settings.hf_endpoint} answers, {whose}")
 
 
@@ -237,7 +242,7 @@ def _redis(settings: Settings) -> Iterator[Diagnosis]:
         version = info.get("valkey_version") or info.get("redis_version")
         if policy != "noeviction":
             fix = "set maxmemory-policy noeviction"
-            yield Diagnosis("Redis", "warning", f"{policy} throws away jobs when memory is full", fix)
+            yield Diagnosis("Redis", "warning", f"{policy} discards jobs when memory is full", fix)
         else:
             yield Diagnosis("Redis", "good", f"version {version}")
         found = n_workers(redis)
@@ -266,4 +271,4 @@ def _answers(settings: Settings) -> Diagnosis:
     if missing:
         fix = "see the service's log for each of these"
         return Diagnosis("service", "bad", f"{url}: no {', no '.join(missing)}", fix)
-    return Diagnosis("service", "good", f"{url} says that all parts answer")
+    return Diagnosis("service", "good", f"{url} reports that all parts work")

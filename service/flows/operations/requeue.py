@@ -30,9 +30,7 @@ def requeue(context: Records, ids: Sequence[str], since: datetime | None, *, dry
     known = [one for one in ids if is_id(one)]
     found = advices.failed(context.engine, known, since), runs.failed(context.engine, known, since)
     if missing := [one for one in ids if one not in (*found[0], *found[1])]:
-        raise InvalidInput(
-            f"no advice or run that failed, and may be tried again, has the id {missing[0][:40]}", field="ID"
-        )
+        raise InvalidInput(f"no failed advice or run that may be tried again has the id {missing[0][:40]}", field="ID")
     if dry_run:
         return Requeued(*found)
     now = context.clock()

@@ -60,9 +60,13 @@ def schedule(settings: Settings) -> tuple[Job, ...]:
     sweep = timedelta(seconds=settings.sweep_seconds)
     jobs = (
         Job(
-            "advices", sweep, requeue_unfinished, "queues advices again if nobody works on them any more", at_start=True
+            "advices",
+            sweep,
+            requeue_unfinished,
+            "queues requests for advice again if no worker is computing them any more",
+            at_start=True,
         ),
-        Job("runs", sweep, runs.sweep, "takes runs back from hosts that fell silent, and ends runs that nobody took"),
+        Job("runs", sweep, runs.sweep, "takes runs back from hosts that went silent, and ends runs that no host took"),
         Job("trust", _TEN_MINUTES, trust.sweep, "decides on results whose account has become old enough"),
         Job(
             "logs",
@@ -71,7 +75,7 @@ def schedule(settings: Settings) -> tuple[Job, ...]:
             "compares the buffers printed in logs with the computed ones",
             own_process=True,
         ),
-        Job("published", _DAY, _import_published, "adds the published results that the package has", at_start=True),
+        Job("published", _DAY, _import_published, "adds the package's published results", at_start=True),
         Job("dumps", _DAY, _write_dumps, "writes the dumps of all results", at_hour=3, own_process=True),
         Job("purge", _DAY, _purge, "removes what is older than the settings allow", at_hour=4),
     )

@@ -110,7 +110,7 @@ def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
             f"before and {errors.tg_after:.1%} after, prompts {errors.pp_before:.1%} and {errors.pp_after:.1%}"
         )
     if keep and not store.add(context.engine, found.calibration, errors, found.n_results, context.clock()):
-        raise CalibrationRefused("another process has just made one: look at `GET /v1/accuracy`")
+        raise CalibrationRefused("another process has just made one: see `GET /v1/accuracy`")
     return found
 
 
@@ -162,7 +162,7 @@ def _require_enough(fitted: Sequence[FittedSpeed], kept_out: Sequence[FittedSpee
     if results < LEAST_RESULTS or owners < LEAST_OWNERS or not kept_out:
         raise CalibrationRefused(
             f"{results} results of {owners} owners can be fitted, and {len({r.result for r in kept_out})} are kept out "
-            f"of the fit: it takes {LEAST_RESULTS} results of {LEAST_OWNERS} owners, and one that is kept out"
+            f"of the fit: {LEAST_RESULTS} results of {LEAST_OWNERS} owners and one that is kept out are needed"
         )
 
 

@@ -26,10 +26,10 @@ def files_of(listing: RepoListing, variant: str) -> tuple[RunFile, ...]:
     files = found.files if found else ()
     if not files or any(file.sha256 is None or not file.n_bytes for file in files):
         raise InvalidFlags(
-            "the Hub does not state size and hash of its files: no host could know them", field="configs"
+            "the Hub does not state size and hash of its files: no host could identify them", field="configs"
         )
     made = [{"path": file.path, "size": file.n_bytes, "sha256": file.sha256} for file in files]
     try:
         return msgspec.convert(tuple(made), tuple[RunFile, ...])
     except msgspec.ValidationError as error:
-        raise InvalidFlags(f"a file's name is none that a host may be asked for: {error}", field="configs") from error
+        raise InvalidFlags(f"a host may not be asked for a file of this name: {error}", field="configs") from error

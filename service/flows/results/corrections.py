@@ -26,7 +26,7 @@ from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, ResultChange, Submission
 
 DELETED = "deleted by its submitter"
-_MEANWHILE = "somebody has hidden it, deleted it or judged it again meanwhile: look at it, and send it again"
+_MEANWHILE = "meanwhile it was hidden, deleted or judged again: look at it, and send the change again"
 _KEPT = ("id", "account_id", "created_at", "measured_at", "seen", "rows", "rows_key", "edit_key_hash", "submission_key")
 
 
@@ -91,7 +91,7 @@ def _own(context: Context, caller: Caller | None, edit_key: str | None, result_i
         raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
     if edit_key is not None:
         if row.edit_key_hash is None or not hmac.compare_digest(row.edit_key_hash, hashed(edit_key)):
-            raise WrongKey("this key was not given when the result was sent", field="X-Edit-Key")
+            raise WrongKey("this is not the key that was given when the result was sent", field="X-Edit-Key")
         return row
     if caller is None or row.account_id != caller.account_id:
         require_visible(context, caller, row)
@@ -101,14 +101,16 @@ def _own(context: Context, caller: Caller | None, edit_key: str | None, result_i
         )
     caller.require("submit")
     if row.account_id != caller.account_id:
-        raise NotAllowed("this result is another account's")
+        raise NotAllowed("this result belongs to another account")
     return row
 
 
 def _again(context: Context, row: StoredResult, asked: Correction, admit_new_repo: Callable[[], None]) -> StoredResult:
     """Return the result parsed again from the same rows and command with the corrected hardware or build."""
     if row.origin != "submitted" or row.model is None or row.command is None:
-        raise InvalidInput("what an agent or an author reported has its hardware and build from them", field="hardware")
+        raise InvalidInput(
+            "hardware and build that an agent or an author reported cannot be changed here", field="hardware"
+        )
     sent = Submission(
         text=results.read_log(context.engine, row.id),
         command=row.command,

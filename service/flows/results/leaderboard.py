@@ -80,7 +80,7 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
     """Return a model's page. `depth` None: the first depth that was measured. Raises NotOnBoard."""
     name = store.named(context.engine, "model", slug)
     if name is None:
-        raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
+        raise NotOnBoard("no result that is shown is of a model of this name", field="model")
     at, rows, found = _measured(context, depth, model=slug)
     variants = store.summed(context.engine, "variant", at, model=slug)
     rigs = store.summed(context.engine, "rig", at, model=slug)
@@ -103,7 +103,7 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
     """Return a rig's page. `depth` None: the first depth that was measured. Raises NotOnBoard."""
     name = store.named(context.engine, "rig", slug)
     if name is None:
-        raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
+        raise NotOnBoard("no result that is shown is from a rig of this name", field="rig")
     at, rows, found = _measured(context, depth, rig=slug)
     models = store.summed(context.engine, "model", at, rig=slug)
     known = next(iter(rows), None)
@@ -126,7 +126,7 @@ def contributor(context: Context, pseudonym: str) -> Contributor:
     """Return a contributor's page. Raises NotOnBoard for an unknown or banned one."""
     found = store.contributor(context.engine, pseudonym)
     if found is None:
-        raise NotOnBoard("nobody of this name gave anything", field="pseudonym")
+        raise NotOnBoard("nobody of this name has contributed anything", field="pseudonym")
     return Contributor(
         pseudonym=pseudonym,
         since=found.created_at.date().isoformat(),

@@ -125,7 +125,7 @@ def _change_account(context: Records, act: Act, change: Callable[[Connection, st
         account_id, name = found
         if (act.action, act.by) == ("ban", name):
             raise InvalidInput(
-                "this is your own account: a ban would end the token that could lift it", field="subject"
+                "this is your own account: a ban would revoke the token that could lift it", field="subject"
             )
         change(connection, account_id)
         act = act._replace(subject=name)
@@ -146,7 +146,7 @@ def _revoke(context: Records, act: Act) -> Act:
     with writing(context.engine) as connection:
         host_id = hosts.named(connection, act.subject) if is_name(act.subject) else None
         if host_id is None:
-            raise InvalidInput("no host has this pseudonym or id, or it is revoked already", field="subject")
+            raise InvalidInput("no host has this pseudonym or id, or it has already been revoked", field="subject")
         hosts.change_in(connection, host_id, act.at, state="revoked")
         act = act._replace(subject=host_id)
         store.note(connection, act)
@@ -157,7 +157,7 @@ def _settle(context: Records, act: Act) -> Act:
     """Mark a difference as explained by what logs showed so far; later results that show it count anew."""
 
     if all(one.reported.name != act.subject for one in open_differences(context)):
-        raise InvalidInput("no difference that is not settled has this name: /v1/accuracy lists them", field="subject")
+        raise InvalidInput("no unsettled difference has this name: /v1/accuracy lists them", field="subject")
     with writing(context.engine) as connection:
         versions.count_change(connection)
         store.note(connection, act)

@@ -170,9 +170,11 @@ def _command(asked: Submission, said: Reading, text: str) -> _Command | None:
     if parsed.refused:
         raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
     if parsed.unknown:
-        raise InvalidFlags(f"{parsed.program} of {parsed.engine} knows no {parsed.unknown[0][:80]!r}", field="command")
+        raise InvalidFlags(
+            f"{parsed.program} of {parsed.engine} has no option {parsed.unknown[0][:80]!r}", field="command"
+        )
     if parsed.varied:
-        what = f"{parsed.varied[0][:80]} has several values: send the rows of each by themselves, with its own command"
+        what = f"{parsed.varied[0][:80]} has several values: send the rows of each value separately, with their command"
         raise InvalidFlags(what, field="command")
     if engine is None:
         assumed = (Assumption("engine", parsed.engine, "guessed from the command's program and options", "everything"),)

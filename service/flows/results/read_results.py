@@ -45,7 +45,7 @@ def position_in(cursor: str, order: str, *, is_time: bool) -> tuple[Any, str]:
             return key.astimezone(UTC) if is_time else key, row_id
     except (ValueError, OverflowError):  # bad Base64, bad JSON, or a time that no timezone shift can represent
         pass
-    raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")
+    raise InvalidInput("this cursor does not come from a page in this order", field="cursor")
 
 
 def day_of(text: str, field: str) -> datetime:

@@ -28,7 +28,7 @@ from service.store.results.trust import writing
 from service.structs import made_from
 from service.wire.results.results import Published
 
-REMOVED = "removed on request of its author"
+REMOVED = "removed at its author's request"
 _FEW = 100
 
 

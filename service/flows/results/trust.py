@@ -33,8 +33,8 @@ OLD_ENOUGH = timedelta(days=14)
 """The age an account needs before its measurements replicate anything, unless an operator vouches for it."""
 BUILDS_APART = 60
 """Days: engines change what they do in less than a year; within two months few changes touch one config."""
-NEW_HOST = "our agent ran it on a new host: it counts as agent-run once a replicated result has borne it out"
-NOTHING_BOUNDS = "the model's header could not be read: nothing says what its speed could be at most"
+NEW_HOST = "our agent ran it on a new host: it counts as agent-run once a replicated result has confirmed it"
+NOTHING_BOUNDS = "the model's header could not be read, so its highest possible speed is unknown"
 _MOST_PASSES = 3
 OUTLIER = "far from the others of its cell: "
 _WAITING = timedelta(days=60)
@@ -48,7 +48,7 @@ def judged(context: Records, row: StoredResult) -> StoredResult:
     doubt = None
     if row.failure is None:
         if row.origin == "submitted" and not row.hardware.gpus and not (row.hardware.cpu and row.hardware.cpu.model):
-            raise InvalidInput("it names neither a GPU nor a CPU, so no machine", field="hardware")
+            raise InvalidInput("it names neither a GPU nor a CPU", field="hardware")
         if row.prediction is not None and row.prediction.most_tg > 0:
             require_possible(row.rows, row.prediction.most_tg, row.prediction.most_pp)
         doubt = _doubt(context, row)
@@ -83,7 +83,7 @@ def _print_of_another(context: Records, row: StoredResult) -> str | None:
     known = store.same_model(context.engine, row.model_slug, row.engine, row.rows_key)
     for other, rows in known.items():
         if other != row.id and same_figures(row.rows, rows):
-            return f"the same figures as result {other}: one measurement counts once"
+            return f"the same figures as result {other}: a measurement counts only once"
     return None
 
 

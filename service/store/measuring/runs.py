@@ -81,7 +81,7 @@ OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
 _USUAL_SECONDS = 600.0
 _LOST = Failure(kind="stopped", transient=False, text="each host that could measure it stopped answering while it ran")
-_NOBODY = Failure(kind="stopped", transient=False, text="no host took it in the time that a run waits")
+_NOBODY = Failure(kind="stopped", transient=False, text="no host took it within the time that a run waits")
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ def back_up(url: str, target: Path) -> int:
     Raises InvalidInput if the file exists or cannot be written, DatabaseUnavailable.
     """
     if target.exists():
-        raise InvalidInput(f"{target} is there already: name a new file", field="FILE")
+        raise InvalidInput(f"{target} already exists: name a new file", field="FILE")
     if not target.parent.is_dir():
         raise InvalidInput(f"there is no folder {target.parent}", field="FILE")
     part = target.with_name(f".{target.name}.part")
@@ -169,7 +169,7 @@ def _run(words: list[str], environment: dict[str, str]) -> str:
             timeout=_TOOL_SECONDS, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:
-        what = f"{words[0]} is not here: install PostgreSQL's client programs, of the server's version or newer"
+        what = f"{words[0]} is not installed: install PostgreSQL's client programs, of the server's version or newer"
         raise DatabaseUnavailable(what) from error
     if done.returncode != 0:
         raise DatabaseUnavailable(f"{words[0]}: {' '.join(done.stderr.split())[-500:]}")

@@ -14,7 +14,7 @@ from service.store.results.results import StoredResult
 from service.store.tables import result
 from service.store.tables import source as table
 
-_GONE = "its source has it no more"
+_GONE = "its source no longer has it"
 _MANY = 500
 
 

@@ -144,7 +144,7 @@ def _circumstances(outcome: RunOutcome) -> Iterator[str]:
         peak = [f"{device.peak_mib:,} MiB at most"] if device.peak_mib is not None else []
         watts = [f"{device.watts:,.0f} W"] if device.watts is not None else []
         parts += [f"{device.device} {', '.join(peak + watts)}"] if peak or watts else []
-    parts.append(outcome.tier if outcome.confirmed else f"{outcome.tier}, the files' content not confirmed yet")
+    parts.append(outcome.tier if outcome.confirmed else f"{outcome.tier}, the files' contents not confirmed yet")
     yield from wrapped("; ".join(parts))
 
 

@@ -56,8 +56,8 @@ def _row(point: SpeedPoint, predicted: list[SpeedPoint]) -> str:
 
 def _outcome(preview: Preview) -> Iterator[str]:
     if preview.duplicate_of:
-        yield f"these rows are already there: result {preview.duplicate_of}"
+        yield f"these rows are already known: result {preview.duplicate_of}"
     elif preview.state == "quarantined":
-        yield from wrapped(f"it would be kept apart and not counted: {preview.state_reason}")
+        yield from wrapped(f"it would be quarantined and not counted: {preview.state_reason}")
     for missing in preview.missing:
         yield from wrapped(f"missing: {missing.field}: {missing.text}")

@@ -60,7 +60,7 @@ def test_an_answer_of_another_version_than_the_first_says_so(
     assert again is not None
     assert "engine model 9999" in again
     assert first.versions is not None
-    assert f"first it was {first.versions.engine_model}" in again
+    assert f"the first answer, with {first.versions.engine_model}" in again
 
 
 def test_what_is_read_now_and_then_is_kept(context: Context, advise: CountingAdvise, clock: Clock) -> None:

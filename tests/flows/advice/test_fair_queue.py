@@ -78,7 +78,7 @@ def test_who_asks_one_question_does_not_wait_behind_all_of_another_client(
 def test_one_client_has_a_few_open_and_all_others_still_ask(context: Context) -> None:
     for n in range(1, context.settings.open_advices + 1):
         asked(context, HOG, n)
-    with pytest.raises(TooManyOpen, match="of your advices") as refused:
+    with pytest.raises(TooManyOpen, match="of your requests") as refused:
         asked(context, HOG, 99)
     assert refused.value.retry_after > 0
     assert asked(context, HOG, 1), "what is in flight already is joined"

@@ -66,7 +66,7 @@ def test_each_part_says_whether_it_is_good_and_why_not(context: Context, setting
     found = state_of(context)
     assert (found["database"], found["redis"], found["hub"]) == ("answers", "answers", "not asked yet")
     assert found["workers"] == "bad: no worker has been seen lately"
-    assert found["bots"].startswith("bad: the process that answers for the bots")
+    assert found["bots"].startswith("bad: the bots' process")
     assert found["disk"].endswith("GiB free")
     worker = make_worker(settings)
     worker.register_birth()  # type: ignore[no-untyped-call]

@@ -78,7 +78,7 @@ def test_an_advice_that_nobody_computes_is_bad(engine: Engine, quiet: Settings, 
     clock.pass_minutes(5)
     assert found(quiet, clock.now)["work"].state == "good"
     clock.pass_minutes(6)
-    assert "1 advices wait longer" in found(quiet, clock.now)["work"].text
+    assert "longer than ten minutes: 1" in found(quiet, clock.now)["work"].text
 
 
 def test_without_workers_nothing_would_be_computed(context: Context, quiet: Settings) -> None:
@@ -173,7 +173,7 @@ def test_a_damaged_database_and_one_that_is_not_there_have_fixes_of_their_own(qu
     (tmp_path / "no.db").write_text("garbage" * 1000)
     damaged = found(msgspec.structs.replace(quiet, database_url=f"sqlite:///{tmp_path}/no.db"))["database"]
     assert (damaged.text, damaged.fix) == (
-        "the database is damaged", "bring back a backup with `advisor admin restore`",
+        "the database is damaged", "restore a backup with `advisor admin restore`",
     )  # fmt: skip
     gone = found(msgspec.structs.replace(quiet, database_url="postgresql://somebody:secret@127.0.0.1:1/x"))["database"]
     assert (gone.text, "127.0.0.1:1" in (gone.fix or ""), "secret" in (gone.fix or "")) == (
@@ -185,8 +185,11 @@ def test_a_full_disk_of_the_database_is_not_taken_for_a_server_that_is_not_there
     quiet: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(engine: Engine) -> bool:
-        raise DatabaseUnavailable("no space is left for the database")
+        raise DatabaseUnavailable("there is no space left for the database")
 
     monkeypatch.setattr("service.store.operations.health.exists", full)
     said = found(quiet)["database"]
-    assert (said.text, "has its disk room" in (said.fix or "")) == ("no space is left for the database", True)
+    assert (said.text, "is there free disk space" in (said.fix or "")) == (
+        "there is no space left for the database",
+        True,
+    )

@@ -150,7 +150,7 @@ def test_three_owners_make_answers_and_checks_say_so_and_an_operator_ends_it(
     settled = Moderation(action="settle", subject=NAME, reason="three builds of one fork")
     moderate(context, "op", settled)
     assert (open_differences(context), notes(context, advice), found(context)) == ([], [], [])
-    with pytest.raises(InvalidInput, match="not settled"):
+    with pytest.raises(InvalidInput, match="unsettled"):
         moderate(context, "op", settled)
     send(context, clock, owners[3], printed(332.75))
     (again,) = learned(context)

@@ -161,5 +161,5 @@ def test_a_host_is_revoked_by_its_pseudonym_once(context: Context) -> None:
     do(context, "revoke", host.pseudonym, "it reports made-up figures")
     assert [(one.state, one.owner) for one in all_hosts(context)] == [("revoked", "alice")]
     assert [(a.action, a.subject) for a in audit(context)] == [("revoke", host.id)]
-    with pytest.raises(InvalidInput, match="revoked already"):
+    with pytest.raises(InvalidInput, match="already been revoked"):
         do(context, "revoke", host.pseudonym)

@@ -203,7 +203,7 @@ def test_the_same_rows_are_the_same_result_from_any_sender(context: Context, cal
     assert (again.id, again.is_new, again.edit_key) == (first.id, False, None)
     known = preview(context, None, submission())
     assert known.duplicate_of == first.id
-    assert f"these rows are already there: result {first.id}" in list(preview_lines(known))
+    assert f"these rows are already known: result {first.id}" in list(preview_lines(known))
     assert not any("kept apart" in line for line in preview_lines(known))
     assert n_results(context.engine) == 1
 

@@ -144,7 +144,7 @@ def test_the_same_figures_sent_again_are_quarantined_from_any_sender(context: Co
     again = judged(context, sent(rows=rounded, variant="Q5_K_M", rig_slug="4x-h100"))
     assert (again.state, again.state_reason) == (
         "quarantined",
-        f"the same figures as result {first}: one measurement counts once",
+        f"the same figures as result {first}: a measurement counts only once",
     )
     other = judged(context, sent(rows=[row(r.n_kv, r.tg_tps[0] * 1.004, r.pp_tps[0]) for r in SWEEP]))
     assert other.state == "shown"

@@ -87,7 +87,7 @@ def test_the_command_line_settles_it_too_and_says_what_is_there_to_settle(
     for name, value in as_environment(settings).items():
         monkeypatch.setenv(name, value)
     assert main(["admin", "moderate", "settle", NAME, "--reason", "nothing there"]) != 0
-    assert "not settled" in capsys.readouterr().err
+    assert "no unsettled" in capsys.readouterr().err
 
 
 def test_a_client_is_told_of_the_field(settings: Settings, engine: Engine, redis: Redis) -> None:
