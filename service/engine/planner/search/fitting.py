@@ -164,7 +164,9 @@ def _layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
 def most_layers_on_cards(problem: Problem, flags: Flags) -> Fitted | None:
     """Return the flags with as many whole layers on the cards as serve the goal best; None where that does not fit."""
     found = _layers_in_ram(problem, flags)
-    return found if isinstance(found, Fitted) else None
+    if isinstance(found, Shortfall):
+        return None
+    return without_copies(problem, flags, found, _layers_in_ram) or found
 
 
 def _usable(problem: Problem) -> list[float]:

@@ -63,7 +63,7 @@ _MAX_FASTER = 3  # placements of what may cost less than the best
 MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
 _OTHER_KIND = math.log(1.5)  # of cost: how far above the best the lower bound of another kind may be
 
-_NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
+NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
 
 
 class VariantSearch:
@@ -326,7 +326,7 @@ class VariantSearch:
 
     def _one_fits(self, tried: Sequence[Candidate]) -> bool:
         """Place candidates, with more in RAM if need be, until one fits; return whether one does."""
-        return any(self.place(Queued(c, _NO_FORECAST), last=True) for c in tried)
+        return any(self.place(Queued(c, NO_FORECAST), last=True) for c in tried)
 
     def _place_on_cpu(self) -> None:
         """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""

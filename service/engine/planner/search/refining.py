@@ -17,10 +17,10 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import NOISE, kind_of
 from service.engine.planner.search.alike import adds_cards, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
-from service.engine.planner.search.candidates import cache_pairs, micro_batches
+from service.engine.planner.search.candidates import CachePair, cache_pairs, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards
 from service.engine.planner.search.forecasts import Queued
-from service.engine.planner.search.one_variant import MIN_GAIN, VariantSearch
+from service.engine.planner.search.one_variant import MIN_GAIN, NO_FORECAST, VariantSearch
 from service.engine.planner.search.outcome import contender_of
 from service.engine.planner.search.respanned import respanned
 
@@ -48,6 +48,8 @@ def refine(search: VariantSearch) -> None:
                 search.place(
                     _with_ffn_allowed_in_ram(search, one) if adds_cards(one.candidate, best.candidate) else one
                 )
+        for one in _with_layers_in_ram(search, best):
+            search.place(one)
         hopeful = []
         if search.best() is best:
             break
@@ -64,6 +66,17 @@ def _neighbours(search: VariantSearch, best: Contender) -> list[Queued]:
     same = [one for one in near if one.candidate.cards == best.candidate.cards]
     others = [one for one in near if one.candidate.cards != best.candidate.cards]
     return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
+
+
+def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
+    """Neighbours that did not fit with FFN in RAM, with whole layers there, as the best one has them."""
+    if best.candidate.strategy != "layers in RAM":
+        return []
+    failed = [one for one in search.rejected if one.why == "does not fit" and one.candidate.strategy == "FFN in RAM"]
+    failed = [r for r in failed if r.candidate.splits_by_layer and is_neighbour(r.candidate, best.candidate)]
+    search.rejected = [one for one in search.rejected if one not in failed]
+    tried = [search.forecasts.with_strategy(one.candidate, "layers in RAM") for one in failed[:_NEIGHBOURS]]
+    return [Queued(candidate, NO_FORECAST) for candidate in tried]
 
 
 def _bound_beside(search: VariantSearch, best: Contender, one: Queued) -> float:
@@ -119,9 +132,10 @@ def keep_whole_layers(search: VariantSearch) -> None:
         return
     now = best.fitted.flags
     plain = replace(unplaced(now), op_offload=True)
+    own = CachePair(now.cache_type_k, now.cache_type_v)
     pairs = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][: 1 if crowded else 2]
     sizes = [n for n in (now.n_ubatch // 2, now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
-    for pair, n_ubatch in product(pairs, sizes):
+    for pair, n_ubatch in product(dict.fromkeys((*pairs, own)), sizes):
         n_batch = max(now.n_batch, n_ubatch)
         flags = replace(plain, cache_type_k=pair.k, cache_type_v=pair.v, n_ubatch=n_ubatch, n_batch=n_batch)
         if (fitted := most_layers_on_cards(best.problem, flags)) is not None:
