@@ -176,7 +176,7 @@ def test_purge_and_requeue_say_what_they_would_do(state: Path, capsys: pytest.Ca
     assert main(["admin", "requeue", "--failed", "24", "--dry-run"]) == 0
     assert capsys.readouterr().out == "would be queued: advice 0, runs 0\n"
     assert main(["admin", "requeue", "nonsense"]) == 2
-    assert "may be tried again, has the id nonsense" in capsys.readouterr().err
+    assert "may be tried again has the id nonsense" in capsys.readouterr().err
     assert main(["admin", "hosts"]) == 0
     assert capsys.readouterr().out == "there are none\n"
 
