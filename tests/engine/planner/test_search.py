@@ -481,7 +481,7 @@ def test_a_dense_model_on_a_small_card_leaves_whole_layers_in_ram_where_that_is_
 
 
 def test_where_two_cards_hold_whole_layers_a_third_does_too_though_the_caches_of_all_do_not_fit() -> None:
-    """The forecast had FFN in RAM on three cards, which did not fit, so that two were advised: 50 % more time."""
+    """The forecast had FFN in RAM on three cards, which did not fit, so that two were advised: 21 % more time."""
     in_use = Hardware(
         gpus=[Gpu(name="RTX 3090", count=3, pcie="4.0 x8", free_gib=5.79)],
         cpu=Cpu(model="Ryzen 9 7950X"),
