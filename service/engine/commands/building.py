@@ -57,7 +57,9 @@ def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]
     repository = engine_spec(engine).repository
     commit = today(engine).label.split(" ")[0]
     configure = " ".join(["cmake -B build -DCMAKE_BUILD_TYPE=Release", *(one.option for one in options)])
+    old = sorted({card.name for card in cards if card.backend == "cuda" and (card.compute_capability or 99) < _TURING})
     lines = (
+        *([f"# use CUDA 12: CUDA 13 no longer compiles for cards before Turing ({', '.join(old)})"] if old else []),
         f"git clone {repository} && cd {engine} && git checkout {commit}",
         *([_ONEAPI] if backend == "sycl" else []),
         f"{configure} && cmake --build build --config Release -j",
@@ -102,6 +104,3 @@ def _notes(engine: Engine, cards: Sequence[Card]) -> Iterator[str]:
         yield f"each shell or unit that starts the server needs `{_ONEAPI}` first"
     if instead := engine_spec(engine).commands.instead_of_building.get(backend):
         yield instead
-    old = sorted({card.name for card in cards if card.backend == "cuda" and (card.compute_capability or 99) < _TURING})
-    if old:
-        yield f"{', '.join(old)}: use CUDA 12, as CUDA 13 no longer compiles for cards before Turing"

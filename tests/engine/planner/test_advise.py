@@ -394,3 +394,15 @@ def test_an_own_fit_of_llama_cpp_that_is_faster_is_said_to_leave_too_little_free
     config = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=hardware, engine="llama.cpp"))
     said = next(r.text for r in config.reasons if r.rule == "fit-off")
     assert "it leaves too little free for the reserve or for llama-bench" in said
+
+
+def test_cards_before_turing_get_a_build_with_cuda_12_and_no_package() -> None:
+    # conda-forge/llama.cpp-feedstock, .ci_support: CUDA 13 is what the last driver for these cards gets there
+    config = first(ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware("2x Tesla P40, 64GB DDR4-2400")))
+    assert config.commands.build is not None
+    assert config.commands.build.line.startswith("# use CUDA 12: CUDA 13 no longer compiles")
+    assert config.commands.packages == ()
+    newer = first(ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware("RTX 3090, 64GB"), engine="llama.cpp"))
+    assert newer.commands.build is not None
+    assert "CUDA 12" not in newer.commands.build.line
+    assert newer.commands.packages
