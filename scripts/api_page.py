@@ -8,6 +8,7 @@ from typing import Any
 from scripts.reference import DocumentedResponse, OperationView, Row, operations, schemas
 from scripts.rules_page import slug
 from service.web.documentation.document import openapi_document
+from service.web.http.callers import ANYBODY
 
 _API = """\
 # HTTP API
@@ -84,7 +85,7 @@ def _operation(view: OperationView, spec: dict[str, Any]) -> Iterator[str]:
 
 
 def _access(spec: dict[str, Any]) -> str:
-    return _ACCESS[tuple(name for one in spec.get("security", ()) for name in (one or ("",)))]
+    return _ACCESS[tuple(name for one in spec.get("security", ANYBODY["security"]) for name in (one or ("",)))]
 
 
 def _problems(response: dict[str, Any]) -> Iterable[str]:

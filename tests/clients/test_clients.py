@@ -94,7 +94,12 @@ def test_a_generated_python_client_passes_mypy_and_runs(tmp_path: Path) -> None:
     generator = str(Path(sys.executable).parent / "openapi-python-client")
     where = ["--path", str(DOCUMENT), "--config", str(config), "--output-path", str(tmp_path / "client")]
     run(generator, "generate", *where, "--meta", "none", "--fail-on-warning")
-    run(sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "client", cwd=tmp_path)
+    (tmp_path / "asks.py").write_text(  # no token, where one is optional
+        "from client import Client\nfrom client.api.advice import request_advice\n"
+        "from client.models import AdviceRequest\n"
+        "request_advice.sync(client=Client(base_url=''), body=AdviceRequest(repo='a/b', hardware='RTX 3090'))\n"
+    )
+    run(sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "client", "asks.py", cwd=tmp_path)
     program = (
         "import sys; from client import Client; from client.models import HardwareQuestion, ParsedHardware;"
         "from client.api.hardware import parse_hardware;"

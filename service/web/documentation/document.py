@@ -22,6 +22,7 @@ from litestar.openapi import OpenAPIConfig
 from service import __version__
 from service.web.api_routes import ROUTERS
 from service.web.http.body import JsonBody
+from service.web.http.callers import ANYBODY
 from service.web.http.formats import MEDIA_TYPES
 from service.wire.advice.compact import CompactAdvice
 from service.wire.health import Health
@@ -72,13 +73,18 @@ def openapi_document() -> dict[str, Any]:
     return document | {
         "components": components,
         "info": dict(sorted((document["info"] | _OWN["info"]).items())),
+        "security": ANYBODY["security"],
         "tags": _OWN["tags"],
     }
 
 
 def _correct(spec: dict[str, Any]) -> None:
-    """State explicitly where no credentials are needed, and remove the framework's own 400 and ids."""
-    spec.setdefault("security", [])
+    """State explicitly where no token is taken, and remove the framework's own 400 and ids.
+
+    Where a token is optional is not stated: openapi-python-client wants one wherever an operation itself names one.
+    """
+    if spec.setdefault("security", []) == ANYBODY["security"]:
+        del spec["security"]
     refused = spec["responses"].get("400", {})
     if MEDIA_TYPE not in refused.get("content", {}):
         spec["responses"].pop("400", None)

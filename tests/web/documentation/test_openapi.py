@@ -129,8 +129,12 @@ def test_text_and_markdown_are_documented_and_do_not_widen_the_type_of_an_answer
         assert all(len(response.get("content", {"": 0})) == 1 for response in operation["responses"].values())
 
 
-def test_every_operation_says_whether_it_needs_credentials() -> None:
-    assert [operation["operationId"] for _, _, operation in OPERATIONS if "security" not in operation] == []
+def test_a_token_is_optional_by_default_and_an_operation_states_if_one_is_needed_or_not_taken() -> None:
+    assert openapi_document()["security"] == [{}, {"Token": []}]
+    security = [operation["security"] for _, _, operation in OPERATIONS if "security" in operation]
+    assert [] in security
+    assert [{"Token": []}] in security
+    assert [{}, {"Token": []}] not in security
 
 
 def test_what_a_client_may_leave_out_has_no_default_that_generators_take_for_always_there() -> None:
