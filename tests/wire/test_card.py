@@ -177,10 +177,27 @@ def test_no_lines_are_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "say"), [("Apple M4 Max", ""), ("Radeon 8060S", "8060S [116.0 GiB]"), ("RTX 3060", "RTX 3060 12GB")]
+    ("name", "say"), [("Apple M4 Max", ""), ("Radeon 8060S", "8060S [58 GiB]"), ("RTX 3060", "RTX 3060 12GB")]
 )
 def test_the_example_for_a_shared_memory_states_the_gpus_part_where_that_can_be_said(name: str, say: str) -> None:
     fact = fact_of(Assumption("hardware.gpus[0].vram_gib", "116.0", "why", "what fits"), [Gpu(name=name)])
     assert fact.say.endswith(say) if say else fact.say == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "say"),
+    [
+        ("ram.channels", "8", "4 channels"),
+        ("ram.channels", "1", "2 channels"),
+        ("ram.channels", "2", "1 channel"),
+        ("ram.mts", "3200", "DDR4-2666"),
+        ("ram.mts", "2666", "DDR4-3200"),
+        ("ram.mts", "5200", "DDR5-5600"),
+        ("gpus[0].pcie", "4.0 x16", "RTX 3060 PCIe 3.0 x4"),
+    ],
+)
+def test_the_example_of_what_to_write_instead_is_another_than_was_assumed(field: str, value: str, say: str) -> None:
+    fact = fact_of(Assumption(f"hardware.{field}", value, "why", "speed"), [Gpu(name="RTX 3060")])
+    assert fact.say == say
     if "[" in say:
         assert resolve(parse_hardware(f"{fact.say}, 128GB")).cards[0].total == 116 << 30

@@ -19,7 +19,8 @@ from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # factor of speed; percentage points of perplexity
 _MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # shares of the usable RAM
 _FACTS = 2
-_DDR4_FROM, _DDR5_FROM = 2133, 4000  # MT/s from which memory is assumed to be of that kind
+# MT/s from which memory is assumed to be of a kind, and two usual speeds of it.
+_RAM = ((4000, "DDR5", 5600, 6000), (2133, "DDR4", 2666, 3200), (0, "DDR3", 1333, 1600))
 # After a build: put its programs first on the path, and return to the folder where this step began.
 _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
@@ -213,18 +214,18 @@ def speed_words(point: SpeedPoint, where: str) -> str:
     )
 
 
-# By the last part of the path: the name, the unit of the value, and an example that states it; {card} is the GPU's
-# name, {ddr} the kind of RAM with such a speed.
+# By the last part of the path: the name, the unit of the value, and an example that states another; {card} is the GPU's
+# name, {half} half of the value ({s} its plural), {ram} a usual other speed of such RAM.
 _NAMES = {
     "total_gb": ("RAM", " GB", "128GB"),
     "free_gb": ("RAM in WSL", " GB", ""),
-    "mts": ("RAM speed", " MT/s", "{ddr}-{value}"),
-    "channels": ("RAM channels", "", "{value} channels"),
+    "mts": ("RAM speed", " MT/s", "{ram}"),
+    "channels": ("RAM channels", "", "{half} channel{s}"),
     "cpu": ("CPU", "", "Ryzen 9 7950X"),
     "ghz": ("CPU clock", " GHz", ""),
     "gpus": ("GPUs", "", "2x RTX 3090"),
     "vram_gib": ("VRAM of the {card}", " GiB", "{card} 12GB"),
-    "pcie": ("PCIe link of the {card}", "", "{card} PCIe 4.0 x16"),
+    "pcie": ("PCIe link of the {card}", "", "{card} PCIe 3.0 x4"),
     "bandwidth_gbs": ("memory bandwidth of the {card}", " GB/s", ""),
     "fp16_tflops": ("FP16 throughput of the {card}", " TFLOPS", ""),
     "name": ("name of the {card}", "", ""),
@@ -245,14 +246,15 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
         say = ""  # an example has a real name
     shared = next((row for row in gpu_rows(card) if row.unified), None) if last == "vram_gib" else None
     if shared is not None:  # where a size behind the name is the machine's; of a Mac it cannot be said
-        say = "" if shared.backend == "metal" else "{card} [{value} GiB]"
+        say = "" if shared.backend == "metal" else "{card} [{half} GiB]"
     number_alone = re.fullmatch(r"[\d.,]+", one.value) is not None
     value = f"{one.value}{unit}" if number_alone else one.value
-    if "{value}" in say and not number_alone:
+    if "{half}" in say and not number_alone:
         say = ""
-    rate = int(one.value) if one.value.isdecimal() else 0
-    ddr = "DDR3" if rate < _DDR4_FROM else "DDR4" if rate < _DDR5_FROM else "DDR5"
-    say = say.format(card=card, value=one.value, ddr=ddr)
+    stated = float(one.value.replace(",", "")) if number_alone else 0.0
+    kind, rate, other = next(row[1:] for row in _RAM if stated >= row[0])
+    half, ram = f"{stated / 2 if stated > 1 else 2:.0f}", f"{kind}-{other if stated == rate else rate}"
+    say = say.format(card=card, half=half, s="" if half == "1" else "s", ram=ram)
     return Fact(name=name.format(card=card), value=value, why=one.why, changes=one.matters, say=say)
 
 
