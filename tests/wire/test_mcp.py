@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from service.engine.errors import InvalidInput
 from service.wire import mcp, mcp_tools
 
+CLIENTS = Path(__file__).parents[1] / "data" / "mcp_clients.jsonl"
 TOOLS = {name: mcp_tools.TOOLS[name] for name in ("advise", "hardware")}
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -119,6 +121,22 @@ def test_a_method_that_is_no_text_is_an_error_and_no_defect() -> None:
     assert isinstance(reply, mcp.Reply)
     assert reply.body is not None
     assert (reply.status, reply.body["id"], reply.body["error"]["code"]) == (400, 7, -32600)
+
+
+@pytest.mark.parametrize("line", CLIENTS.read_bytes().splitlines())
+@pytest.mark.parametrize("over_http", [True, False])
+def test_official_clients_are_answered_what_they_ask(line: bytes, over_http: bool) -> None:
+    sent = msgspec.json.decode(line)
+    message = msgspec.json.decode(sent["body"])
+    answer = mcp.received(sent["body"].encode(), TOOLS, sent["headers"] if over_http else None)
+    if "id" not in message:
+        assert answer == mcp.Reply(None, 202)
+    elif isinstance(answer, mcp.Call):
+        assert (answer.id, answer.arguments) == (message["id"], mcp_tools.HardwareArguments(text="RTX 3090"))
+    else:
+        assert answer.body is not None
+        assert (answer.status, answer.body["id"]) == (200, message["id"])
+        assert bool(answer.body["result"].get("isError")) == (message["method"] == "tools/call")  # without hardware
 
 
 def test_a_notification_has_no_answer() -> None:
