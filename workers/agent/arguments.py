@@ -63,7 +63,7 @@ def _prefix(document: RunDocument, numactl: str | None) -> tuple[str, ...]:
     if document.flags.numa != "distribute":
         return ()
     if numactl is None:
-        raise InvalidFlags("numactl is not installed on this host: --numa distribute is run by it", field="flags.numa")
+        raise InvalidFlags("numactl is not installed on this host, and --numa distribute needs it", field="flags.numa")
     return (numactl, *_INTERLEAVED)
 
 

@@ -49,18 +49,18 @@ def require_welcome(leased: LeasedRun, policy: Policy, state: State) -> None:
     waiting = [one for one in known.waiting if one.run != leased.run][-_MOST_WAITING:]
     waiting.append(Waiting(run=leased.run, account=name, repo=leased.document.repo, at=utc_now()))
     state.write(ASKERS, msgspec.json.encode(Approvals(approved=known.approved, waiting=waiting)))
-    raise Declined("gave_way", "it waits for the approval of this host's owner", transient=True)
+    raise Declined("gave_way", "it is waiting for the approval of this host's owner", transient=True)
 
 
 def approve(state: State, named: str, say: Callable[[str], None]) -> None:
     """Approve a waiting run, or all runs of an account: measured when offered again. Raises HostError."""
     known = read(state)
     if not any(named in (one.run, one.account) for one in known.waiting):
-        raise HostError(f"no run waits that is called {named} or asked for by {named}: see `advisor host status`")
+        raise HostError(f"no waiting run is called {named} or asked for by {named}: see `advisor host status`")
     waiting = [one for one in known.waiting if named not in (one.run, one.account)]
     approved = list(dict.fromkeys([*known.approved, named]))
     state.write(ASKERS, msgspec.json.encode(Approvals(approved=approved, waiting=waiting)))
-    say(f"approved  {named}: measured when it is offered again, within some ten minutes")
+    say(f"approved  {named}: it will be measured when it is offered again, within about ten minutes")
 
 
 def read(state: State) -> Approvals:

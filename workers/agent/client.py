@@ -199,7 +199,7 @@ def service_address(address: str) -> tuple[str, str]:
     if not re.fullmatch(r"[a-z0-9.:-]{1,253}", host) or parts.path not in ("", "/") or parts.query or parts.username:
         raise HostError(f"{address}: give the service's address as https://HOST or https://HOST:PORT")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise HostError(f"{address}: only https is spoken (http: with a service on this machine only)")
+        raise HostError(f"{address}: only https is used (http only with a service on this machine)")
     name = f"[{host}]" if ":" in host else host
     default = 443 if parts.scheme == "https" else 80
     authority = name if port in (None, default) else f"{name}:{port}"
@@ -213,7 +213,7 @@ def _bounded(response: httpx.Response) -> bytes:
         if len(data) > MAX_REPLY_BYTES:
             raise ServiceError(f"the service's answer is larger than {MAX_REPLY_BYTES >> 20} MiB")
         if time.monotonic() > deadline:
-            raise ServiceUnreachable("the service's answer comes too slowly")
+            raise ServiceUnreachable("the service's answer is too slow")
     return bytes(data)
 
 
@@ -221,7 +221,7 @@ def _problem(address: str, path: str, response: httpx.Response, data: bytes) -> 
     """Return the error that an answer reports."""
     status = response.status_code
     if response.is_redirect:
-        return ServiceError(f"{address}{path} points elsewhere: no redirect is followed", status=status)
+        return ServiceError(f"{address}{path} redirects elsewhere: redirects are not followed", status=status)
     try:
         problem = msgspec.json.decode(data, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):

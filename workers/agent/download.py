@@ -95,7 +95,7 @@ def _require_days_rest(wanted: int, policy: Policy, usage: UsageOfDay) -> None:
             "refused_by_policy", f"{wanted / 2**30:.1f} GiB, more than the {most / 2**30:g} of a day's downloads"
         )
     if usage.total().fetched_bytes + wanted > most:
-        raise Declined("gave_way", f"this host's {most / 2**30:g} GiB of a day's downloads are used", transient=True)
+        raise Declined("gave_way", f"this host's {most / 2**30:g} GiB of a day's downloads are used up", transient=True)
 
 
 class _Fetch:
@@ -145,8 +145,8 @@ class _Fetch:
             self.part.unlink()
             if self.began_before:
                 self.began_before = False
-                raise OSError("what an earlier download left was spoiled")
-            raise Declined("model_missing", f"{self.path.name} on the Hub is another file than the run's")
+                raise OSError("what an earlier download left behind was damaged")
+            raise Declined("model_missing", f"{self.path.name} on the Hub is not the same file as the run's")
         self.part.replace(self.path)
         return self.path
 
@@ -161,11 +161,11 @@ class _Fetch:
                     self._take(response, start)
                     return
                 url = self._after(url, response.headers.get("location", ""))
-        raise Declined("model_missing", "the Hub redirects without end")
+        raise Declined("model_missing", "the Hub redirects in a loop")
 
     def _take(self, response: httpx.Response, start: int) -> None:
         if response.status_code in (401, 403, 404, 410, 416):
-            raise Declined("model_missing", f"the Hub does not give {self.path.name}: HTTP {response.status_code}")
+            raise Declined("model_missing", f"the Hub does not serve {self.path.name}: HTTP {response.status_code}")
         if response.status_code != 206:
             raise httpx.TransportError(f"HTTP {response.status_code}")
         stated = f"bytes {start}-{self.file.size - 1}/{self.file.size}"

@@ -42,7 +42,7 @@ class HostKey:
 def make_key(state: State) -> HostKey:
     """Create a key in the state folder and return it. Raises HostError if there already is one."""
     if state.read(KEY) is not None:
-        raise HostError(f"{state.path} holds a host's key already: `advisor host leave` gives it up")
+        raise HostError(f"{state.path} already holds a host's key: `advisor host leave` gives it up")
     key = SigningKey.generate()
     state.write(KEY, base64.b64encode(bytes(key)) + b"\n")
     return HostKey(key)
@@ -52,7 +52,7 @@ def load_key(state: State) -> HostKey:
     """Return the key in the state folder. Raises NotEnrolled; HostError if others can read it or it is invalid."""
     data = state.read(KEY)
     if data is None:
-        raise NotEnrolled(f"{state.path} holds no key: `advisor host enrol URL --code …` makes one")
+        raise NotEnrolled(f"{state.path} holds no key: `advisor host enrol URL --code …` creates one")
     if (state.path / KEY).stat().st_mode & 0o077:
         raise HostError(f"{state.path / KEY} can be read by other users: enrol this machine again")
     try:

@@ -120,7 +120,7 @@ class Agent:
         if leased is not None:
             self._do(leased, policy, dry_run)
         elif self._once:
-            self.say("no run waits for this host")
+            self.say("no run is waiting for this host")
         return True
 
     def _introduce(self, policy: Policy, *, paused: bool) -> None:
@@ -147,7 +147,7 @@ class Agent:
             self.client.open_session()
         except ServiceError as refused:
             if refused.slug in ("host-not-active", "not-authenticated"):
-                raise NotEnrolled(f"the service does not know this host any more: {error.detail}") from None
+                raise NotEnrolled(f"the service no longer knows this host: {error.detail}") from None
 
     def _idle(self, why: str, seconds: float, *, passes: bool = False) -> None:
         """Wait before the next turn. `passes`: it is over soon, so that who came for one run waits too."""
@@ -306,10 +306,10 @@ def require_safe(policy: Policy, path: Path, held: Confinement) -> None:
     """Raise Unsafe if the agent is root or engines are unconfined, unless the policy file at `path` allows it. An
     engine run by root could read files that only root owns."""
     if os.geteuid() == 0 and not policy.allow_root:
-        raise Unsafe(f"the agent runs as root: start it as a user of its own, or write allow_root = true in {path}")
+        raise Unsafe(f"the agent runs as root: start it as its own user, or write allow_root = true in {path}")
     if held.missing and not policy.allow_unconfined:
         raise Unsafe(
-            f"nothing keeps engines from {held.missing} here: run the agent in a container or a virtual machine, and "
+            f"engines cannot be kept from {held.missing} here: run the agent in a container or a virtual machine, and "
             f"write allow_unconfined = true in {path}"
         )
 

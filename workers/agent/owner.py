@@ -38,7 +38,7 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
     """
     if state.read(ENROLLED) is not None:
         there = state.enrolled()
-        raise HostError(f"{state.path} is {there.pseudonym} at {there.service} already: `advisor host leave` first")
+        raise HostError(f"{state.path} is {there.pseudonym} at {there.service} already: run `advisor host leave` first")
     client = Client(address, AGENT)
     try:
         greeted = client.greet(code)
@@ -197,7 +197,7 @@ def leave(state: State, ask: Ask, say: Say) -> bool:
     if told is None:
         say(f"left      {known.service} has revoked {known.pseudonym}, and its key is gone")
         return True
-    say(f"left      the key is gone, but the service was not told ({told}).")
+    say(f"left      the key is gone, but the servicecould not be told ({told}).")
     say(f"          Revoke {known.pseudonym} there: DELETE {known.service}/v1/hosts/{known.host}")
     return False
 

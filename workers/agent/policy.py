@@ -126,7 +126,7 @@ def decode_policy(data: bytes, name: str) -> Policy:
     try:
         tables: dict[str, Any] = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidPolicy(f"{name}: no TOML: {error}") from None
+        raise InvalidPolicy(f"{name}: not TOML: {error}") from None
     try:
         policy = msgspec.convert(tables, Policy)
     except msgspec.ValidationError as error:
@@ -136,7 +136,7 @@ def decode_policy(data: bytes, name: str) -> Policy:
         raise InvalidPolicy(f"{name}: downloads.repos needs downloads.folder and downloads.max_gib")
     into, searched = policy.downloads.folder, policy.models.folders
     if into and not any(folder(into).is_relative_to(folder(one)) for one in searched):
-        raise InvalidPolicy(f"{name}: downloads.folder must lie in one of models.folders, where models are looked for")
+        raise InvalidPolicy(f"{name}: downloads.folder must be in one of models.folders, where models are looked for")
     return policy
 
 

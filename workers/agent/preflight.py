@@ -53,7 +53,7 @@ def _require_threads(document: RunDocument, policy: Policy) -> None:
     flags, most = document.flags, policy.max_threads
     wanted = max(flags.threads or 0, flags.threads_batch or 0) or os.cpu_count() or 1
     if most is not None and wanted > most:
-        raise Declined("refused_by_policy", f"this host's policy allows {most} threads, the run takes {wanted}")
+        raise Declined("refused_by_policy", f"this host's policy allows {most} threads, the run needs {wanted}")
 
 
 def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:
@@ -66,7 +66,7 @@ def _program(document: RunDocument, machine: Machine, policy: Policy) -> EngineP
     here = {program.build.sha256: program for program in machine.engines if program.build.engine == document.engine}
     found = next((here[sha256] for sha256 in document.engine_builds if sha256 in here), None)
     if found is None:
-        raise Declined("engine_missing", f"no build of {document.engine} that this run was made for is on this host")
+        raise Declined("engine_missing", f"this host has no build of {document.engine} that this run was made for")
     if not allows_engine(policy, found.build.sha256):
         raise Declined("refused_by_policy", f"this host's policy does not allow this build of {document.engine}")
     try:

@@ -109,7 +109,7 @@ def run_engine(
     again.
     """
     if sys.platform != "linux":
-        raise CannotStart("engines are measured on Linux only: nothing else can bound and end them as is done here")
+        raise CannotStart("engines are measured on Linux only: only there can they be confined and ended in this way")
     mark = new_mark()
     run = _Running(words, {**environment, MARK: mark}, limits, on_output)
     note(limits.record, run.process.pid, mark)

@@ -63,7 +63,7 @@ class State:
         try:
             return msgspec.json.decode(data, type=kind) if data else None
         except msgspec.MsgspecError as error:
-            raise HostError(f"{self.path / name} is not as it was written: {error}") from None
+            raise HostError(f"{self.path / name} is damaged: {error}") from None
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically and durably, readable by this user only."""
@@ -86,7 +86,7 @@ class State:
         """Return where this host is registered. Raises NotEnrolled."""
         found = self.decoded(ENROLLED, Enrolled)
         if found is None:
-            raise NotEnrolled(f"{self.path} holds no host: `advisor host enrol URL --code …` makes one")
+            raise NotEnrolled(f"{self.path} holds no host: `advisor host enrol URL --code …` creates one")
         return found
 
     def doing(self) -> Doing | None:
@@ -100,7 +100,7 @@ class State:
             number = int(last or 0) + 1
         except ValueError:
             raise HostError(
-                f"{self.path / COUNTER} is not a number: remove it, the service says the last one"
+                f"{self.path / COUNTER} is not a number: remove it; the service knows the last one"
             ) from None
         self.write(COUNTER, str(number).encode())
         return number

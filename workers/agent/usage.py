@@ -71,9 +71,9 @@ class UsageOfDay:
         used = self.total()
         hours, kwh = used.gpu_seconds / 3600, used.joules / _JOULES_PER_KWH
         if policy.max_gpu_hours_per_day is not None and hours >= policy.max_gpu_hours_per_day:
-            return f"its {policy.max_gpu_hours_per_day:g} GPU-hours of a day are used"
+            return f"its {policy.max_gpu_hours_per_day:g} GPU-hours for a day are used up"
         if policy.max_kwh_per_day is not None and kwh >= policy.max_kwh_per_day:
-            return f"its {policy.max_kwh_per_day:g} kWh of a day are used"
+            return f"its {policy.max_kwh_per_day:g} kWh for a day are used up"
         return None
 
 

@@ -27,7 +27,7 @@ _MATTERS = (
 _SHOWN = 200  # characters of the notes in an answer
 # What a note of the reader says of how it read the text, and any other: why, and what it matters to.
 _READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")
-_READ_SO = ("how the text was read", "everything, if that is not what you meant: then write it out")
+_READ_SO = ("how the text was read", "everything, if that is not what you meant; if so, write it out")
 _KEPT = ("kept as a note, used for no figure", "nothing, unless it contradicts an assumption")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
 _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1151 (ROCm 7.2, system requirements)

@@ -44,7 +44,7 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
         near = f"; the nearest known are {', '.join(choices[:3])}" if choices else ""
         right = f'`gpu "{gpu.name}" [24 GiB; 900 GB/s]`, in JSON `vram_gib` and `bandwidth_gbs`'
         raise UnknownHardware(
-            f"no GPU `{gpu.name}` in the catalogue{near}; to use it as it is, write its memory and bandwidth: {right}",
+            f"no GPU `{gpu.name}` in the catalogue{near}; to use it anyway, write its memory and bandwidth: {right}",
             field=f"{path}.name",
             choices=choices,
         )

@@ -134,7 +134,7 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
     other = gpu_rows(others[-1], vram_gib) if others else ()
     quoted = f"`{remark[:_SHOWN]}`"
     if not other or (rows and gpu_key(alone) in map(gpu_key, others)):
-        return rows, f"the remark {quoted} behind the name changes no figure"
+        return rows, f"the remark {quoted} after the name affects no figure"
     if not rows:
         return other, f"`{alone[:_SHOWN]}` alone is not a card of the catalogue; its remark says {quoted}"
     if vram_gib is not None and vram_gib not in {row.vram_gib for row in rows} and vram_gib == other[0].vram_gib:

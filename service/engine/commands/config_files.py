@@ -59,7 +59,7 @@ def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[S
 
 
 _SEVERAL = ("llama-swap", "preset")
-_NOT_ON_A_MAC = "macOS has no systemd, and gives a container no GPU: take llama-swap or preset"
+_NOT_ON_A_MAC = "macOS has no systemd, and gives containers no GPU: use llama-swap or preset"
 
 
 def launch_of(line: str) -> Launch:
@@ -112,14 +112,14 @@ def _preset(models: Sequence[Served]) -> Iterator[str]:
     for one in models:
         if "--models-preset" not in known_options(one.engine, "llama-server"):
             raise InvalidFlags(
-                f"{one.engine} has no router, hence no presets: take llama-swap, or --engine llama.cpp", field="as"
+                f"{one.engine} has no router and so no presets: use llama-swap, or --engine llama.cpp", field="as"
             )
     launches = [launch_of(one.server) for one in models]
     around = {_around(launch) for launch in launches}
     if len(around) > 1:
         raise InvalidFlags(
-            f"the router starts all models alike, and these need different starts: {'; '.join(sorted(around))}; "
-            "take llama-swap", field="as",
+            f"the router starts all models alike, but these need different starts: {'; '.join(sorted(around))}; "
+            "use llama-swap", field="as",
         )  # fmt: skip
     yield "; llama-server --models-preset this-file.ini"
     yield from (f"; {NEEDS}{text}" for text in around if text)
@@ -161,18 +161,18 @@ def _environment(one: Served) -> Iterator[str]:
     by_option = {name: variable for variable, name in environment_options(one.engine, "llama-server").items()}
     if not by_option:
         raise InvalidFlags(
-            f"{one.engine} takes no options from the environment: take compose or systemd, or --engine llama.cpp",
+            f"{one.engine} takes no options from the environment: use compose or systemd, or --engine llama.cpp",
             field="as",
         )
     if launch.prefix:
-        raise InvalidFlags(f"an env file cannot hold `{' '.join(launch.prefix)}`: take systemd", field="as")
+        raise InvalidFlags(f"an env file cannot hold `{' '.join(launch.prefix)}`: use systemd", field="as")
     lines, missing = [], []
     for option, value in _options(one.engine, launch):
         variable = next((by_option[name] for name in option_names(option) if name in by_option), None)
         lines.append(f"{variable}={value or 1}")
         missing += [] if variable else [option]
     if missing:
-        raise InvalidFlags(f"no variable stands for {', '.join(missing)}: take compose or systemd", field="as")
+        raise InvalidFlags(f"no variable stands for {', '.join(missing)}: use compose or systemd", field="as")
     yield from (f"# {remark}" for remark in one.remarks)
     yield from (f"{name}={value}" for name, value in launch.env.items())
     yield from lines

@@ -376,15 +376,15 @@ def repairs(text: str) -> tuple[str, ...]:
     said = []
     if remark := _REMARK.search(text):
         shown = " ".join(remark[0].strip("\\ \t\r\n").split())[:_SHOWN]
-        said.append(f"bash ends the command at the comment `{shown}`: take it out, with its line")
+        said.append(f"bash ends the command at the comment `{shown}`: remove it, with its line")
     elif _BLANKS.search(text):
-        said.append("blanks stand behind a backslash, and bash ends the command there: take them out")
+        said.append("there are blanks after a backslash, and bash ends the command there: remove them")
     elif (ended := _ENDED.search(text)) and "(" not in text[: ended.start()]:
         said.append(f"bash ends the command before the line of {ended[1]}: the line above it needs a backslash")
     if dash := _DASH.search(text):
-        said.append(f"`{dash[0][:_SHOWN]}` has a typographic dash, with which no option begins: type a plain one")
+        said.append(f"`{dash[0][:_SHOWN]}` has a typographic dash, and no option begins with that: type a plain one")
     if quote := _QUOTE.search(text):
-        said.append(f"`{quote[0][:_SHOWN]}` has a typographic quote, which bash takes for a letter: type a plain one")
+        said.append(f"`{quote[0][:_SHOWN]}` has a typographic quote, which bash reads as a letter: type a plain one")
     return tuple(said)
 
 

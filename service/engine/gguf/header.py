@@ -72,7 +72,7 @@ def _check_split(headers: list[Header]) -> None:
     for number, header in enumerate(headers):
         count, place = header.metadata.get("split.count"), header.metadata.get("split.no")
         if count != len(headers):
-            raise InvalidHeader(f"shard {number + 1} says the model has {count} shards, {len(headers)} are here")
+            raise InvalidHeader(f"shard {number + 1} says the model has {count} shards, {len(headers)} were found")
         if place != number:
             raise InvalidHeader(f"shard {number + 1} says it is number {place}: the files are mixed up")
     total = headers[0].metadata.get("split.tensors.count")

@@ -26,8 +26,8 @@ def laptops_cpu(cpus: Sequence[Cpu]) -> str | None:
 
 
 def taken_for_laptops(why: str | None, gpu: Gpu) -> str:
-    """Return the note on a card that is taken for a laptop's."""
-    return f"{why}: taken for the {gpu.name} of a laptop"
+    """Return the note on a card that is taken as a laptop's."""
+    return f"{why}: taken as the {gpu.name} of a laptop"
 
 
 def beside_laptops_cpu(found: Sequence[Found]) -> list[Found]:

@@ -86,7 +86,7 @@ class Memory:
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
         if m.hit[7]:
-            self.notes.append(f"{m.text}: taken for RAM, {n} modules of {each} GB")
+            self.notes.append(f"{m.text}: taken as RAM, {n} modules of {each} GB")
         self.of_modules = (float(n) * float(each), int(n), m.text)
 
     def are_modules(self, n: int, at: int) -> bool:
@@ -162,7 +162,7 @@ class Memory:
         ):
             return owner  # the same size in other units: `16GB (16311 MiB)`
         if lex.NEEDED.search(before):
-            self.notes.append(f"{m.text}: what something needs, not what there is")
+            self.notes.append(f"{m.text}: what something needs, not what the machine has")
             return owner
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
@@ -290,7 +290,7 @@ class Memory:
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):
             cards[size.gpu] = mobile
-            self.notes.append(f"{gpu.name} {size.text}: taken for a laptop's, which alone has that")
+            self.notes.append(f"{gpu.name} {size.text}: taken as a laptop's, which alone has that")
         elif has_ram and size.gb >= _DISK_GB:
             size.role = "disk"
             self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
@@ -298,7 +298,7 @@ class Memory:
             size.role = "ram"
             if size.text:
                 self.notes.append(
-                    f"{gpu.name} {size.text}: {size.gb:g} GB taken for RAM, the card is sold with {largest(gpu):g}"
+                    f"{gpu.name} {size.text}: {size.gb:g} GB taken as RAM, the card is sold with {largest(gpu):g}"
                 )
         elif not rows:
             right = f"`{gpu.name} [{size.gb / max(gpu.count, 2):g} GiB]`"
@@ -367,7 +367,7 @@ class Memory:
     def _settle_ram(self, cards: list[Gpu]) -> None:
         if self.maybe_cores and not self.sizes:
             self.sizes.append(_Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
-            self.notes.append(f"{self.maybe_cores}: taken for GB of memory, not for the number of GPU cores")
+            self.notes.append(f"{self.maybe_cores}: taken as GB of memory, not as the number of GPU cores")
         self._settle_wsl()
         stated = [s for s in self.sizes if s.role == "ram"]
         bare = [s for s in self.sizes if s.role == "bare"]
@@ -376,7 +376,7 @@ class Memory:
             if size.total and len(cards) == 1 and fits(cards[0], size.gb):
                 continue
             if len(of_mac) == 1 and size not in of_mac and size.gb >= _SSD_GB:
-                self.notes.append(f"{size.text}: taken for the drive's")
+                self.notes.append(f"{size.text}: taken as the drive's")
                 continue
             together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
             has_sizes = bool(stated) or any(card.vram_gib for card in cards)

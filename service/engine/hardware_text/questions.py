@@ -53,7 +53,7 @@ def ask_about_unknown(gpus: Sequence[Gpu], quoted: Container[str]) -> None:
         if gpu.name not in quoted and gpu.vram_gib and not gpu.bandwidth_gbs and not gpu_rows(gpu.name):
             near = ", ".join(nearest(gpu.name, n=3))
             right = f'`gpu "{gpu.name}" [{gpu.vram_gib:g} GiB; 900 GB/s]`'
-            raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
+            raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it anyway, write {right}")
 
 
 def ask_about_boards(gpus: Sequence[Gpu], quoted: Container[str], text: str) -> None:
@@ -96,7 +96,7 @@ def ask_about_laptop(gpu: Gpu, *, is_known: bool) -> None:
     rows = gpu_rows(gpu.name)
     if rows and not is_known and gpu.vram_gib is None and not rows[0].unified and not _MOBILE.search(rows[0].name):
         said = f"only {rows[0].name} for desktops is known"
-        raise unreadable(f"{gpu.name} laptop", f"{said}: write the laptop's memory behind it, as `{gpu.name} [8 GiB]`")
+        raise unreadable(f"{gpu.name} laptop", f"{said}: write the laptop's memory after it, as `{gpu.name} [8 GiB]`")
 
 
 def ask_about_plural(m: Mention, counts: Sequence[int] = ()) -> None:
@@ -129,7 +129,7 @@ def ask_about_plural(m: Mention, counts: Sequence[int] = ()) -> None:
 def ask_about_repeated(m: Mention, gpus: Sequence[Gpu], same: Sequence[int]) -> None:
     """Raise InvalidHardware for a GPU named again, amid others or with another number: `My 3090 rig: …, 2x 3090`."""
     if same != [len(gpus) - 1] or gpus[-1].count != (m.count or 1):
-        raise unreadable(m.text, f"it is named before: how many are there in all? Write `2x {m.name}` once")
+        raise unreadable(m.text, f"it was named before: how many are there in total? Write `2x {m.name}` once")
 
 
 def ask_about_some(m: Mention, text: str) -> None:

@@ -110,7 +110,7 @@ class _Reading:
         self.gpus = counted(self.gpus, self.all_cards, self.text)
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
-            self.notes.append(f"{said[0]} cores: taken for threads")
+            self.notes.append(f"{said[0]} cores: taken as threads")
         own = own_gpus(cpu, is_said=lex.OWN_GRAPHICS.search(self.text) is not None)
         self._settle_laptops()
         kept, left_out = without_own(self.gpus, self.of_cpu, own)
@@ -300,7 +300,7 @@ class _Reading:
         is_again = is_again and is_reference
         if same and not is_reference and is_apart(m, self.mentions, self.text):
             questions.ask_about_repeated(m, self.gpus, same)
-            self.notes.append(f"{m.text}: named before, taken for the same")
+            self.notes.append(f"{m.text}: named before, taken as the same")
             is_again = True
         if is_again:
             self.memory.take_before(m, self.gpus)
@@ -396,7 +396,7 @@ class _Reading:
         threads = int(m.hit[4] or 0)
         cores = int(m.hit[1] or m.hit[3] or m.hit[5] or (threads + 1) // 2)
         if threads:
-            self.notes.append(f"{m.text}: a rented vCPU is taken for half a core")
+            self.notes.append(f"{m.text}: a rented vCPU is taken as half a core")
         is_again = m.text.endswith(")") and not any(cpu.sockets for cpu in self.cpus)  # `8-Core Processor (16 cores)`
         if any(cpu.physical_cores not in (None, cores, cores / (1 + is_again)) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")

@@ -81,7 +81,7 @@ def read_log(text: str) -> LogReading:
     )
     if not reading.buffers and not reading.speeds:
         wanted = "lines with `buffer size =`, a table of llama-sweep-bench or llama-bench, or `eval time =`"
-        raise InvalidInput(f"the log has nothing that is read here: {wanted}", field="log")
+        raise InvalidInput(f"the log contains nothing that can be used: {wanted}", field="log")
     return reading
 
 

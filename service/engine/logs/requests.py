@@ -185,7 +185,7 @@ def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
             continue
         half = _half(at, match, task)
         if half is None:
-            refused.append(f"line {at + 1}: its milliseconds and its rate are not of the same tokens")
+            refused.append(f"line {at + 1}: its milliseconds and its rate do not match")
         elif match[1]:
             if prompt is not None:
                 yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends, shared)
@@ -291,7 +291,7 @@ def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
             cached = max(held - n_output - n_prompt, 0)
             yield Request("koboldcpp", at, cached, n_prompt, process[0], n_output, generate[0])
         else:
-            refused.append(f"line {at + 1}: too few tokens or hundredths of a second for a rate")
+            refused.append(f"line {at + 1}: too few tokens, or too short a time, for a rate")
         counted = {}
 
 
@@ -332,7 +332,7 @@ def _object(at: int, one: dict[str, Any], refused: list[str]) -> Request | None:
         refused.append(f"line {at + 1}: the timings in this JSON are incomplete")
         return None
     if isinstance(one.get("stats"), dict) and "time_to_first_token" in one["stats"]:
-        what = "its stats do not tell how long the prompt took: its developer log has `prompt eval time`"
+        what = "its stats do not say how long the prompt took: its developer log has `prompt eval time`"
         refused.append(f"line {at + 1}: LM Studio: {what}")
     return None
 

@@ -145,7 +145,7 @@ def _with_prefix(flags: Flags, command: ParsedCommand) -> Flags:
     prefix = tuple(word for word in command.prefix if word not in _HARMLESS)
     if prefix and prefix != _INTERLEAVED:
         raise InvalidFlags(
-            f"it is run by {' '.join(prefix)[:100]}, which no host may be asked to run", field="baseline"
+            f"it is started with {' '.join(prefix)[:100]}, which no host may be asked to run", field="baseline"
         )
     for name in command.env:
         if name.startswith(_OF_THE_ENGINE):

@@ -159,7 +159,9 @@ def _type_unknown(engine: Engine) -> Failure:
 
 def _hung(n_rows: int) -> Failure:
     text = (
-        f"it was not done when its time was up, after {n_rows} rows" if n_rows else "it printed no row within its time"
+        f"it was not finished when its time was up, after {n_rows} rows"
+        if n_rows
+        else "it printed no row within the time limit"
     )
     return Failure(kind="hung", transient=False, text=text)
 
@@ -270,13 +272,13 @@ def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
 # ggml.c:253-272 in both: `file:line: GGML_ASSERT(…) failed`, or the words given to GGML_ABORT
 _ABORT = re.compile(r"(?:^|/)([\w.-]{1,60}\.(?:c|h|cc|cu|cuh|cpp|hpp|m)):(\d{1,6}): (.+)")
 _SIGNALS = {
-    4: ("it used an instruction that this CPU lacks: it is a build for another CPU", False),
-    6: ("it aborted without saying why", False),
+    4: ("it used an instruction that this CPU lacks: it was built for another CPU", False),
+    6: ("it aborted without giving a reason", False),
     7: ("bus error: a mapped file became shorter, or could not be read", False),
     8: ("it crashed: arithmetic error", False),
-    9: ("it was killed from outside, most often because RAM ran out", True),
+    9: ("it was killed from outside, usually because RAM ran out", True),
     11: ("it crashed: segmentation fault", False),
-    15: ("it was ended from outside", True),
+    15: ("it was terminated from outside", True),
 }
 
 
@@ -295,7 +297,7 @@ def _abort(lines: Sequence[str], _engine: Engine) -> Failure | None:
 
 
 def _by_signal(signal: int) -> Failure:
-    text, transient = _SIGNALS.get(signal, (f"it was ended by signal {signal}", False))
+    text, transient = _SIGNALS.get(signal, (f"it was terminated by signal {signal}", False))
     return Failure(kind="crashed", transient=transient, text=text)
 
 
@@ -305,7 +307,7 @@ def _unknown(exit_status: int | None, lines: Sequence[str]) -> Failure:
         text = f"llama-bench could not {quiet[1]} and does not say why without -v"
         return Failure(kind="crashed", transient=False, text=text)
     last = next((_plain(line) for line in reversed(lines) if _plain(line)), None)
-    text = f"it ended with status {exit_status}" + (f", and last printed: {last}" if last else " and printed nothing")
+    text = f"it exited with status {exit_status}" + (f", and last printed: {last}" if last else " and printed nothing")
     return Failure(kind="crashed", transient=False, text=text)
 
 

@@ -53,7 +53,7 @@ def too_fast(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint]) -> st
         if expected and 0 < expected.tg_tps * FASTEST < point.tg_tps:
             times = f"{point.tg_tps / expected.tg_tps:.1f} times"
             made = f"TG {point.tg_tps:.3g} t/s at {point.n_kv:,} tokens"
-            return f"{made} is {times} what this command is expected to make on this machine"
+            return f"{made} is {times} what this command is expected to reach on this machine"
     return None
 
 
@@ -92,9 +92,11 @@ def _too_little(rows: Sequence[MeasuredRow]) -> str | None:
         tokens = sum(n * len(times) for n, times in tests)
         seconds = sum(sum(times) for _, times in tests)
         if 0 < tokens < least:
-            return f"{tokens} tokens of {name} in all: fewer than {least} say little"
+            return f"{tokens} tokens of {name} in total: fewer than {least} say little"
         if tokens and seconds < LEAST_SECONDS:
-            return f"{seconds * 1000:.3g} ms of {name} in all: below {LEAST_SECONDS * 1000:.0f} ms nothing can be timed"
+            return (
+                f"{seconds * 1000:.3g} ms of {name} in total: too short to time (below {LEAST_SECONDS * 1000:.0f} ms)"
+            )
     return None
 
 

@@ -98,7 +98,7 @@ def require_possible(rows: Sequence[MeasuredRow], most_tg: float, most_pp: float
         for (name, most), speeds in zip(limits, (row.tg_tps, row.pp_tps), strict=True):
             fastest = max(speeds, default=0.0)
             if not math.isfinite(fastest) or fastest > most:
-                what = f"{fastest:,.0f} t/s cannot be: at most {most:,.0f} can be read on this rig"
+                what = f"{fastest:,.0f} t/s is impossible: at most {most:,.0f} can be read on this rig"
                 raise InvalidInput(what, field=f"rows[{i}].{name}")
 
 

@@ -68,7 +68,7 @@ def find_command(lines: Sequence[Line]) -> Command | None:
     different = {" ".join(one.text.split()): one for one in reversed(bench)}
     if len(different) > 1:
         where = " and ".join(str(one.line) for one in sorted(different.values(), key=lambda one: one.line)[:2])
-        raise InvalidInput(f"lines {where}: two commands: send each run by itself", field="text")
+        raise InvalidInput(f"lines {where}: two commands: send each run separately", field="text")
     return bench[0] if bench else None
 
 

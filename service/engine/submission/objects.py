@@ -54,7 +54,7 @@ def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> dict[str, A
         fields |= {name: float(fields[name]) for name in _RATES}
         _require_one_measurement(fields)
     except (KeyError, ValueError) as error:
-        raise _wrong(line.number, f"no whole row of llama-bench ({error})") from error
+        raise _wrong(line.number, f"no complete row of llama-bench ({error})") from error
     return fields
 
 
@@ -66,7 +66,7 @@ def _require_one_measurement(fields: dict[str, Any]) -> None:
     tokens, rate = fields["n_prompt"] + fields["n_gen"], fields["avg_ts"]
     least = 1e9 * tokens / fields["avg_ns"] if fields["avg_ns"] > 0 else 0.0
     if not 0 < least <= rate * (1 + 1e-6) or (not fields["stddev_ns"] and rate > least * (1 + 1e-6)):
-        raise ValueError("avg_ns and avg_ts are not of one measurement")
+        raise ValueError("avg_ns and avg_ts are not from one measurement")
 
 
 _BEGINS = re.compile(r"^\s*(?:\[\s*(?:\{|$)|\{)")
@@ -101,7 +101,7 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
             found = _same_run(found, tool, stated, piece.line)
             rows = _proved(one, piece.line)
             if tool == "llama-sweep-bench" and not depth < (depth := rows[0].n_kv):
-                raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run by itself")
+                raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run separately")
             found.rows.extend(rows)
             if not rows:
                 found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
@@ -136,7 +136,7 @@ def _same_run(found: Printed | None, tool: Tool, stated: dict[str, str], line: i
     if found is None:
         found = Printed(tool, [], stated, [], set(), line)
     if found.tool != tool or found.stated != stated:
-        raise _wrong(line, "another program, model or configuration than before: send each run by itself")
+        raise _wrong(line, "another program, model or configuration than before: send each run separately")
     return found
 
 

@@ -73,7 +73,9 @@ def read_paste(text: str) -> Reading:
     rest = [line if not command or line.number not in command.used else Line(line.number, "") for line in rest]
     table = read_table(rest)
     if objects and table:
-        raise InvalidInput(f"line {max(objects.line, table.line)}: a second output: send each run alone", field="text")
+        raise InvalidInput(
+            f"line {max(objects.line, table.line)}: a second output: send each run separately", field="text"
+        )
     found = objects or table
     texts = [line.text for line in rest]
     requests = None if found else request_rows(texts)
@@ -113,13 +115,13 @@ def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
     return (found[-1]["of"] or found[-1]["commit"]) if found else None
 
 
-_OF_ONE = "one program's requests are one run: send each program's by themselves"
-_MEANING = "a request's prompt counts as a whole, and its output behind it: they are no rows of a benchmark"
+_OF_ONE = "one program's requests are one run: send each program's separately"
+_MEANING = "a request's prompt counts as a whole, and its output follows it: they are not rows of a benchmark"
 _WORDS: dict[Program, str] = {
     "llama-server": _MEANING,
-    "llama-cli": f"{_MEANING}; of a chat, all turns together",
-    "ollama": f"{_MEANING}; it chose layers and context itself, which the command must say",
-    "koboldcpp": f"{_MEANING}; times are to hundredths of a second",
+    "llama-cli": f"{_MEANING}; for a chat, all turns together",
+    "ollama": f"{_MEANING}; it chose layers and context itself, so the command must state them",
+    "koboldcpp": f"{_MEANING}; times are given to hundredths of a second",
 }
 
 
@@ -173,7 +175,7 @@ def _assumed(program: Program, taken: Sequence[Request]) -> list[Assumption]:
         Assumption("rows", f"{n} request{'s' * (n > 1)} of {program}", _WORDS[program], "what it is compared with")
     ]
     if any(one.n_cached is None for one in taken):
-        what = "how much of the prompt was cached is not told: nothing of it is assumed to be"
+        what = "how much of the prompt was cached is not stated: none is assumed"
         found.append(Assumption("depth", "0", what, "the depth of prompt and output"))
     return found
 

@@ -76,7 +76,7 @@ def read_table(lines: Sequence[Line]) -> Printed | None:
     while at < len(lines):
         head = _head(lines, at)
         if head and table:
-            raise _wrong(lines[at], "a second table begins here: send each run by itself")
+            raise _wrong(lines[at], "a second table begins here: send each run separately")
         if head:
             table = _TableReader(head, lines[at].number)
             table.take(lines[at : at + head.n_lines])
@@ -205,11 +205,11 @@ class _TableReader:
 
     def _why(self) -> str:
         if self._other:
-            return f"a row of another configuration ({self._other}): send each run by itself"
+            return f"a row of another configuration ({self._other}): send each run separately"
         if self._head.tool == "llama-bench":
             columns = len(self._head.columns)
-            return f"no whole row of llama-bench: {columns} columns, the test, and a speed such as 163.57 ± 0.40"
-        return f"no whole row of {self._head.tool}: tokens / seconds must be the speed printed, in both phases"
+            return f"no complete row of llama-bench: {columns} columns, the test, and a speed such as 163.57 ± 0.40"
+        return f"no complete row of {self._head.tool}: tokens / seconds must be the speed printed, in both phases"
 
     # -- llama-sweep-bench, llama-batched-bench
 
@@ -299,7 +299,7 @@ def _refuse_headless(line: Line) -> None:
     cells = _cells(line.text) if tokens and "|" in line.text else []
     bench = len(cells) >= 3 and _SPEED.fullmatch(cells[-1].replace("*", "")) and _TEST.fullmatch(cells[-2])
     if sweep or bench:
-        raise _wrong(line, "a row without the head of its table: paste the line with the names of the columns too")
+        raise _wrong(line, "a row without the header of its table: paste the line with the column names too")
 
 
 def _wrong(line: Line, why: str) -> InvalidInput:

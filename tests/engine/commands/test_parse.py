@@ -488,7 +488,7 @@ def test_any_text_is_read_or_refused(pieces: list[str], engine: Engine | None) -
     [
         ("llama-server \\\n  -m a.gguf \\\n  # offload everything\n  -ngl 99", "comment `# offload everything`"),
         ("llama-server -m a.gguf \\ # all layers\n  -ngl 99", "comment `# all layers`"),
-        ("llama-server -m a.gguf \\  \n  -ngl 99", "blanks stand behind a backslash"),
+        ("llama-server -m a.gguf \\  \n  -ngl 99", "blanks after a backslash"),
         ("llama-server -m a.gguf\n  -ngl 99", "before the line of -ngl"),
         ("llama-server –m a.gguf -ngl 99", "`–m` has a typographic dash"),
         ("llama-server -m a.gguf -ot “exps=CPU”", "`“exps=CPU”` has a typographic quote"),

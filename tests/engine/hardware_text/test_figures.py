@@ -1,4 +1,4 @@
-"""Figures in descriptions that could be taken for others: threads, clocks, displayed sizes, shares of one memory."""
+"""Figures in descriptions that could be taken as others: threads, clocks, displayed sizes, shares of one memory."""
 
 from __future__ import annotations
 

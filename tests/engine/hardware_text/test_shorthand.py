@@ -254,7 +254,7 @@ def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu:
 @pytest.mark.parametrize(
     ("text", "cores", "note"),
     [
-        ("runpod a100 80gb 8 vcpu 117 GB ram", 4, "runpod; 8 vcpu: a rented vCPU is taken for half a core"),
+        ("runpod a100 80gb 8 vcpu 117 GB ram", 4, "runpod; 8 vcpu: a rented vCPU is taken as half a core"),
         ("A2000 12gb in a dell precision 3660 with i9-12900 and 128gb", None, "dell; precision 3660"),
         ("5090; 256 GB RAM; Threadripper 7970X; 2 nvme gen5", None, "2 nvme gen5"),
     ],
@@ -339,7 +339,7 @@ def test_a_bare_number_behind_a_mac_that_may_be_its_cores_is_its_memory_and_it_s
     hardware = parse_hardware(text)
     assert hardware.ram is not None
     assert hardware.ram.total_gb == gb
-    assert f"{gb}: taken for GB of memory, not for the number of GPU cores" in (hardware.notes or "")
+    assert f"{gb}: taken as GB of memory, not as the number of GPU cores" in (hardware.notes or "")
     more = parse_hardware(f"{text}, 64GB") if gb == 32 else None
     assert more is None or (more.ram is not None and more.ram.total_gb == 64 and not more.notes)
 
@@ -348,7 +348,7 @@ def test_a_number_of_sizes_is_ram_where_no_link_has_such_a_width_and_it_says_so(
     hardware = parse_hardware("RTX 3090, 4x32")
     assert hardware.ram is not None
     assert (hardware.ram.total_gb, hardware.ram.channels) == (128, 4)
-    assert hardware.notes == "4x32: taken for RAM, 4 modules of 32 GB"
+    assert hardware.notes == "4x32: taken as RAM, 4 modules of 32 GB"
     for text in ("RTX 3090, 5600X, 2x16", "3090 2x24"):
         with pytest.raises(InvalidHardware, match="RAM"):
             parse_hardware(text)

@@ -51,7 +51,7 @@ SENTENCES = {
     "llama-tensor-not-there": "the model's file is damaged, cut off or of another kind: tensor "
     "'blk.3.attn_k.weight' not found",
     "llama-quiet": "llama-bench could not create context and does not say why without -v",
-    "illegal": "it used an instruction that this CPU lacks: it is a build for another CPU",
+    "illegal": "it used an instruction that this CPU lacks: it was built for another CPU",
 }
 
 
@@ -76,7 +76,7 @@ def test_a_crash_after_rows_is_a_failure_all_the_same() -> None:
 def test_what_did_not_end_in_its_time_hung() -> None:
     found = classify(None, 9, True, "", "llama.cpp")
     assert found is not None
-    assert (found.kind, found.text) == ("hung", "it printed no row within its time")
+    assert (found.kind, found.text) == ("hung", "it printed no row within the time limit")
 
 
 def test_a_program_that_was_killed_may_be_tried_again() -> None:
@@ -101,7 +101,7 @@ def test_a_buffer_that_was_tried_again_and_went_well_is_not_the_cause() -> None:
 def test_what_nobody_knows_is_told_in_its_own_words_without_control_characters() -> None:
     found = classify(3, None, False, "so\x1b[31m far\u202e so good\n\n", "llama.cpp")
     assert found is not None
-    assert found.text == "it ended with status 3, and last printed: so [31m far so good"
+    assert found.text == "it exited with status 3, and last printed: so [31m far so good"
 
 
 def test_every_kind_is_in_the_documentation() -> None:

@@ -66,6 +66,6 @@ def test_a_microsecond_eval_is_refused_and_an_honest_430_tokens_a_second_is_not(
     if right:
         require_possible(rows, 2_000.0, 50_000.0)
         return
-    with pytest.raises(InvalidInput, match=r"cannot be: at most 2,000") as caught:
+    with pytest.raises(InvalidInput, match=r"is impossible: at most 2,000") as caught:
         require_possible(rows, 2_000.0, 50_000.0)
     assert caught.value.field == "rows[0].tg_seconds"

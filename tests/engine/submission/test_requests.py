@@ -41,7 +41,7 @@ def test_a_request_is_its_whole_prompt_and_the_output_behind_it(
 ) -> None:
     reading = read_paste(paste(name))
     assert (reading.tool, points(reading)) == (tool, expected)
-    assert "no rows of a benchmark" in reading.assumed[0].why
+    assert "not rows of a benchmark" in reading.assumed[0].why
     assert reading.log is not None
     assert read_paste(reading.log).rows == reading.rows
 
@@ -96,7 +96,7 @@ def test_requests_that_ran_together_are_no_measurement() -> None:
 
 def test_lm_studio_s_stats_are_refused_and_its_developer_log_is_read() -> None:
     stats = {"stats": {"tokens_per_second": 51.4, "time_to_first_token": 0.111, "generation_time": 0.954}}
-    with pytest.raises(InvalidInput, match="LM Studio: its stats do not tell how long the prompt took"):
+    with pytest.raises(InvalidInput, match="LM Studio: its stats do not say how long the prompt took"):
         read_paste(json.dumps(stats))
     log = "".join(f"[2026-08-29 12:31:41][DEBUG] {line}\n" for line in paste("llama-server-cached.txt").splitlines())
     assert points(read_paste(log)) == [(18_977, 495.19, 63.26)]

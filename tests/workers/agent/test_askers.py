@@ -78,7 +78,7 @@ def test_an_account_is_approved_once(state: State) -> None:
 
 
 def test_nothing_is_approved_that_does_not_wait_and_what_cannot_be_read_lets_nobody_in(state: State) -> None:
-    with pytest.raises(HostError, match="no run waits"):
+    with pytest.raises(HostError, match="no waiting run"):
         approve(state, "eve", lambda _: None)
     state.write(ASKERS, b"{")
     with pytest.raises(HostError, match=ASKERS):

@@ -202,7 +202,7 @@ def test_the_least_recently_used_download_goes_where_the_owner_says_so(
     os.utime(place / MARK, (2, 2))
     wanted = replace(document, files=document.files[:1], repo="owner/third-GGUF")
     room = _keeping(policy, 3 * 500_000 + 10, evict="least-recently-used")
-    with pytest.raises(Declined, match="does not give"):
+    with pytest.raises(Declined, match="does not serve"):
         fetch(wanted, room, hub)  # the Hub has no such repo: room was made all the same
     assert not older.exists()
     assert (own / "mine.gguf").exists()

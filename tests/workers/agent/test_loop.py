@@ -367,7 +367,7 @@ def test_a_host_that_waits_for_its_owner_asks_again(bench: AgentBench) -> None:
     ("why", "says"),
     [
         ("refused", "so it is: host-not-active"), ("paused", "`advisor host resume` removes it"),
-        ("policy", "max_minuts"), ("in use", "another program computes"), ("none", "no run waits for this host"),
+        ("policy", "max_minuts"), ("in use", "another program computes"), ("none", "no run is waiting for this host"),
     ],
 )  # fmt: skip
 def test_who_comes_for_one_run_is_told_why_there_is_none(
@@ -386,7 +386,7 @@ def test_who_comes_for_one_run_is_told_why_there_is_none(
 
 def test_a_host_that_was_revoked_ends(bench: AgentBench) -> None:
     bench.service.answers["/v1/agent/sessions"] = [problem(403, "host-not-active")]
-    with pytest.raises(NotEnrolled, match="does not know this host"):
+    with pytest.raises(NotEnrolled, match="no longer knows this host"):
         bench.agent.serve()
 
 

@@ -85,8 +85,8 @@ def _fields(section: str) -> tuple[str, ...]:
         ('gpus = ["MIG-1"]', "gpus[0]"),
         ("gpus = [-1]", "gpus[0]"),
         ("max_temperature = nan", "max_temperature"),
-        ("= 1", "no TOML"),
-        ("[[[[", "no TOML"),
+        ("= 1", "not TOML"),
+        ("[[[[", "not TOML"),
     ],
 )
 def test_a_wrong_line_is_named(text: str, says: str) -> None:

@@ -74,7 +74,7 @@ def test_a_folder_without_a_host_says_how_to_enrol(state: State) -> None:
         with pytest.raises(NotEnrolled, match="advisor host enrol"):
             missing()
     state.write(ENROLLED, b"{")
-    with pytest.raises(HostError, match="not as it was written"):
+    with pytest.raises(HostError, match="is damaged"):
         state.enrolled()
 
 

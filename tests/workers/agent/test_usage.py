@@ -55,8 +55,8 @@ def test_what_was_used_by_a_clock_that_was_days_ahead_does_not_count_for_ever(st
     [
         (Policy(), None),
         (Policy(max_gpu_hours_per_day=2), None),
-        (Policy(max_gpu_hours_per_day=1), "its 1 GPU-hours of a day are used"),
-        (Policy(max_kwh_per_day=2), "its 2 kWh of a day are used"),
+        (Policy(max_gpu_hours_per_day=1), "its 1 GPU-hours for a day are used up"),
+        (Policy(max_kwh_per_day=2), "its 2 kWh for a day are used up"),
         (Policy(max_kwh_per_day=2.1), None),
     ],
 )
