@@ -16,6 +16,9 @@ from service.engine.model import Model
 _TURING = 7.5  # the oldest that CUDA 13 compiles for (CUDA 13.0 release notes)
 _SYCL_COMPILERS = "the oneAPI compilers (docs/backend/SYCL.md)"
 _ONEAPI = "source /opt/intel/oneapi/setvars.sh"  # docs/backend/SYCL.md: before a build, and before each run
+# RDNA2 cards for which ROCm has no libraries; those of gfx1030 run on them (llama.cpp docs/build.md: HIP).
+_LIKE_GFX1030 = re.compile(r"RX 6(?:[3-7]\d\d|8\d\d[SM])|W6[346]00")
+_AS_GFX1030 = "export HSA_OVERRIDE_GFX_VERSION=10.3.0"
 _SHARD = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 
 
@@ -57,14 +60,24 @@ def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]
     repository = engine_spec(engine).repository
     commit = today(engine).label.split(" ")[0]
     configure = " ".join(["cmake -B build -DCMAKE_BUILD_TYPE=Release", *(one.option for one in options)])
-    old = sorted({card.name for card in cards if card.backend == "cuda" and (card.compute_capability or 99) < _TURING})
     lines = (
-        *([f"# use CUDA 12: CUDA 13 no longer compiles for cards before Turing ({', '.join(old)})"] if old else []),
+        *_before(cards),
         f"git clone {repository} && cd {engine} && git checkout {commit}",
         *([_ONEAPI] if backend == "sycl" else []),
         f"{configure} && cmake --build build --config Release -j",
     )
     return BuildLine("\n".join(lines), options, tuple(_notes(engine, cards)))
+
+
+def _before(cards: Sequence[Card]) -> Iterator[str]:
+    """Yield what has to be known or set before an engine is built for cards that their maker no longer supports."""
+    cuda, rocm = ([card for card in cards if card.backend == backend] for backend in ("cuda", "rocm"))
+    if old := {card.name for card in cuda if (card.compute_capability or _TURING) < _TURING}:
+        yield f"# use CUDA 12: CUDA 13 no longer compiles for cards before Turing ({', '.join(sorted(old))})"
+    if old := {card.name for card in rocm if card.generation == "vega20"}:  # ROCm/legacy-rocm-build issue 4625
+        yield f"# use ROCm 6.3: later ones come without rocBLAS files for gfx906 ({', '.join(sorted(old))})"
+    if any(_LIKE_GFX1030.search(card.name) for card in rocm):
+        yield _AS_GFX1030
 
 
 def _backend(cards: Sequence[Card]) -> str:
@@ -102,5 +115,9 @@ def _notes(engine: Engine, cards: Sequence[Card]) -> Iterator[str]:
     backend = _backend(cards)
     if backend == "sycl":
         yield f"each shell or unit that starts the server needs `{_ONEAPI}` first"
-    if instead := engine_spec(engine).commands.instead_of_building.get(backend):
+    needed = list(_before(cards))
+    if _AS_GFX1030 in needed:
+        yield f"each shell or unit that starts the server needs `{_AS_GFX1030}` first"
+    instead = engine_spec(engine).commands.instead_of_building.get(backend)
+    if instead and not needed:
         yield instead

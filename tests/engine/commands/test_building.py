@@ -39,3 +39,21 @@ def test_the_archives_for_linux_are_named_with_what_they_need(card: str, archive
     (note,) = [one for one in built_for(card).notes if archive in one]
     assert needs in note
     assert not [one for one in built_for("RTX 3090").notes if "releases" in one]
+
+
+@pytest.mark.parametrize(
+    ("card", "line"),
+    [
+        ("Tesla P40", "# use CUDA 12: CUDA 13 no longer compiles for cards before Turing (Tesla P40)"),
+        # github.com/ROCm/legacy-rocm-build/issues/4625: rocBLAS of 6.4.0 has no files for gfx906, 6.3 has
+        ("MI50 32GB", "# use ROCm 6.3: later ones come without rocBLAS files for gfx906 (AMD Instinct MI50)"),
+        # llama.cpp docs/build.md (HIP): 10.3.0 on RDNA2
+        ("RX 6700 XT", "export HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+        ("RX 6800 XT", None),
+        ("RTX 3090", None),
+    ],
+)
+def test_what_cards_need_that_their_maker_left_behind_comes_before_the_build(card: str, line: str | None) -> None:
+    built = built_for(card)
+    assert built.line.split("\n")[0].startswith(line or "git clone")
+    assert not (line and any("needs no build" in note for note in built.notes))
