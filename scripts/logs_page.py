@@ -9,46 +9,46 @@ from service.logs import EventName
 MEANINGS: dict[EventName, str] = {
     "request": "The service answered a request: one line each, with every id that it came to know on the way.",
     "request.failed": "A request met an error that nobody planned; the answer was a 500. A fault of ours: report it.",
-    "request.overdue": "A request was not answered in the time that one may take, and was given up.",
-    "limit.uncounted": "Redis did not answer, so a request was not counted; `refused` says whether it was turned away.",
-    "advice.queued": "A new advice was committed and given to the workers.",
-    "advice.started": "A worker began with an advice.",
-    "advice.ready": "A worker finished an advice.",
-    "advice.failed": "An advice ended without an answer; `problem` is what its reader is told.",
-    "advice.retried": "An attempt at an advice ended in an error that nobody planned; it is tried again.",
-    "validation.created": "Runs were queued for an advice.",
+    "request.overdue": "A request was not answered within the time limit, and was abandoned.",
+    "limit.uncounted": "Redis did not answer, so a request was not counted; `refused` says whether it was refused.",
+    "advice.queued": "A new request for advice was committed and given to the workers.",
+    "advice.started": "A worker began computing advice.",
+    "advice.ready": "A worker finished computing advice.",
+    "advice.failed": "A request for advice ended without an answer; `problem` is what the client is told.",
+    "advice.retried": "An attempt at computing advice ended in an unexpected error; it is tried again.",
+    "validation.created": "Runs were queued for advised configs.",
     "run.leased": "A host took a run.",
-    "run.reported": "A host ended a run; `outcome` is the run's state now, `queued` where it is tried again.",
-    "runs.taken_back": "Leases were over, or nobody took runs in time: they went back to the queue, or ended.",
+    "run.reported": "A host ended a run; `outcome` is the run's state now: `queued` if it will be tried again.",
+    "runs.taken_back": "Leases ended, or no host took runs in time: the runs went back to the queue, or ended.",
     "question.taken": "A bot committed a question and acknowledged it.",
     "question.answered": "A bot gave its answer.",
-    "question.postponed": "A question could not be looked at and stays for later.",
-    "question.failed": "Answering a question met an error that nobody planned. A fault of ours: report it.",
-    "question.abandoned": "A question was given up after a dozen attempts.",
+    "question.postponed": "A question could not be handled now and is kept for later.",
+    "question.failed": "Answering a question failed with an unexpected error: report this bug.",
+    "question.abandoned": "A question was abandoned after a dozen attempts.",
     "question.lost": "An answer reached nobody: `detail` says why. `advisor doctor` says what to do about it.",
-    "message.refused": "Discord or Slack does not take a message of ours as it is: `status`, and their own `code`.",
+    "message.refused": "Discord or Slack refuses a message: `status`, and their own `code`.",
     "message.gone": "Discord or Slack no longer takes messages at this address, or not from this bot (`code`).",
     "message.undelivered": "Discord or Slack did not answer, or asked to wait; the message is sent again.",
-    "hub.asked_again": "The Hub failed or asked to wait; the same is asked again after `pause_seconds`.",
-    "hub.refused": "The Hub failed or asked to wait for longer than we do; the client is told so.",
-    "address.refused": "A host outside resolved to an address that is not public: it was not asked there.",
+    "hub.asked_again": "The Hub failed or asked to wait; the request is retried after `pause_seconds`.",
+    "hub.refused": "The Hub failed, or asked for a longer wait than we allow; the client is told so.",
+    "address.refused": "An outside host resolved to an address that is not public, so it was not contacted.",
     "redis.silent": "Redis did not answer.",
     "database.silent": "The database did not answer.",
-    "database.made": "There were no tables, and they were made: a new database.",
-    "database.newer": "The tables were made by a later version, and are used as they are.",
+    "database.made": "There were no tables, so they were created: a new database.",
+    "database.newer": "The tables were created by a newer version, and are used as they are.",
     "valkey.ended": "The embedded Valkey ended; it is started again.",
-    "process.started": "A process of the service, or an agent, is there.",
-    "process.ending": "The API was told to end, once for each signal that it got.",
+    "process.started": "A process of the service, or an agent, started.",
+    "process.ending": "The API was told to shut down, once for each signal received.",
     "process.ended": "A worker ended with `code`, the next starts after `pause_seconds`; or a killed agent left `n`.",
     "process.refused": "A process could not start.",
     "task.failed": "A task in the background, or a scheduled job, failed; it is tried again.",
-    "job.ended": "A scheduled job, `task`, was done and changed `n` things.",
+    "job.ended": "A scheduled job, `task`, finished and changed `n` things.",
     "calibration.refused": "The speed model was not refitted: too few results, or it would predict worse.",
-    "rows.purged": "What is older than an operator keeps it was removed.",
+    "rows.purged": "What is older than the operator's settings allow was removed.",
     "removal.asked": "Somebody asks for a result to be removed: `advisor admin moderate removals`, or `/moderation`.",
-    "run.began": "An agent began with a run.",
+    "run.began": "An agent began a run.",
     "run.ended": "An agent ended a run.",
-    "run.crashed": "An agent met an error that nobody planned; the run goes back to the service.",
+    "run.crashed": "An agent failed with an unexpected error; the run goes back to the service.",
     "agent.idle": "An agent takes no runs now, and why.",
     "download.evicted": "An agent deleted a download to make room for another one, as its owner's policy says.",
     "library": "A library logged something; `logger` is its name, `detail` what it said.",
@@ -59,17 +59,17 @@ FIELDS: dict[str, str] = {
     "level": "debug, info, warning or error",
     "role": "which kind of process: api, worker, bots, agent",
     "pid": "its process id",
-    "event": "a name of the list above",
-    "request_id": "of the request that began all this: given by a proxy as `X-Request-ID`, else made by us",
+    "event": "a name from the list above",
+    "request_id": "of the request that started this: from a proxy as `X-Request-ID`, or else generated",
     "advice_id": "an advice",
     "validation_id": "a validation",
     "run_id": "a run",
     "host_id": "a host",
     "result_id": "a result",
-    "question_id": "a question to a bot, by the platform's id of it",
+    "question_id": "a question to a bot, by the platform's id",
     "account": "an account's id; never its name, never a token",
     "method": "of a request",
-    "path": "a request's path as a template, such as `/v1/advice/{advice_id}`; never what stood in it",
+    "path": "a request's path as a template, such as `/v1/advice/{advice_id}`; never with actual values",
     "status": "of an answer",
     "duration_ms": "how long it took",
     "outcome": "how it ended",
@@ -88,7 +88,7 @@ FIELDS: dict[str, str] = {
     "program": "a process that the service keeps running",
     "code": "how a process ended, or what Discord or Slack calls a refusal",
     "pause_seconds": "how long until it is tried again",
-    "refused": "whether somebody was turned away",
+    "refused": "whether the request was refused",
     "error": "the class of an error, or what a driver said",
     "detail": "a sentence",
     "logger": "a library's logger",
@@ -97,26 +97,26 @@ FIELDS: dict[str, str] = {
 _INTRODUCTION = """\
 # Logs
 
-Every process of the service and every agent writes one JSON object a line to standard error; to a person at a terminal,
-readable lines instead. `ADVISOR_LOG_LEVEL` (debug, info, warning, error) says from which level on, for agents too.
+Every process of the service and every agent writes one JSON object per line to standard error, or readable lines if
+that is a terminal. `ADVISOR_LOG_LEVEL` (debug, info, warning, error) sets the lowest level, for agents too.
 
-## One request's whole story
+## Following one request
 
-The id of a request is in its answer as `X-Request-ID`. It goes into the row of what was asked for, and from there into
-every line that a worker or a scheduled job writes about it; a host that measures gets it with the run, writes it into
-its own log, and sends it with each of its calls. So the same word finds a request in all logs, wherever they lie:
+Every answer has the id of its request as `X-Request-ID`. The id is stored with the request, and appears in every line
+that a worker or a scheduled job writes about it. A host that measures gets it with the run, writes it to its own log,
+and sends it with each of its calls. So one id finds a request in all logs:
 
     grep -h 8f14e45fceea167a api.log worker.log agent.log | sort
 
-An advice, run or host is found by its id in the same way. What a person sees of an advice is its id, in the address.
+Advice, runs and hosts are found by their ids in the same way. The id of advice is in the address that a person sees.
 
 ## What is not logged
 
-No bodies, no query strings, no credentials or signatures, no addresses of clients, no names of accounts, no hardware or
-prompts that somebody typed; paths as templates, with ids of ours only. Two things of the outside are: a request id that
-a proxy gave (8 to 64 letters, digits, dots, hyphens and underscores), and what the database's or Redis' driver said
-when it failed, which names hosts of the operator's. Libraries speak from `warning` on (from `info` on where the level
-is `debug`); clients of HTTP never below `warning`, for they name signed addresses.
+No bodies, query strings, credentials, signatures, client addresses or account names are logged, and no hardware or
+prompts that somebody typed. Paths are templates, with only our own ids. Two things come from outside: a request id that
+a proxy gave (8 to 64 letters, digits, dots, hyphens and underscores), and the errors of the database's and Redis'
+drivers, which name the operator's hosts. Libraries log from `warning` up (from `info` if the level is `debug`), and
+HTTP clients never below `warning`, because they name signed addresses.
 
 This file is written by `make openapi`.
 """

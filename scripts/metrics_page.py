@@ -16,24 +16,24 @@ _INTRODUCTION = """\
 # Metrics
 
 `GET /metrics` answers in Prometheus' text format, to clients in `ADVISOR_METRICS_NETWORKS` (this machine, unless it is
-set) that come without a proxy or through one of `ADVISOR_TRUSTED_PROXIES`, and to anyone who sends an operator's token:
+set) that connect directly or through one of `ADVISOR_TRUSTED_PROXIES`, and to anyone who sends an operator's token:
 
 ```sh
 curl -s -H "Authorization: Bearer adv_…" http://127.0.0.1:8000/metrics
 ```
 
 Names begin with `advisor_`, units are seconds and bytes, and every label has a closed list of values: routes are
-templates, clients and accounts are never labels. `process_…` and `python_info` are those of Prometheus' client.
+templates, clients and accounts are never labels. `process_…` and `python_info` come from the Prometheus client.
 
-Ask every process of the API. What is of one process is summed over them: `sum by (route)
-(rate(advisor_http_requests_total[5m]))`. What is of the whole service is the same in each, but for the seconds that a
-process keeps its counts before it adds them up: take `max`, never `sum`, as in `max without (instance)
-(advisor_advices_unfinished)`. Redis may be wiped at any moment: such a counter then begins at 0 again, as after a
-restart, which `rate` and `increase` know. A worker that is killed takes the counts of its present job with it.
+Scrape every process of the API. Add up the metrics of single processes: `sum by (route)
+(rate(advisor_http_requests_total[5m]))`. The metrics of the whole service are the same in each process, except for the
+few seconds before a process adds up its counts. Use `max` for them, never `sum`, as in `max without (instance)
+(advisor_advices_unfinished)`. Redis may be wiped at any moment. Its counters then start at 0 again, as after a restart,
+which `rate` and `increase` handle. If a worker is killed, the counts of its current job are lost.
 
-What the database says is asked at most once in five seconds. Where it does not answer, its metrics are missing and
-`advisor_part_up{part="database"}` is 0; whatever hangs, `/metrics` answers within two seconds.
-[alerts.yml](../deploy/alerts.yml) has rules on these, [the runbook](runbook.md) what to do.
+The database is queried at most once in five seconds. If it does not answer, its metrics are missing and
+`advisor_part_up{part="database"}` is 0. `/metrics` answers within two seconds, whatever hangs.
+[alerts.yml](../deploy/alerts.yml) has alerting rules for these metrics, and [the runbook](runbook.md) says what to do.
 
 This file is written by `make openapi`.
 """

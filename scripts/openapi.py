@@ -43,9 +43,9 @@ def _sections() -> Iterator[str]:
 _SETTINGS_INTRODUCTION = """\
 # Settings
 
-The service is set by environment variables, read once when it starts; `advisor serve` gives them on to what it starts.
-A wrong value stops it with the variable's name. Behind a proxy that ends TLS, set `ADVISOR_PUBLIC_URL`: links are made
-from it, `X-Forwarded-Proto` is not believed.
+The service is configured by environment variables, which are read once at startup. `advisor serve` passes them to the
+processes that it starts. If a value is wrong, the service does not start, and the error names the variable. Behind a
+proxy that terminates TLS, set `ADVISOR_PUBLIC_URL`: links are made from it, and `X-Forwarded-Proto` is ignored.
 
 This file is written by `make openapi`.
 """
