@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
+from service.engine import overrides
 from service.engine.errors import InvalidFlags
 from service.engine.overrides import is_easy, matching, without_commas
 
@@ -79,6 +81,21 @@ def test_a_hostile_pattern_ends_in_an_error_within_bounded_time() -> None:
     with pytest.raises(InvalidFlags, match="too long"):
         matching(r"(([a-z0-9._]+)+)+[QZ]", NAMES)
     assert time.process_time() - began < 2
+
+
+def test_the_time_of_other_threads_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = overrides._compiled("ffn_up_exps")
+    attempts = iter([TimeoutError(), TimeoutError(), None])  # as `regex` counts: by the clock of the whole process
+
+    class Interrupted:
+        def finditer(self, *given: Any, **options: Any) -> Any:
+            refusal = next(attempts)
+            if refusal:
+                raise refusal
+            return pattern.finditer(*given, **options)
+
+    monkeypatch.setattr(overrides, "_compiled", lambda _: Interrupted())
+    assert len(matching("ffn_up_exps", NAMES)) == 100
 
 
 def test_a_name_with_a_line_end_stays_one_name() -> None:
