@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 _MAX_LINE = 4 << 20
-_CALLS = 4  # at a time: a ping, or a call that is quick, does not wait for an advice
+_QUICK_CALLS = 4  # at a time, beside one advice: several advices together take longer than one after the other
 _SENDING = Lock()
 Run: TypeAlias = Callable[[Any, "Settings"], str]
 
@@ -42,12 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         address = arguments.service.strip().rstrip("/")
         runs["leaderboard"] = lambda asked, settings: _leaderboard(asked, address)
     tools = {name: tool for name, tool in _TOOLS.items() if name in runs}
-    with ThreadPoolExecutor(_CALLS) as pool:
+    with ThreadPoolExecutor(1) as advising, ThreadPoolExecutor(_QUICK_CALLS) as others:
         for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
             asked = mcp.received(line, tools) if line.strip() else mcp.Reply(None)
             if isinstance(asked, mcp.Reply):
                 _send(asked)
             else:
+                pool = advising if asked.tool.name == "advise" else others
                 pool.submit(_answer, asked, runs[asked.tool.name], settings)
     return 0
 
