@@ -512,3 +512,24 @@ def test_cards_beside_an_arm_processor_are_driven_by_vulkan() -> None:
         assert card.backend == "vulkan"
     (card,) = resolve(parse_hardware("RTX 3090, Ampere Altra Q80-30, 128GB")).cards
     assert card.backend == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("text", "gbs"),
+    [
+        ("i5-12400F, 32GB DDR4", 0.8 * 51.2),  # boards of the 12th to 14th generation have either
+        ("i5-12400F, 32GB DDR5", 0.8 * 76.8),
+        ("i5-12400F, 32GB", 0.8 * 76.8),
+        ("i5-12400F, 32GB DDR4-3600", 0.8 * 57.6),
+        ("64GB DDR5", 0.8 * 89.6),
+    ],
+)
+def test_ram_of_another_kind_than_the_platforms_has_the_usual_rate_of_its_kind(text: str, gbs: float) -> None:
+    assert resolve(parse_hardware(f"RTX 3060 12GB, {text}")).cpu_bandwidth_gbs == pytest.approx(gbs)
+
+
+def test_a_gpu_that_shares_the_ram_reads_the_kind_that_is_stated() -> None:
+    # 17gw.com, thread 1659: an N5 Pro has slots for DDR5, where the catalogue's HX 370 has LPDDR5X
+    (slots,) = resolve(parse_hardware("Ryzen AI 9 HX PRO 370, Radeon 890M, 96GB DDR5")).cards
+    (soldered,) = resolve(parse_hardware("Ryzen 7 8845HS, Radeon 780M, 32GB LPDDR5X")).cards
+    assert (slots.bandwidth_gbs, soldered.bandwidth_gbs) == (89.6, 120.0)

@@ -60,6 +60,9 @@ _PLATFORMS = {
     "sapphire rapids": (4800, 5.0),
 }
 _COMMON_PLATFORM = (3200, 4.0)
+# MT/s of RAM of a kind that is not the platform's usual one (DDR4 on boards of the 12th to 14th Core generation).
+_USUAL_MTS = {"DDR3": 1600, "DDR4": 3200, "DDR5": 5600, "LPDDR4X": 4267, "LPDDR5": 6400, "LPDDR5X": 7500}
+_DDR5_FROM, _DDR4_FROM = 4000, 2133  # MT/s
 _UNKNOWN_DESKTOP = CpuRow(
     name="", cores=8, sockets=1, all_core_ghz=3.5, isa="avx2", channels=2, generation="unknown", source=""
 )
@@ -106,6 +109,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     sockets = cpu.sockets or 1
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
+    mts, other_mts = row.mts or mts, _mts_of_kind(row, ram, row.mts or mts)
     total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
     if os_family(hardware.os or "") == "wsl" and ram.free_gb is None:
         total *= WSL_SHARE
@@ -123,9 +127,9 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
         ghz=_ghz(row, assumed),
         ram_bytes=int(total * GIB),
         usable_ram=usable,
-        bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, row.mts or mts, unified, assumed),
+        bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, other_mts or mts, unified, assumed),
         measured=ram.measured_bandwidth_gbs is not None,
-        stated_peak_gbs=_stated_peak_gbs(row, ram, sockets),
+        stated_peak_gbs=_stated_peak_gbs(row, ram, sockets, ram.mts or other_mts),
         pcie=row.pcie or pcie,
         lanes=_DESKTOP_LANES if row.channels == 2 else None,
         os=system,
@@ -143,7 +147,7 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
         return row
     if cpu.model and (family := family_of(cpu.model)) is not None:
         cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
-        memory = f", {family.channels}x DDR at {family.mts} MT/s" if ram.mts is None else ""
+        memory = f", {family.channels}x DDR at {family.mts} MT/s" if ram.mts is None and ram.type is None else ""
         kind = f"{family.generation}, {cores} cores{memory}"
         if any(c.isdigit() for c in cpu.model):
             why = f"`{cpu.model}` is not in the catalogue: guessed from its name{_near(cpu.model)}"
@@ -214,17 +218,29 @@ def _bandwidth(
     channels = _channels(row, ram, sockets, assumed)
     mts = ram.mts or usual_mts
     if ram.mts is None:
-        why = "not given: usual for this platform"
+        why = f"not given: usual for {ram.type or 'this platform'}"
         assumed.append(Assumption("hardware.ram.mts", str(mts), why, "the speed of everything in RAM"))
     peak = channels * mts * _BYTES_A_CHANNEL / 1000
     return min(_OF_PEAK * peak, row.fabric_gbs * sockets if row.fabric_gbs else peak)
 
 
-def _stated_peak_gbs(row: CpuRow, ram: Ram, sockets: int) -> float | None:
-    if ram.mts is None or row.channels is None:
+def _mts_of_kind(row: CpuRow, ram: Ram, usual: int) -> int | None:
+    """Return the usual rate of RAM of the stated kind if the platform usually has another kind, else None."""
+    kind = (ram.type or "").upper()
+    platforms = row.memory or ("DDR5" if usual >= _DDR5_FROM else "DDR4" if usual >= _DDR4_FROM else "DDR3")
+    return None if _same_kind(kind, platforms) else _USUAL_MTS.get(kind)
+
+
+def _same_kind(kind: str, other: str) -> bool:
+    """Return whether two kinds are of one generation, both soldered or both in slots; some rows say only `LPDDR`."""
+    return other == "LPDDR" or kind.rstrip("XL") == other.rstrip("XL")
+
+
+def _stated_peak_gbs(row: CpuRow, ram: Ram, sockets: int, mts: int | None) -> float | None:
+    if mts is None or row.channels is None:
         return None
     most = row.channels * sockets
-    return min(ram.channels or most, most) * ram.mts * _BYTES_A_CHANNEL / 1000
+    return min(ram.channels or most, most) * mts * _BYTES_A_CHANNEL / 1000
 
 
 def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) -> int:
