@@ -421,7 +421,7 @@ def test_an_unknown_server_with_slow_ddr4_has_pcie_3() -> None:
         ("RTX PRO 6000 (Max-Q)", None, "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", ""),
         ("RTX 6000 (Ada)", None, "NVIDIA RTX 6000 Ada Generation", ""),
         ("RTX 3090 (24GB)", None, "NVIDIA GeForce RTX 3090", ""),
-        ("RTX 3090 (watercooled)", None, "NVIDIA GeForce RTX 3090", "`watercooled` behind the name"),
+        ("RTX 3090 (watercooled)", None, "NVIDIA GeForce RTX 3090", "the remark `watercooled` after the name"),
         ("RTX 3090 (or a 4090?)", None, "NVIDIA GeForce RTX 3090", "names another card: taken by the name"),
         ("RTX 4080 (a 4090 really)", 24, "NVIDIA GeForce RTX 4090", "this card has the 24 GiB stated"),
         ("NVIDIA RTX 6000 (an RTX A6000)", None, "NVIDIA RTX A6000", "alone is not a card of the catalogue"),
