@@ -120,7 +120,7 @@ def one_cpu(cpus: Sequence[Cpu], *, is_exact: bool) -> Cpu | None:
     `is_exact`: numbers are meant as they are written. Raises InvalidHardware for two CPUs.
     """
     models = list(dict.fromkeys(c.model for c in cpus if c.model))
-    exact = [model for model in models if re.search(r"\d{3}", model) or cpu_row(model)]
+    exact = [model for model in models if re.search(r"\d{3}", model)] or list(filter(cpu_row, models))
     if len({_identity(model) for model in exact}) > 1 or (not exact and len({_identity(m) for m in models}) > 1):
         raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
     named = [msgspec.structs.replace(c, model=None) if exact and c.model not in exact else c for c in cpus]

@@ -392,6 +392,8 @@ def test_a_machine_and_the_line_of_its_processor_are_one() -> None:
     # github.com/kyuz0/amd-strix-halo-toolboxes/issues/42, galievruslan, 2026-01-07
     rig = resolve(parse_hardware("GMKTEC EVO-X2 based on an AMD Ryzen AI Max+ with 128GB of memory, Fedora 43"))
     assert (rig.cpu_model, [card.name for card in rig.cards]) == ("AMD Ryzen AI Max+ 395", ["AMD Radeon 8060S"])
+    rig = resolve(parse_hardware("Framework Desktop, Ryzen AI Max 385, 64GB"))  # it is sold with three processors
+    assert (rig.cpu_model, [card.name for card in rig.cards]) == ("AMD Ryzen AI Max 385", ["AMD Radeon 8050S"])
 
 
 def test_one_socket_that_is_used_of_two_and_the_rate_of_its_mrdimms() -> None:
