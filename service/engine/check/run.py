@@ -155,7 +155,7 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
         else:
             surely = any(case.surely_short(i) for i in range(case.cpu + 1))
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
-        text += f", and too little on {len(small) - 1} more" if len(small) > 1 else ""
+        text += f", and too little on {_count(len(small) - 1, 'other device')}" if len(small) > 1 else ""
     else:
         text = f"{fits.capitalize()}: {speed}"
     if not small and not has_run and unloadable is None and (otherwise := _started_otherwise(found, asked=asked)):

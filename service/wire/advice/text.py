@@ -323,7 +323,7 @@ def _others(advice: Advice, brief: bool) -> Iterator[str]:
         line = f"{name}TG {p.tg_tps:,.1f}{interval}{pp}"
         yield line if len(line) <= WIDTH else cut(f"{name}TG {p.tg_tps:,.1f}{pp}")
     if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
-        yield "+%: perplexity above 16-bit; *: not beaten in bits, PP, TG and context; =: too close to call"
+        yield "+%: perplexity above 16-bit; *: none is better in all of bits, PP, TG, context; =: too close to call"
 
 
 def picked_as(config: AdvisedConfig) -> str:

@@ -337,7 +337,7 @@ def test_where_gpu_and_cpu_share_their_memory_a_larger_variant_lacks_more_of_it_
     assert len(lacking) == 3
     assert min(sizes) > 40 * 1024, "Q2_K, Q4_K_M and Q8_0 of this model are 50 GiB and more apart"
     assert body.headline.startswith("No: nothing here fits. q2_K with llama.cpp comes closest: ")
-    assert " short in RAM." in body.headline
+    assert " MiB too little RAM." in body.headline
     assert "drive" not in body.headline, "its GPU reads no mapped weights"
 
 

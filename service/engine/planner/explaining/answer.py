@@ -108,12 +108,12 @@ def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refus
     short = outcome.shortfall
     by = in_mib(short.n_bytes)
     apart = any(not card.unified for card in outcome.case.rig.cards)
-    where = "RAM and VRAM together" if short.device == "RAM" and apart else short.device
+    where = f"on {short.device}" if short.device != "RAM" else "RAM and VRAM together" if apart else "RAM"
     return Refusal(
         variant=variant,
         engine=engine,
         kind="memory",
-        reason=f"{by:,} MiB short in {where}",
+        reason=f"{by:,} MiB too little {where}",
         short_by_mib=by,
         smallest_change=_smallest_change(short, by, goal),
     )

@@ -31,7 +31,7 @@ _MANY = 16
 _SERVING_CARDS, _SERVING_GBS = 4, 1900.0
 _WHAT: dict[Resource, str] = {
     "GPU": "GPU work",
-    "RAM and CPU": "reading RAM and computing on the CPU",
+    "RAM and CPU": "RAM and CPU work",
     "link": "copying weights from RAM to the GPU",
     "waiting": "launching kernels and waiting for other devices",
 }
@@ -120,7 +120,7 @@ def _loads(problem: Problem, run: ResolvedRun) -> bool:
 def _squeeze(squeeze: Squeeze) -> Reason:
     """What a longer command would gain, and its rules."""
     rules = " ".join(f"-ot '{rule.pattern}={rule.device}'" for rule in squeeze.flags.overrides)
-    return Reason("squeeze", f"only {squeeze.gain * 100 - 100:.1f} % faster, so this was left out: {rules}")
+    return Reason("squeeze", f"left out, because it is only {squeeze.gain * 100 - 100:.1f} % faster: {rules}")
 
 
 def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -> Reason:
@@ -175,9 +175,7 @@ def _critical_first(model: Model) -> Reason:
 
 def _together(contender: Contender) -> Reason:
     if engine_spec(contender.engine).memory.fuses_up_and_gate:
-        text = (
-            f"up and gate of a layer share a device: {contender.engine} fuses them, and split they are up to 9x slower"
-        )
+        text = f"up and gate of a layer share a device: {contender.engine} fuses them, and splitting them cost up to 9x"
     else:
         text = "up and gate of a layer share a device: splitting them gains nothing"
     return Reason("up-gate-together", f"{text}; down may be elsewhere, as only activations cross")
@@ -224,7 +222,7 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
     if flags.n_ubatch >= threshold:
         text = (
-            f"-ub {flags.n_ubatch}: from {threshold} tokens on, experts in RAM are copied to the first GPU once per "
+            f"-ub {flags.n_ubatch}: from {threshold} tokens up, experts in RAM are copied to the first GPU once per "
             "micro-batch of a prompt and computed there; a larger -ub is faster but takes more of its memory"
         )
     else:

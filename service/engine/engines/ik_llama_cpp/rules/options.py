@@ -135,7 +135,7 @@ def fewer_experts(case: Case) -> Iterator[Found]:
     elif int(least) >= 0:
         used = case.model.n_expert_used
         yield Found(
-            f"-ser {value[:20] if value else ''} uses as few as {least} of {used} experts: faster, but other answers"
+            f"-ser {value[:20] if value else ''} uses as few as {least} of {used} experts: faster, but answers change"
         )
 
 
