@@ -13,7 +13,7 @@ from service.engine.advice import AdviceBody
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
-from service.engine.hardware import Ram
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.ranking.measured import MeasuredConfig, rerank
 from tests import rigs
@@ -50,6 +50,16 @@ def test_what_is_first_with_less_memory_is_named_where_the_first_fits_by_a_hair(
     body = ask("Qwen3-14B", "q4_k_m", hardware=replace(hardware, gpus=[gpu]))
     assert first(body).strategy == "all on GPU"
     assert bool(said(body, "hardly-fits")) is by_a_hair
+
+
+def test_a_card_that_caches_fill_is_scarce_though_another_card_holds_experts() -> None:
+    in_use = Hardware(
+        gpus=[Gpu(name="Tesla P40", count=3, free_gib=7.55)],
+        cpu=Cpu(model="Core i9-13900K"),
+        ram=Ram(total_gb=128, type="DDR5", channels=2, mts=6000),
+    )
+    body = ask("GLM-4.6", "q2_k", hardware=in_use, goal=GoalRequest(preset="agent"))
+    assert any("2 % less free memory on a card" in text for text in said(body, "hardly-fits"))
 
 
 @pytest.mark.parametrize(("gib", "told"), [(30, ["barely fits: with 2 % less RAM it would not fit"]), (32, [])])

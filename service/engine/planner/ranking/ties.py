@@ -8,7 +8,7 @@ pairs): a layer more or less fits, or the next larger micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from service.engine.advice import Reason
@@ -105,17 +105,17 @@ def _scarce(contender: Contender) -> str:
     """The memory of which it leaves less than 2 %: a card's, unless RAM could take something instead, or RAM."""
     problem = contender.problem
     left = slack(problem, contender.fitted.memory)
-    full = any(n < _LESS * device.free for n, device in zip(left, problem.devices, strict=False))
-    if full and not _can_give_to_ram(contender):
+    full = {i for i, device in enumerate(problem.devices) if left[i] < _LESS * device.free}
+    if full and not _can_give_to_ram(contender, full):
         return "free memory on a card"
     return "RAM" if left[-1] < _LESS * problem.limits.host else ""
 
 
-def _can_give_to_ram(contender: Contender) -> bool:
-    """Whether something on the cards could lie in RAM instead: of a config with weights there, another layer, or an FFN
-    or expert that is left on a card."""
+def _can_give_to_ram(contender: Contender, cards: Set[int]) -> bool:
+    """Whether something on each of these cards could lie in RAM instead: of a config with weights there, another layer,
+    or an FFN or expert."""
     strategy, flags, placement = contender.candidate.strategy, contender.fitted.flags, contender.fitted.placement
     if strategy != "FFN in RAM":
         return strategy != "all on GPU" and flags.n_gpu_layers != 1
     pieces = (piece for block in blocks_of(contender.engine, contender.problem.model) for piece in block.pieces)
-    return any(placement.tensors[name] < placement.n_devices for piece in pieces for name in piece.names)
+    return cards <= {placement.tensors[name] for piece in pieces for name in piece.names}
