@@ -533,3 +533,20 @@ def test_a_gpu_that_shares_the_ram_reads_the_kind_that_is_stated() -> None:
     (slots,) = resolve(parse_hardware("Ryzen AI 9 HX PRO 370, Radeon 890M, 96GB DDR5")).cards
     (soldered,) = resolve(parse_hardware("Ryzen 7 8845HS, Radeon 780M, 32GB LPDDR5X")).cards
     assert (slots.bandwidth_gbs, soldered.bandwidth_gbs) == (89.6, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores", "isa", "gbs"),
+    [
+        # a NAS, where a Pentium Gold was read as a Xeon Gold of 56 cores, and a Celeron as a desktop with AVX2
+        ("UGREEN DXP4800 Plus, Pentium Gold 8505, 64GB DDR5", 5, "avx2", 76.8),
+        ("Synology DS923+, AMD Ryzen R1600, 32GB", 2, "avx2", 38.4),
+        ("Synology DS1621+ (AMD V1500B), 32GB ECC", 4, "avx2", 38.4),
+        ("Celeron J4125, 16GB", 4, "sse", 38.4),
+        ("Celeron N5105, 32GB", 4, "sse", 46.9),
+    ],
+)
+def test_processors_of_a_nas_are_known(text: str, cores: int, isa: str, gbs: float) -> None:
+    rig = resolve(parse_hardware(text))
+    assert (rig.physical_cores, rig.isa, rig.cards) == (cores, isa, ())
+    assert rig.cpu_bandwidth_gbs == pytest.approx(0.8 * gbs, rel=0.01)

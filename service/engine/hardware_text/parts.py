@@ -26,7 +26,8 @@ _OWN_GPU = {
 # if the text says that there is one.
 _GRAPHICS = (
     (re.compile(r"\bhx (?:pro )?37[05]\b", re.I), "AMD Radeon 890M"),
-    (re.compile(r"\b(?:7840|7940|874[05]|884[05]|8945)(?:h|hs|u)\b", re.I), "AMD Radeon 780M"),
+    (re.compile(r"\b(?:(?:7840|7940|874[05]|884[05]|8945)(?:h|hs|u)|8700g)\b", re.I), "AMD Radeon 780M"),
+    (re.compile(r"\b8600g\b", re.I), "AMD Radeon 760M"),
     (re.compile(r"\b(?:6800|6900|7735)(?:h|hs|hx|u)\b", re.I), "AMD Radeon 680M"),
     (re.compile(r"\bultra [79] 2(?:58|68|88|56|66)v\b", re.I), "Intel Arc 140V"),
     (re.compile(r"\bultra 5 2(?:26|28|36|38)v\b", re.I), "Intel Arc 130V"),

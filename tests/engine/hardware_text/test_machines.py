@@ -379,6 +379,7 @@ def test_what_the_firmware_sets_aside_for_a_gpu_does_not_limit_it(text: str, ram
         ("AMD 8745H-CPU, die CPU enthält auch eine integrierte GPU (Radeon 780M)", "AMD Radeon 780M"),
         # 17gw.com, thread 1659: Qwen3-Coder-Next on an N5 Pro
         ("AMD Ryzen AI 9 HX PRO 370处理器，12核24线程，16个RDNA 3.5计算单元的核显。", "AMD Radeon 890M"),
+        ("AMD Ryzen 7 8700G, using the iGPU", "AMD Radeon 780M"),
         ("Ryzen 7 8845HS, no iGPU", None),
         ("Ryzen 7 8845HS", None),
         ("i7-12700K iGPU", None),
