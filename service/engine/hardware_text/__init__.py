@@ -14,11 +14,11 @@ from service.engine.catalogue.limits import check
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
+from service.engine.hardware_text.cards import beside_laptops_cpu
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
 from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
-from service.engine.hardware_text.laptops import beside_laptops_cpu
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table

@@ -169,24 +169,6 @@ USED = re.compile(
     r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n+|&]{0,40})?\)?",
     _I,
 )
-# Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
-_ALLOTTED = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
-ALLOTTED = re.compile(
-    rf"{_ALLOTTED}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
-    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
-    rf"|{_ALLOTTED}\s(?:of\s)?gtt\b"
-    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_ALLOTTED}"
-    rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_ALLOTTED}",
-    _I,
-)
-# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
-KERNEL_ALLOTS = re.compile(r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", _I)
-# That a processor's own GPU is there to be used.
-OWN_GRAPHICS = re.compile(
-    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu"
-    r"|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
-    _I,
-)
 # Memory and disk of a Mac: `M4 Pro 24/512`.
 MAC_SHORT = re.compile(
     r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)(?:\s|\s-\s)(\d{1,3})(?:\s?gb)?\s?[/-]\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b",

@@ -10,23 +10,13 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.cards import CLOSE, fits, largest, sizes_of, usual
 from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
 from service.engine.hardware_text.parts import is_shared
 
-# GB of cards that workshops rebuild with more memory, seen in owners' published benchmarks.
-_REBUILT = {
-    "NVIDIA GeForce RTX 2080 Ti": 22,
-    "NVIDIA GeForce RTX 3070": 16,
-    "NVIDIA GeForce RTX 3080": 20,
-    "NVIDIA GeForce RTX 4080 SUPER": 32,
-    "NVIDIA GeForce RTX 4090": 48,
-    "NVIDIA GeForce RTX 4090 D": 48,
-}
-_CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
 _THOUSANDS = 1.073741824  # GB of a thousand million bytes in a GiB: 25.8 GB of 24
 _ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
-_MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
 # Usual GB of RAM, installed or as displayed; any other size must be called RAM.
 _USUAL_RAM = frozenset((
     1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32, 36, 40, 48, 60, 62, 63, 64, 72, 80, 94, 96, 112, 120, 125,
@@ -155,11 +145,7 @@ class Memory:
         """Take a size and return whose it is: `gpu` or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
-        if (
-            last
-            and self.text[last.end : m.at].strip() in ("(", "/", "=")
-            and abs(gb - last.gb) <= _CLOSE * last.gb != 0
-        ):
+        if last and self.text[last.end : m.at].strip() in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
             return owner  # the same size in other units: `16GB (16311 MiB)`
         if lex.NEEDED.search(before):
             self.notes.append(f"{m.text}: what something needs, not what the machine has")
@@ -479,31 +465,3 @@ def gigabytes(size: re.Match[str]) -> float:
         return float(groups[2])
     unit = groups[1] if len(groups) > 1 and groups[1] else re.sub(r"[^a-z]", "", size[0].lower())
     return float(groups[0]) * {"t": 1024, "m": 1 / 1024}.get(unit[0].lower(), 1)
-
-
-def sizes_of(gpu: Gpu) -> frozenset[float]:
-    """Return the GB that cards of this name are sold or rebuilt with; empty if unknown."""
-    rows = gpu_rows(gpu.name)
-    sizes = {row.vram_gib for row in rows if row.vram_gib} | {
-        _REBUILT[row.name] for row in rows if row.name in _REBUILT
-    }
-    return frozenset(sizes)
-
-
-def usual(gpu: Gpu) -> float:
-    """Return the GB of the usual card of this name, 0 if unknown."""
-    return next((row.vram_gib or 0 for row in gpu_rows(gpu.name)), 0)
-
-
-def largest(gpu: Gpu) -> float:
-    """Return the GB of the largest card of this name, 0 if unknown."""
-    return max(sizes_of(gpu), default=0)
-
-
-def fits(gpu: Gpu, gb: float) -> bool:
-    """Return whether a card of this name can have this much memory."""
-    rows = gpu_rows(gpu.name)
-    if not rows:
-        return gb <= _MOST_UNKNOWN_GB
-    sizes = sizes_of(gpu) | {row.driver_mib / 1024 for row in rows if row.driver_mib}
-    return any(abs(gb - size) <= _CLOSE * size for size in sizes)

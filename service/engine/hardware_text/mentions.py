@@ -14,6 +14,20 @@ from service.engine.catalogue.names import cpu_row, gpu_key, gpu_rows, spaced
 from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.hardware_text import lexicon as lex
 
+# Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
+_GB = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
+_ALLOTTED = re.compile(
+    rf"{_GB}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
+    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
+    rf"|{_GB}\s(?:of\s)?gtt\b"
+    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
+    rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
+    re.I,
+)
+# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
+_KERNEL_ALLOTS = re.compile(
+    r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", re.I
+)
 _MOST_WORDS = 8  # of a product's name
 _LONGEST_NAME = 80
 
@@ -118,8 +132,8 @@ def _plain(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
-    text = lex.KERNEL_ALLOTS.sub(_allotted_by_kernel, lex.GLUED_SIZE.sub(r"\1 \2", text))
-    text = lex.ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
+    text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = _ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
     text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
     text = lex.GB_LEFT_OUT.sub(r"\1GB", text)
     text = lex.LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)

@@ -34,6 +34,12 @@ _GRAPHICS = (
     (re.compile(r"\bultra [79] 2[5-8]5h\b", re.I), "Intel Arc 140T"),
     (re.compile(r"\bultra 5 2[23]5h\b", re.I), "Intel Arc 130T"),
 )
+# That a processor's own GPU is there to be used.
+_OWN_GRAPHICS = re.compile(
+    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu"
+    r"|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
+    re.I,
+)
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _LEAST_CORES = 4
 _OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
@@ -185,11 +191,11 @@ def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[G
     return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
 
 
-def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:
-    """Return a processor's integrated GPU if models are usually run on it, or `is_said` to be used."""
+def own_gpus(cpu: Cpu | None, text: str) -> tuple[Gpu, ...]:
+    """Return a processor's integrated GPU if models are usually run on it, or the text says that there is one."""
     model = cpu.model if cpu is not None and cpu.model else ""
     name = _OWN_GPU.get(row.name) if (row := cpu_row(model)) else None
-    if name is None and is_said:
+    if name is None and _OWN_GRAPHICS.search(text):
         name = next((graphics for pattern, graphics in _GRAPHICS if pattern.search(model)), None)
     return (Gpu(name=name),) if name else ()
 

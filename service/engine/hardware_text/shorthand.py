@@ -17,12 +17,12 @@ from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text import questions
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
+from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_laptops, usual
 from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
-from service.engine.hardware_text.laptops import NAMED, laptops_cpu, taken_for_laptops
-from service.engine.hardware_text.memory import Memory, gigabytes, usual
+from service.engine.hardware_text.memory import Memory, gigabytes
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
 from service.engine.hardware_text.parts import (
     are_threads,
@@ -111,7 +111,7 @@ class _Reading:
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken as threads")
-        own = own_gpus(cpu, is_said=lex.OWN_GRAPHICS.search(self.text) is not None)
+        own = own_gpus(cpu, self.text)
         self._settle_laptops()
         kept, left_out = without_own(self.gpus, self.of_cpu, own)
         self.memory.keep([i for i, gpu in enumerate(self.gpus) if gpu in kept])

@@ -1,4 +1,4 @@
-"""Cards of laptops, which share their names with larger ones."""
+"""What a card's name says: the sizes it is sold with, and whether it is a laptop's, which may share its name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text.found import Found
-from service.engine.hardware_text.memory import fits
 from service.engine.hardware_text.parts import is_shared
 
+# GB of cards that workshops rebuild with more memory, seen in owners' published benchmarks.
+_REBUILT = {
+    "NVIDIA GeForce RTX 2080 Ti": 22,
+    "NVIDIA GeForce RTX 3070": 16,
+    "NVIDIA GeForce RTX 3080": 20,
+    "NVIDIA GeForce RTX 4080 SUPER": 32,
+    "NVIDIA GeForce RTX 4090": 48,
+    "NVIDIA GeForce RTX 4090 D": 48,
+}
+CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
+_MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
 _MOBILE_CPU = re.compile(
     r"\d{4,5}(?:h[xkqs]?|u)\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?(?:pro\s)?3\d{2}\b|^37[05]$", re.I
 )
@@ -45,3 +55,31 @@ def _beside(found: Found, gpu: Gpu, mobile: str | None) -> Found:
         return found
     notes = "; ".join(filter(None, (found.notes, taken_for_laptops(mobile, gpu))))
     return msgspec.structs.replace(found, gpus=(of_laptop,), notes=notes)
+
+
+def sizes_of(gpu: Gpu) -> frozenset[float]:
+    """Return the GB that cards of this name are sold or rebuilt with; empty if unknown."""
+    rows = gpu_rows(gpu.name)
+    sizes = {row.vram_gib for row in rows if row.vram_gib} | {
+        _REBUILT[row.name] for row in rows if row.name in _REBUILT
+    }
+    return frozenset(sizes)
+
+
+def usual(gpu: Gpu) -> float:
+    """Return the GB of the usual card of this name, 0 if unknown."""
+    return next((row.vram_gib or 0 for row in gpu_rows(gpu.name)), 0)
+
+
+def largest(gpu: Gpu) -> float:
+    """Return the GB of the largest card of this name, 0 if unknown."""
+    return max(sizes_of(gpu), default=0)
+
+
+def fits(gpu: Gpu, gb: float) -> bool:
+    """Return whether a card of this name can have this much memory."""
+    rows = gpu_rows(gpu.name)
+    if not rows:
+        return gb <= _MOST_UNKNOWN_GB
+    sizes = sizes_of(gpu) | {row.driver_mib / 1024 for row in rows if row.driver_mib}
+    return any(abs(gb - size) <= CLOSE * size for size in sizes)
