@@ -62,7 +62,7 @@ def test_a_revoked_token_is_not_good_any_more(state: Path, capsys: pytest.Captur
             caller_of(engine, tokens[0], utc_now())
         assert caller_of(engine, tokens[1], utc_now()).name == "alice"
     assert main(["token", "revoke", listed[0]["id"]]) == 2
-    assert "no token that is good" in capsys.readouterr().err
+    assert "no valid token" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

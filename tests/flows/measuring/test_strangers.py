@@ -288,7 +288,7 @@ def test_a_host_that_is_silent_for_days_is_named_with_its_last_day(
 ) -> None:
     with context.engine.begin() as connection:
         connection.execute(update(host_table).where(host_table.c.id == liar.id).values(seen_at=clock()))
-    assert "not heard of" not in hosts_of_advice(context, None, advice.id)[0].text
+    assert "last seen" not in hosts_of_advice(context, None, advice.id)[0].text
     clock.now += timedelta(days=3)
     assert "(last seen 2026-11-21) could measure it" in hosts_of_advice(context, None, advice.id)[0].text
 
