@@ -72,10 +72,16 @@ def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
     """Neighbours that did not fit with FFN in RAM, with whole layers there, as the best one has them."""
     if best.candidate.strategy != "layers in RAM":
         return []
-    failed = [one for one in search.rejected if one.why == "does not fit" and one.candidate.strategy == "FFN in RAM"]
-    failed = [r for r in failed if r.candidate.splits_by_layer and is_neighbour(r.candidate, best.candidate)]
+    failed = [
+        one
+        for one in search.rejected
+        if one.why == "does not fit"
+        and one.candidate.strategy == "FFN in RAM"
+        and one.candidate.splits_by_layer
+        and is_neighbour(one.candidate, best.candidate)
+    ][:_NEIGHBOURS]
     search.rejected = [one for one in search.rejected if one not in failed]
-    tried = [search.forecasts.with_strategy(one.candidate, "layers in RAM") for one in failed[:_NEIGHBOURS]]
+    tried = [search.forecasts.with_strategy(one.candidate, "layers in RAM") for one in failed]
     return [Queued(candidate, NO_FORECAST) for candidate in tried]
 
 
