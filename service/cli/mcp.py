@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 _MAX_LINE = 4 << 20
-_QUICK_CALLS = 4  # at a time, beside one advice: several advices together take longer than one after the other
+_QUICK_CALLS = 4  # at a time, beside one advice: computing several in parallel takes longer than in turn
 _SENDING = Lock()
 Run: TypeAlias = Callable[[Any, "Settings"], str]
 

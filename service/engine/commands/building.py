@@ -69,10 +69,15 @@ def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]
     return BuildLine("\n".join(lines), options, tuple(_notes(engine, cards)))
 
 
+def is_before_turing(card: Card) -> bool:
+    """Return whether CUDA 13 no longer compiles for a card."""
+    return card.backend == "cuda" and (card.compute_capability or _TURING) < _TURING
+
+
 def _before(cards: Sequence[Card]) -> Iterator[str]:
     """Yield what has to be known or set before an engine is built for cards that their maker no longer supports."""
-    cuda, rocm = ([card for card in cards if card.backend == backend] for backend in ("cuda", "rocm"))
-    if old := {card.name for card in cuda if (card.compute_capability or _TURING) < _TURING}:
+    rocm = [card for card in cards if card.backend == "rocm"]
+    if old := {card.name for card in cards if is_before_turing(card)}:
         yield f"# use CUDA 12: CUDA 13 no longer compiles for cards before Turing ({', '.join(sorted(old))})"
     if old := {card.name for card in rocm if card.generation == "vega20"}:  # ROCm/legacy-rocm-build issue 4625
         yield f"# use ROCm 6.3: later ones come without rocBLAS files for gfx906 ({', '.join(sorted(old))})"

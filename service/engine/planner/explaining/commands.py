@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
-from service.engine.commands.building import build_line, download, model_path
+from service.engine.commands.building import build_line, download, is_before_turing, model_path
 from service.engine.commands.forms import docker, powershell, systemd
 from service.engine.commands.render import bash, is_young, launch, oldest_build, render
 from service.engine.config import Engine, Flags
@@ -26,8 +26,6 @@ MODELS_DIR = "models"
 # Compute capabilities of Xavier and Orin: what CUDA 12 compiles for ARM servers, packages and images, is none of theirs
 # (conda-forge.org/docs/how-to/advanced/cuda/tegra).
 _TEGRA = (7.2, 8.7)
-# The oldest that conda-forge's package is for: it takes CUDA 13 where the driver allows it (llama.cpp-feedstock).
-_TURING = 7.5
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 
 
@@ -78,8 +76,8 @@ def commands(
     mac = backend == "metal"  # which has no systemd, and gives a container no GPU
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
-    used = [rig.cards[card].compute_capability for card in cards] if backend == "cuda" else []
-    packaged = not tegra and all((capability or _TURING) >= _TURING for capability in used)
+    # conda-forge's package takes CUDA 13 where the driver allows it (llama.cpp-feedstock).
+    packaged = not (tegra or stated or any(is_before_turing(rig.cards[card]) for card in cards))
     mounted = folder if files.repo else _folder(path)
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
@@ -88,7 +86,7 @@ def commands(
         powershell=powershell(server),
         docker="" if mac or tegra else docker(engine, server, backend, mounted, pins=pins, capabilities=capabilities),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
-        packages=engine_spec(engine).commands.packages(backend) if packaged and not stated else (),
+        packages=engine_spec(engine).commands.packages(backend) if packaged else (),
         build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
         oldest_build=oldest,
         older=None if stated else _older(engine, flags, oldest, path, env, prefix),
