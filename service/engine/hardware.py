@@ -65,8 +65,8 @@ class Ram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine as described by its user. An empty `gpus` list means: no GPU.
 
-    `backend`: that of the engine's build, which drives the GPUs; None: that of their maker, or for
-    AMD's that share the RAM Vulkan, or ROCm where that takes less time.
+    `backend`: that of the engine's build, which drives the GPUs; None: that of their maker, or Vulkan where
+    Intel's take less time with it; for AMD's that share the RAM Vulkan, or ROCm where that takes less time.
     """
 
     gpus: list[Gpu]

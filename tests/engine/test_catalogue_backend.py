@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from service.engine.advise import VariantModel, advise
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
@@ -61,6 +62,17 @@ def test_an_amd_gpu_that_shares_the_ram_has_vulkan_and_rocm_where_that_knows_it(
     assert is_one_machine(rigs) == (len(ways) > 1)
     assert {a.field: a.value for a in rigs[-1].assumed}["hardware.backend"] == ways[-1]
     assert [rig.cards[0].backend for rig in rigs_of(_machine(name, "rocm"))] == ["rocm"]
+
+
+@pytest.mark.parametrize(("model", "device"), [("Qwen3-30B-A3B", "Vulkan0"), ("Qwen3-8B", "SYCL0")])
+def test_an_intel_card_has_vulkan_for_mixtures_of_experts_and_sycl_for_others(model: str, device: str) -> None:
+    variants = [VariantModel("Q4_K_M", Files("a/b", "0" * 40, ("a.gguf",)), build(model, "q4_k_m"))]
+    hardware = Hardware(gpus=[Gpu(name="Intel Arc A770", vram_gib=16)], ram=Ram(total_gb=64))
+    body = advise(variants, hardware, GoalRequest(), Constraints())
+    assert {config.devices[0].device for config in body.configs} == {device}
+    assert device.lower().startswith({a.field: a.value for a in body.assumed}["hardware.backend"])
+    stated = advise(variants, replace(hardware, backend="sycl"), GoalRequest(), Constraints())
+    assert {config.devices[0].device for config in stated.configs} == {"SYCL0"}
 
 
 def test_an_answer_is_for_one_build_and_rocm_is_it_where_prompts_are_long() -> None:

@@ -51,11 +51,13 @@ def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
 
 
 def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
-    """Return the machine as each build of an engine would see it: one rig if all cards are of one maker.
+    """Return the machine as each build of an engine would see it: one rig if all cards are NVIDIA's or Apple's.
 
     With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. If
     the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
-    with Vulkan, which drives AMD's and Intel's cards beside an ARM processor. Raises as `resolve` does.
+    with Vulkan, which drives AMD's and Intel's cards beside an ARM processor. Intel's have one with Vulkan, which is
+    several times as fast with mixtures of experts on Alchemist (llama.cpp issue 19918), and last one with SYCL. Raises
+    as `resolve` does.
     """
     host, cards, assumed = _found(hardware)
     if hardware.backend is not None:
@@ -70,6 +72,8 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
     if len(makes) > 1:
         return tuple(_rig(host, some, (*notes, _MIXED), fitted) for some in (*makes.values(), with_vulkan))
     ways: list[Sequence[Card]] = [cards]
+    if hardware.backend is None and makes.keys() == {"sycl"}:
+        ways = [with_vulkan, cards]
     if hardware.backend is None and cards and all(map(_shares_with_amd, cards)):
         ways = [*(ways if all(card.generation in _ROCM_KNOWS for card in cards) else []), with_vulkan]
     return tuple(_rig(host, some, (*notes, *_own_backend(hardware, cards, some)), fitted) for some in ways)
@@ -126,7 +130,9 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
     why = "no back end was given: the vendor's own; state vulkan for a Vulkan build"
-    if names != makers:
+    if makers == {"sycl"} and names != makers:
+        why = "no back end was given: Vulkan is predicted to be clearly faster here; state sycl for a SYCL build"
+    elif names != makers:
         why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
     elif all(map(_shares_with_amd, own)):
         why = "no back end was given: ROCm is clearly faster for prompts like these; state vulkan for a Vulkan build"

@@ -301,6 +301,7 @@ RESPELLED = tuple(
         (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
         (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`
         (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
+        (r"\b((?:ryzen|epyc|xeon|ultra|core|i[3579])[\s-][^,;()\n]{1,30})\s\(([468]|\d\d\d?)\)", r"\1, \2 threads"),
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
         (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
@@ -473,7 +474,7 @@ NOTE = re.compile(
     r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|\(?(?:\d{1,2}|two|four|eight)\s(?:sticks|dimms|modules)\b(?!\s(?:of\b|\d))\)?"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\s(?:cores?|processors?|cpus?)(?:\sof\san?)?\b"
-    r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"
+    r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|(?:phanteks|fractal|define|meshify|torrent|lian[\s-]li|corsair|nzxt|silverstone)\s(?:[\w!.-]{1,16}\s){0,4}case\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"
     r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|(?:[$€£¥]|\b(?:eur|usd|gbp)\s)\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:€|(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b)"
     r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"

@@ -33,6 +33,7 @@ _GRAPHICS = (
     (re.compile(r"\bultra 5 2(?:26|28|36|38)v\b", re.I), "Intel Arc 130V"),
     (re.compile(r"\bultra [79] 2[5-8]5h\b", re.I), "Intel Arc 140T"),
     (re.compile(r"\bultra 5 2[23]5h\b", re.I), "Intel Arc 130T"),
+    (re.compile(r"\bultra [579] 1[3-8]5h\b", re.I), "Intel Arc Graphics 128EU"),
 )
 # That a processor's own GPU is there to be used.
 _OWN_GRAPHICS = re.compile(

@@ -372,6 +372,7 @@ def test_what_the_firmware_sets_aside_for_a_gpu_does_not_limit_it(text: str, ram
         # github.com/openvinotoolkit/openvino/issues/36270, PlanteAmigor, 2026-06-16
         ("Ubuntu 26.04 (Core Ultra 9 285H, Xe driver), integrated Arc GPU", "Intel Arc 140T"),
         ("Core Ultra 7 255H, Intel Arc Graphics", "Intel Arc 140T"),
+        ("Core Ultra 7 155H (22), Intel Arc Graphics", "Intel Arc Graphics 128EU"),
         ("Core Ultra 5 228V with its iGPU", "Intel Arc 130V"),
         ("Ryzen 7 8845HS iGPU", "AMD Radeon 780M"),
         ("Ryzen AI 9 HX PRO 370, integrated graphics", "AMD Radeon 890M"),

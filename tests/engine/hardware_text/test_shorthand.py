@@ -257,6 +257,8 @@ def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu:
         ("runpod a100 80gb 8 vcpu 117 GB ram", 4, "runpod; 8 vcpu: a rented vCPU is taken as half a core"),
         ("A2000 12gb in a dell precision 3660 with i9-12900 and 128gb", None, "dell; precision 3660"),
         ("5090; 256 GB RAM; Threadripper 7970X; 2 nvme gen5", None, "2 nvme gen5"),
+        ("RTX 3090, Ryzen 5600, 64GB DDR4, Phanteks P5000 case", None, "Phanteks P5000 case"),
+        ("RTX 3090, Ryzen 9 5950X (32) @ 3.4GHz, 64GB", None, "32 threads; 3.4GHz"),
     ],
 )
 def test_what_a_machine_has_besides_is_handed_back(text: str, cores: int | None, note: str) -> None:

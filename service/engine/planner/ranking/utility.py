@@ -54,7 +54,7 @@ _QUANTISED_CACHE, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.01, 0.25, 32_000
 _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING = 0.15
-OTHER_BUILD = 0.1  # of cost: how much better a back end that nobody packages has to be than one that just runs
+OTHER_BUILD = 0.1  # of cost: how much better another back end than the usual one of these cards has to be
 
 
 class Weights(msgspec.Struct, frozen=True):
