@@ -4,7 +4,8 @@ Cross-validated by rig and author: each run is predicted by parameters and inter
 that shares its machine or its author), as `bench.calibrate` left them. Predictions are of builds of the run's day. One
 number for each case and depth band: the median over its rows. `--in-sample` uses the shipped parameters; `--held-out`
 shows the groups that no fit has seen. `--own` shows this project's own runs (tests/data/perf_gpu_day.jsonl),
-in-sample: on their generation of cards nobody has published a run of a build of today.
+in-sample: on their generation of cards nobody has published a run of a build of today. `--file FILE` shows each run of
+a file in the form of tests/data/perf.jsonl (tests/data/perf_h200_ram.jsonl is in no fit), by the shipped parameters.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -240,6 +242,16 @@ def worst(points: Sequence[Point], count: int) -> list[tuple[str, str, str, floa
     ]
 
 
+def of_file(path: Path) -> Iterator[str]:
+    """Yield a line for each run of a file: measured, predicted by the shipped parameters, and their ratio."""
+    values = dict(shipped_calibration().coefficients)
+    for row in rows_of_tests([test for setup in setups((path,))[0] for test in tests_of(setup, every=True)]):
+        test, predicted = row.test, 1 / math.exp(row.log_seconds(values))
+        name = f"{test.phase}{test.n} at {test.depth:,}"
+        speeds = f"{test.observed:9,.1f} {predicted:9,.1f} x{test.observed / predicted:.2f}"
+        yield f"{name:16} {speeds}  {test.setup.case['id']}"
+
+
 def main() -> None:
     """Print the tables, what was left out, and the worst cases."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -250,7 +262,12 @@ def main() -> None:
     )
     which.add_argument("--own", action="store_true", help="the shipped parameters on this project's own runs")
     which.add_argument("--held-out", action="store_true", help="the shipped parameters on the groups never fitted")
+    which.add_argument("--file", type=Path, help="the shipped parameters on the runs of a file")
     arguments = parser.parse_args()
+    if arguments.file:
+        print(f"Measured, predicted, measured over predicted: {arguments.file}.", stamp(), "\n")
+        print("\n".join(of_file(arguments.file)))
+        return
     if arguments.in_sample or arguments.held_out or arguments.own:
         points, judged = shipped(arguments.held_out, arguments.own)
         print("Held out: no fit has seen these groups." if arguments.held_out else "In-sample.", stamp(), "\n")

@@ -81,7 +81,7 @@ class MicroBatch:
         for layer, device, to_card, rate in self._attending:
             if to_card:
                 n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
-                parts["copies over PCIe"] += n_bytes * machine.cards[0].copy / machine.cards[0].link
+                parts["copies over PCIe"] += n_bytes * machine.cards[device].copy / machine.cards[device].link
             operations = batch_operations(work, layer, n_tokens, n_kv)
             if device < work.n_devices:
                 by_card[device] += operations * rate
@@ -92,7 +92,9 @@ class MicroBatch:
 
     def attends_on(self, layer: Attention) -> int:
         """Return the device on which a layer attends: the first GPU if its weights in RAM are copied, with its
-        cache."""
+        cache, or that which fetches the cache."""
+        if layer.fetched_to is not None:
+            return layer.fetched_to
         copied = self._copied and 0 < layer.copied_from <= self.n_tokens
         return 0 if copied and layer.device == self.work.n_devices else layer.device
 

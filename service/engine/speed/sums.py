@@ -67,7 +67,7 @@ def _work(run: ResolvedRun) -> Work:
         engine=engine,
         n_devices=host,
         weights=_added(one.sums for one in layers.values()),
-        attention=_attention(model, layers, placement, windows="sliding_windows" not in lacks),
+        attention=_attention(run, layers, windows="sliding_windows" not in lacks),
         state_bytes=_state_bytes(model, placement),
         recurrent_layers=_recurrent_layers(model, placement),
         n_embd=model.n_embd,
@@ -200,16 +200,22 @@ def _changes(layers: Mapping[int, _OfLayer], placement: Placement) -> tuple[int,
     return with_host, len(pairs) - with_host
 
 
-def _attention(
-    model: Model, layers: Mapping[int, _OfLayer], placement: Placement, *, windows: bool
-) -> tuple[Attention, ...]:
+def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: bool) -> tuple[Attention, ...]:
+    """The layers that attend. Flash attention runs where its neighbours do, on the layer's GPU, also with `-nkvo`.
+
+    That is what both schedulers do; measured on an H200 after 8,192 tokens of Qwen3-8B (docs/gpu-day.md).
+    """
+    placement, fetches = run.placement, run.flags.flash_attn != "off"
     host, found = placement.n_devices, Counter[Attention]()
-    for layer in model.layers:
+    for layer in run.model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
         if device is None or not layer.attends:
             continue
         copied = layers[layer.index].copied_from if device == host and layer.index in layers else 0
-        found[_geometry(layer, device, copied, windows)] += 1
+        one = _geometry(layer, device, copied, windows)
+        if fetches and device == host and (computes := placement.layers[layer.index]) < host:
+            one = msgspec.structs.replace(one, fetched_to=computes)
+        found[one] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 
 

@@ -114,7 +114,8 @@ class Weights(msgspec.Struct, frozen=True):
 
 class Attention(msgspec.Struct, frozen=True):
     """`count` layers of one geometry whose cache is on `device`. `copied_from`: the tokens of a batch from which their
-    weights in RAM go to the first GPU, and their attention with them (0: never)."""
+    weights in RAM go to the first GPU, and their attention with them (0: never). `fetched_to`: the GPU that attends, to
+    which the cache is copied from RAM for every token and batch."""
 
     device: int
     count: int
@@ -124,6 +125,7 @@ class Attention(msgspec.Struct, frozen=True):
     head_dim_v: int
     n_swa: int
     copied_from: int
+    fetched_to: int | None = None
 
 
 class Work(msgspec.Struct, frozen=True):

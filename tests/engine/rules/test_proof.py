@@ -144,11 +144,12 @@ def test_a_finding_about_speed_alone_goes_with_its_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "rule", "severity"), [(152, "layers-in-ram", "info"), (33, "layers-in-ram", "warning")]
+    ("one", "rule", "severity"),
+    [(written_widely(157), "layers-in-ram", "info"), (written(33), "layers-in-ram", "warning")],
 )
 def test_what_wins_on_one_side_as_much_as_it_loses_on_the_other_is_no_warning(
-    seed: int, rule: str, severity: str
+    one: Written, rule: str, severity: str
 ) -> None:
-    found = {one.rule: one for one in findings(written(seed).case)}
+    found = {finding.rule: finding for finding in findings(one.case)}
     assert "not applied, because it also costs speed" in found[rule].message
     assert (found[rule].severity, found[rule].fix) == (severity, None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
 from bench import runs
 from bench.calibrate import training_rows, with_own_runs
-from bench.fit import rows_of_tests
+from bench.fit import Row, rows_of_tests
 from bench.runs import DATA, OURS, command_of, groups_of, in_words, is_held_out, setups, stated_order
 from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.builds import resolve_build
@@ -92,6 +93,32 @@ def test_tokens_of_a_published_hopper_card_that_no_fit_has_seen_come_out_within_
     errors = [math.log(r.test.observed) + r.log_seconds(values) for r in rows_of_tests(tests) if r.test.phase == "TG"]
     assert len(errors) == 12
     assert max(abs(error) for error in errors) < math.log(1.2)
+
+
+def test_tokens_with_weights_in_ram_measured_after_the_last_fit_come_out_within_a_seventh() -> None:
+    """Prompts are no test of the copies: random weights use fewer experts than a trained router (docs/gpu-day.md)."""
+    found = {(row.test.setup.engine, row.test.phase, ident): error for row, ident, error in _in_ram()}
+    mapped = found.pop(("llama.cpp", "TG", "llama-qwen8-ngl-99-nkvo-1-ub2048-deep"))
+    tokens = [abs(error) for (_, phase, _), error in found.items() if phase == "TG"]
+    assert len(tokens) == 36
+    assert statistics.median(tokens) < math.log(7 / 6)
+    assert max(tokens) < math.log(1.6)
+    assert mapped < math.log(1 / 5)  # its cache is not page-locked, and that machine is virtual
+
+
+def test_attention_over_a_cache_in_ram_runs_on_the_card() -> None:
+    found = {(row.test.phase, ident): error for row, ident, error in _in_ram() if "nkvo" in ident}
+    assert abs(found["TG", "ik-qwen8-ngl-99-nkvo-1-ub2048-deep"]) < math.log(1.1)
+    assert abs(found["PP", "llama-qwen8-ngl-99-nkvo-1-ub2048-deep"]) < math.log(4)  # on the CPU it would be 50 times
+
+
+def _in_ram() -> Iterator[tuple[Row, str, float]]:
+    """The runs of an H200 with weights or cache in RAM, each with its name and the log of measured over predicted."""
+    values = {name: p.value for name, p in shipped_calibration().parameters.items()}
+    for setup in setups((DATA[0].with_name("perf_h200_ram.jsonl"),))[0]:
+        for row in rows_of_tests(runs.tests_of(setup, every=True)):
+            ident = setup.case["id"].removeprefix("gpuday-h200-ram-")
+            yield row, ident, math.log(row.test.observed) + row.log_seconds(values)
 
 
 def test_no_run_that_is_held_out_is_fitted() -> None:
