@@ -37,7 +37,8 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
     if not others:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
-    return f"{engine} offloads only to NVIDIA cards with CUDA; {there} runs these{' with Vulkan' if others == ['vulkan'] else ''}"
+    how = " with Vulkan" if others == ["vulkan"] else ""
+    return f"{engine} offloads only to NVIDIA cards with CUDA; {there} runs these{how}"
 
 
 def unsupported_cpu(engine: Engine, rig: Rig) -> str | None:
