@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 _MAX_LINE = 4 << 20
 _QUICK_CALLS = 4  # at a time, beside one advice: computing several in parallel takes longer than in turn
 _SENDING = Lock()
-Run: TypeAlias = Callable[[Any, "Settings"], str]
+Show: TypeAlias = Callable[[float, str], None]
+Run: TypeAlias = Callable[[Any, "Settings", Show], str]
+
+
+class _Cancelled(Exception):
+    """The client no longer wants the answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,21 +45,41 @@ def run(arguments: argparse.Namespace) -> int:
     settings, runs = reading_settings(arguments), dict(_RUN)
     if arguments.service:
         address = arguments.service.strip().rstrip("/")
-        runs["leaderboard"] = lambda asked, settings: _leaderboard(asked, address)
+        runs["leaderboard"] = lambda asked, settings, show: _leaderboard(asked, address)
     tools = {name: tool for name, tool in _TOOLS.items() if name in runs}
+    unwanted: dict[str | int, Event] = {}  # by the id of each call that has no answer yet
     with ThreadPoolExecutor(1) as advising, ThreadPoolExecutor(_QUICK_CALLS) as others:
         for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
             asked = mcp.received(line, tools) if line.strip() else mcp.Reply(None)
-            if isinstance(asked, mcp.Reply):
-                _send(asked)
-            else:
+            if isinstance(asked, mcp.Call):
+                unwanted[asked.id] = Event()
                 pool = advising if asked.tool.name == "advise" else others
-                pool.submit(_answer, asked, runs[asked.tool.name], settings)
+                pool.submit(_answer, asked, runs[asked.tool.name], settings, unwanted)
+            elif asked.cancels is None:
+                _send(asked)
+            elif running := unwanted.get(asked.cancels):
+                running.set()
     return 0
 
 
-def _answer(call: mcp.Call, run: Run, settings: Settings) -> None:
-    _send(_result(call, run, settings))
+def _answer(call: mcp.Call, run: Run, settings: Settings, unwanted: dict[str | int, Event]) -> None:
+    """Send a call's progress and its result; nothing more once it is unwanted."""
+    is_unwanted = unwanted[call.id].is_set
+
+    def show(share: float, text: str) -> None:
+        if is_unwanted():
+            raise _Cancelled
+        _send(mcp.progress_of(call, share, text))
+
+    try:
+        show(0, "beginning")
+        reply = _result(call, run, settings, show)
+        if not is_unwanted():
+            _send(reply)
+    except _Cancelled:
+        pass
+    finally:
+        unwanted.pop(call.id, None)
 
 
 def _send(reply: mcp.Reply) -> None:
@@ -64,29 +89,32 @@ def _send(reply: mcp.Reply) -> None:
             sys.stdout.buffer.flush()
 
 
-def _result(call: mcp.Call, run: Run, settings: Settings) -> mcp.Reply:
+def _result(call: mcp.Call, run: Run, settings: Settings, show: Show) -> mcp.Reply:
     try:
-        return mcp.result_of(call, run(call.arguments, settings))
+        return mcp.result_of(call, run(call.arguments, settings, show))
     except AdvisorError as error:
         return mcp.failure_of(call, error)
+    except _Cancelled:
+        raise
     except Exception:  # one message must not end the conversation
         traceback.print_exc()
         return mcp.defect_of(call)
 
 
-def _advise(asked: mcp_tools.Advise, settings: Settings) -> str:
+def _advise(asked: mcp_tools.Advise, settings: Settings, show: Show) -> str:
     from service.flows.advice.direct import advise_directly
     from service.flows.advice.requests import as_goal
     from service.wire.advice.text import render_text
 
     request = asked.request()
     advice = advise_directly(
-        settings, asked.repo, asked.hardware, as_goal(request.goal), request.constraints, asked.revision, asked.what_if
-    )
+        settings, asked.repo, asked.hardware, as_goal(request.goal), request.constraints, asked.revision, asked.what_if,
+        show,
+    )  # fmt: skip
     return render_text(advice)
 
 
-def _check(asked: mcp_tools.Check, settings: Settings) -> str:
+def _check(asked: mcp_tools.Check, settings: Settings, _: Show) -> str:
     from service.flows.advice.check_direct import check_directly
     from service.wire.advice.check import BatchCase
     from service.wire.advice.check_text import check_lines
@@ -95,7 +123,7 @@ def _check(asked: mcp_tools.Check, settings: Settings) -> str:
     return as_text(check_lines(check_directly(settings, case)))
 
 
-def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> str:
+def _inspect(asked: mcp_tools.Inspect, settings: Settings, _: Show) -> str:
     from service.flows.advice.repo_view import inspect_directly
     from service.wire.advice.repo_text import render_repo
 
@@ -103,7 +131,7 @@ def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> str:
     return render_repo(inspect_directly(settings, repo, asked.revision))
 
 
-def _hardware(asked: mcp_tools.ThisHardware, settings: Settings) -> str:
+def _hardware(asked: mcp_tools.ThisHardware, settings: Settings, _: Show) -> str:
     from service.detect import detect
     from service.engine.hardware_text import parse_hardware
     from service.wire.advice.hardware import render_hardware

@@ -36,19 +36,27 @@ _INSTRUCTIONS = (
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A reply: a message, or nothing (`body` None), and its HTTP status."""
+    """A reply: a message, or nothing (`body` None), and its HTTP status.
+
+    `cancels`: the id of the call that is no longer wanted.
+    """
 
     body: dict[str, Any] | None
     status: int = 200
+    cancels: str | int | None = None
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool to run with its arguments. `id` and `version` are the requesting message's."""
+    """A tool to run with its arguments. `id` and `version` are the requesting message's.
+
+    `token`: what its client calls its progress, None if the client wants to hear none.
+    """
 
     id: str | int
     version: str
     tool: Tool
     arguments: Arguments
+    token: str | int | None = None
 
 
 class ProtocolError(Exception):
@@ -72,7 +80,8 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
         return _error(None, {"code": _REQUEST, "message": "the message is not a single JSON-RPC 2.0 object"}, STATELESS)
     identity, version = message.get("id"), STATELESS
     if "id" not in message or "method" not in message:  # a notification, or a reply, though we never ask anything
-        return Reply(None, 202)
+        ends = message.get("method") == "notifications/cancelled"
+        return Reply(None, 202, _token(_object(message.get("params")).get("requestId")) if ends else None)
     if isinstance(identity, bool) or not isinstance(identity, str | int):
         return _error(None, {"code": _REQUEST, "message": "`id` is a string or a whole number"}, STATELESS)
     if not isinstance(message["method"], str):
@@ -90,6 +99,14 @@ def result_of(call: Call, text: str) -> Reply:
     Of both, clients show their model one (only the object: anthropics/claude-code#79944), and the text says more.
     """
     return _success(call.id, {"content": [{"type": "text", "text": text}]}, call.version)
+
+
+def progress_of(call: Call, share: float, text: str) -> Reply:
+    """Return how far a call is, from 0 to 1, and what is being done; nothing if its client has not asked for it."""
+    if call.token is None:
+        return Reply(None)
+    told = {"progressToken": call.token, "progress": round(share, 3), "total": 1, "message": text}
+    return Reply({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
 
 def failure_of(call: Call, error: AdvisorError) -> Reply:
@@ -169,7 +186,7 @@ def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: M
             arguments = tool.given(_object(params.get("arguments")))
     except InvalidInput as error:
         return failure_of(Call(identity, version, tool, Arguments()), error)
-    return Call(identity, version, tool, arguments)
+    return Call(identity, version, tool, arguments, _token(_object(params.get("_meta")).get("progressToken")))
 
 
 def _success(identity: str | int, result: dict[str, Any], version: str, *, keep: bool = False) -> Reply:
@@ -187,6 +204,10 @@ def _error(identity: str | int | None, error: dict[str, Any], version: str) -> R
 
 def _server() -> dict[str, str]:
     return {"name": "offload-advisor", "title": "Offload Advisor", "version": __version__}
+
+
+def _token(value: object) -> str | int | None:
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -64,3 +64,40 @@ def test_calls_are_answered_after_the_last_message(monkeypatch: pytest.MonkeyPat
         replies = [json.loads(line) for line in answered]
     assert {reply["id"] for reply in replies} == set(range(9))
     assert all("RTX 3090" in reply["result"]["content"][0]["text"] for reply in replies)
+
+
+def test_a_client_hears_how_far_an_advice_is_and_nothing_of_one_that_it_cancelled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    is_cancelled, steps = Event(), []
+
+    def advise(asked: object, settings: object, show: verb.Show) -> str:
+        steps.append(asked)
+        show(0.5, "placing configs")
+        if len(steps) == 1:
+            is_cancelled.wait(30)
+            show(0.75, "placing configs")
+            raise AssertionError("it went on")
+        return "done"
+
+    monkeypatch.setitem(verb._RUN, "advise", advise)
+    arguments = {"repo": "a/b", "hardware": "RTX 3090"}
+    with pipes(monkeypatch, tmp_path) as (asked, answered), ThreadPoolExecutor() as pool:
+        ended = pool.submit(main, ["mcp"])
+        for identity in (1, 2, 3):
+            meta = {"progressToken": f"t{identity}"}
+            send(asked, identity, "tools/call", {"name": "advise", "arguments": arguments, "_meta": meta})
+        told = [json.loads(answered.readline())["params"] for _ in range(2)]
+        assert [(one["progressToken"], one["progress"]) for one in told] == [("t1", 0), ("t1", 0.5)]
+        for identity in (1, 2, 7):  # one that runs, one that waits, one that is not there
+            params = {"requestId": identity}
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}), file=asked)
+        asked.flush()
+        send(asked, 4, "ping")
+        assert json.loads(answered.readline())["id"] == 4
+        is_cancelled.set()
+        rest = [json.loads(answered.readline()) for _ in range(3)]
+        assert [one.get("id") or one["params"]["progressToken"] for one in rest] == ["t3", "t3", 3]
+        assert len(steps) == 2
+        asked.close()
+        assert ended.result(30) == 0

@@ -42,15 +42,23 @@ def environment(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return {**os.environ}
 
 
-async def asked(transport: AbstractAsyncContextManager[Any] | str, mode: str) -> tuple[list[str], str]:
-    """Return the tools, and the text of an advice, as the Python SDK's client gets them."""
+async def asked(
+    transport: AbstractAsyncContextManager[Any] | str, mode: str
+) -> tuple[list[str], str, list[tuple[float, str | None]]]:
+    """Return the tools, the text of an advice, and its progress, as the Python SDK's client gets them."""
     from mcp.client import Client
+
+    told: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress / (total or 1), message))
 
     async with Client(transport, mode=mode) as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        result = await client.call_tool("advise", {"repo": REPO, "hardware": HARDWARE})
+        asked = {"repo": REPO, "hardware": HARDWARE}
+        result = await client.call_tool("advise", asked, progress_callback=hear)
         assert not result.is_error, result
-        return tools, result.content[0].text  # type: ignore[union-attr]
+        return tools, result.content[0].text, told  # type: ignore[union-attr]
 
 
 def is_the_advice(text: str) -> None:
@@ -60,7 +68,7 @@ def is_the_advice(text: str) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 def test_the_python_sdk_asks_for_advice_over_http_in_each_era(address: str, mode: str) -> None:
-    tools, text = asyncio.run(asked(address, mode))
+    tools, text, _ = asyncio.run(asked(address, mode))
     assert tools == ["advise", "check", "inspect", "leaderboard", "hardware"]
     is_the_advice(text)
 
@@ -70,9 +78,13 @@ def test_the_python_sdk_asks_for_advice_on_stdio_in_each_era(environment: dict[s
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     server = StdioServerParameters(command=ADVISOR, args=["mcp"], env=environment)
-    tools, text = asyncio.run(asked(stdio_client(server), mode))
+    tools, text, told = asyncio.run(asked(stdio_client(server), mode))
     assert tools == ["advise", "check", "inspect", "hardware"]
     is_the_advice(text)
+    shares = [share for share, _ in told]
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+    assert any("placing configs" in (message or "") for _, message in told)
 
 
 def test_the_typescript_sdk_asks_for_advice_over_http_and_on_stdio(address: str, environment: dict[str, str]) -> None:
