@@ -61,7 +61,7 @@ FIELDS: dict[str, str] = {
     "pid": "its process id",
     "event": "a name from the list above",
     "request_id": "of the request that started this: from a proxy as `X-Request-ID`, or else generated",
-    "advice_id": "an advice",
+    "advice_id": "a request for advice",
     "validation_id": "a validation",
     "run_id": "a run",
     "host_id": "a host",

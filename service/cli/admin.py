@@ -197,7 +197,7 @@ def _purge(arguments: argparse.Namespace) -> Answer:
 
 def _add_requeue(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of an advice or a run that failed")
+    which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of a request for advice or a run that failed")
     which.add_argument("--failed", type=_hours, metavar="HOURS", help="all that failed in the last HOURS hours")
     parser.add_argument("--dry-run", action="store_true", help="show what would be tried again")
 

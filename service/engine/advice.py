@@ -371,7 +371,7 @@ class Loser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """What an advice was computed with; part of its key."""
+    """What advice was computed with; part of its key."""
 
     engine_model: str
     calibration: str

@@ -74,7 +74,7 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
+    """Limits that advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
 
     `current_command`: the command in use, which is a candidate, for `current_engine` (None: guessed from it). Where the
     goal names no context, the command's is taken.

@@ -1,4 +1,4 @@
-"""What to measure of an advice: configs and the command in use, in the form in which a host runs them."""
+"""What to measure of the advice given: configs and the command in use, in the form in which a host runs them."""
 
 from __future__ import annotations
 

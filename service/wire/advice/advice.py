@@ -136,7 +136,7 @@ FINAL = ("ready", "failed")
 
 
 class AdviceEvent(msgspec.Struct, frozen=True):
-    """One event of an advice's stream: its state, and the worker's current step."""
+    """One event of the stream of a request for advice: its state, and the worker's current step."""
 
     id: str
     state: Literal["queued", "running", "ready", "failed"]

@@ -23,7 +23,7 @@ TrustTier: TypeAlias = Literal["self-reported", "agent-run", "replicated"]
 
 
 class ValidationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to measure of an advice.
+    """What to measure of the advice given.
 
     `configs`: ids (default: the best two, and the other engine's best). `baseline`: also measure the command in use, if
     the advice has one. `hosts`: ids (default: all that match). `minutes`: limit on measuring per run; with `tune`,
@@ -111,7 +111,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """One validation of an advice, done when every run is final. `hosts`: how each host suits it.
+    """One validation of advice, done when every run is final. `hosts`: how each host suits it.
 
     `refused`: why some configs may not be measured. `best`: the config that was measured fastest.
     """
