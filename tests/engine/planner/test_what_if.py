@@ -176,6 +176,18 @@ def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
     assert one.vram_gib == -24
 
 
+@pytest.mark.parametrize(("card", "device"), [("Intel Arc Pro B70", "Vulkan"), ("RX 7900 XTX", "ROCm")])
+def test_a_card_that_todays_engine_does_not_drive_is_asked_of_the_other_engine(card: str, device: str) -> None:
+    change = f"replace RTX 3090 with {card}"
+    body, (other,) = answered("Qwen3-30B-A3B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, what_if=(change,))
+    assert (first(body).engine, only(other).engine) == ("ik_llama.cpp", "llama.cpp")
+    assert "with llama.cpp" in other.restricted
+    hardware = parse_hardware(only(other).hardware)
+    then = first(ask("Qwen3-30B-A3B", "q4_k_m", hardware=hardware))
+    assert then.devices[0].device == f"{device}0"
+    assert only(other).speed == then.speed[-1]
+
+
 def test_what_fits_today_and_not_with_the_change_no_longer_fits() -> None:
     _, (less,) = answered(QWEN, "q3_K_M", hardware=rigs.ONE_3090_DESKTOP, what_if=("64GB RAM",))
     assert less.text.startswith("64GB RAM: q3_K_M no longer fits, ")

@@ -18,6 +18,7 @@ from service.engine.model import Model
 from service.engine.planner.explaining.comparison import gain, gain_text
 from service.engine.planner.explaining.upgrades import FIELD, Upgrade, asks_for_best, changed, usual
 from service.engine.planner.pricing.fit import in_mib
+from service.engine.planner.pricing.support import unsupported_backend
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
@@ -61,7 +62,8 @@ def answers(present: Present, questions: Sequence[str]) -> list[WhatIf]:
 def _answer(present: Present, text: str) -> WhatIf:
     upgrade = changed(present.hardware, present.rig, text)
     one = _upgraded(present, upgrade, wider=True)
-    return WhatIf(asked=text, text=_sentence(present, one), upgrades=[one], restricted=_restricted(present, wider=True))
+    tried = _restricted(present, one.engine, wider=True)
+    return WhatIf(asked=text, text=_sentence(present, one), upgrades=[one], restricted=tried)
 
 
 def _best(present: Present, text: str) -> WhatIf:
@@ -72,7 +74,7 @@ def _best(present: Present, text: str) -> WhatIf:
         says = "None of the usual upgrades is enough on its own to make anything fit."
     elif ordered and not _helps(ordered[0]):
         says = "None of the usual upgrades makes this config clearly faster."
-    return WhatIf(asked=text, text=says, upgrades=ordered, restricted=_restricted(present, wider=False))
+    return WhatIf(asked=text, text=says, upgrades=ordered, restricted=_restricted(present, None, wider=False))
 
 
 def _helps(one: Upgraded) -> bool:
@@ -84,7 +86,7 @@ def _helps(one: Upgraded) -> bool:
 
 def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
     """Search cases for the variant that is first today, and if `wider` the next one with more bits; where nothing fits,
-    for the smallest ones."""
+    for the smallest ones. With today's engine, unless it does not drive the machine's cards."""
     by_bits = sorted(present.chosen, key=lambda i: present.models[i].bpw)
     constraints = _constraints(present.constraints)
     if present.first is None:
@@ -96,7 +98,8 @@ def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
     first = present.first
     larger = [i for i in by_bits if present.models[i].bpw > first.bpw][:1] if wider else []
     indices = [first.variant, *(i for i in larger if i != first.variant)]
-    return [SearchCase(first.engine, i, present.models[i], rig, present.goal, constraints) for i in indices]
+    engine = next((e for e in (first.engine, *present.engines) if not unsupported_backend(e, rig)), first.engine)
+    return [SearchCase(engine, i, present.models[i], rig, present.goal, constraints) for i in indices]
 
 
 def _constraints(constraints: Constraints) -> Constraints:
@@ -105,10 +108,10 @@ def _constraints(constraints: Constraints) -> Constraints:
     return replace(constraints, reserve_mib=max(stated, default=None)) if isinstance(stated, list) else constraints
 
 
-def _restricted(present: Present, wider: bool) -> str:
+def _restricted(present: Present, engine: Engine | None, *, wider: bool) -> str:
     if present.first is None:
         return f"tried: the {_SMALLEST} smallest variants"
-    name, engine = present.names[present.first.variant], present.first.engine
+    name, engine = present.names[present.first.variant], engine or present.first.engine
     more = ", and the next variant with more bits" if wider else ""
     return f"tried: {name} with {engine}{more}; compared with today's first config"
 
@@ -117,7 +120,7 @@ def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
     rigs = rigs_of(upgrade.hardware, present.rig.fitted)
     if is_one_machine(rigs):
         today = {card.backend for card in present.rig.cards}
-        rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs[-1:]
+        rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs
     outcomes = search([case for rig in rigs for case in _cases(present, rig, wider)])
     ranked = rank([c for outcome in outcomes for c in outcome.contenders], present.goal).order
     same = [c for c in ranked if present.first is None or c.variant == present.first.variant]
