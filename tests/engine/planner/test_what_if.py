@@ -188,6 +188,37 @@ def test_a_card_that_todays_engine_does_not_drive_is_asked_of_the_other_engine(c
     assert only(other).speed == then.speed[-1]
 
 
+@pytest.mark.parametrize(
+    "text", ["RX 7900 XTX instead", "replace it with RX 7900 XTX", "swap my card for an RX 7900 XTX"]
+)
+def test_the_only_card_need_not_be_named(text: str) -> None:
+    assert counts(after(text, rigs.ONE_3090_DESKTOP).hardware) == {"AMD Radeon RX 7900 XTX": 1}
+    with pytest.raises(InvalidInput, match="instead of which GPU"):
+        after(text, MINER)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "ram"),
+    [("M3 Ultra 256GB instead", "M3 Ultra", 256), ("Ryzen AI Max+ 395 128GB instead", "8060S", 128)],
+)
+def test_a_machine_whose_gpu_shares_the_memory_replaces_the_whole_one(text: str, gpu: str, ram: int) -> None:
+    whole = after(text, rigs.ONE_3090_DESKTOP).hardware
+    assert gpu in resolve(whole).cards[0].name
+    assert resolve(whole).ram_bytes >> 30 == ram
+    assert "9 7950X" not in (resolve(whole).cpu_model or "")
+
+
+@pytest.mark.parametrize("text", ["+1 RTX 3090", "replace it with RTX 5090", "RTX 5090 instead"])
+def test_a_mac_takes_no_other_gpu(text: str) -> None:
+    with pytest.raises(InvalidInput, match="a Mac takes no other GPU"):
+        after(text, rigs.MAC_STUDIO)
+
+
+@pytest.mark.parametrize("text", ["What should I buy?", "what can I upgrade next"])
+def test_what_to_buy_is_asked_of_the_best(text: str) -> None:
+    assert asks_for_best(text)
+
+
 def test_what_fits_today_and_not_with_the_change_no_longer_fits() -> None:
     _, (less,) = answered(QWEN, "q3_K_M", hardware=rigs.ONE_3090_DESKTOP, what_if=("64GB RAM",))
     assert less.text.startswith("64GB RAM: q3_K_M no longer fits, ")

@@ -24,7 +24,11 @@ _EXAMPLES = (
     "+1 RTX 3090", "-1 RTX 4090", "256 GB more RAM", "DDR5-6000 x8", "PCIe 4 x16 instead of x4",
     "RTX 5090 instead of RTX 3090", "EPYC 9755", "no GPU", "which single upgrade helps most",
 )  # fmt: skip
-_BEST = re.compile(r"best|(?:which|what) (?:single )?upgrade.{0,60}", re.I)
+_BEST = re.compile(
+    r"best|(?:which|what) (?:single )?upgrade.{0,60}"
+    r"|what (?:should|can|would) (?:i|we|you) (?:buy|upgrade|add|get)(?: next| first)?",
+    re.I,
+)
 _NO_GPU = re.compile(r"(?:no|without) (?:a |the |any )?gpus?|cpu[ -]only", re.I)
 _VRAM = re.compile(r"\bv-?ram\b", re.I)
 # How people ask for the same in a sentence: `swap the 3090 for a 5090`, `add two 3090s`, `remove the P40`.
@@ -32,6 +36,8 @@ _SWAP = re.compile(
     r"(?:swap|replace|exchange|trade)\s(?:the\s|my\s)?(.+?)\s(?:for|with|by)\s(?:an?\s|the\s)?(.+)", re.I
 )
 _REMOVE = re.compile(r"(?:remove|sell|take out)\s(?:the\s|my\s|an?\s)?(.+)", re.I)
+_INSTEAD = re.compile(r"(.+)\sinstead", re.I)
+_ONLY = re.compile(r"(?:it|that|(?:(?:my|the|this)\s)?(?:current\s|old\s)?(?:gpu|card|graphics card))", re.I)
 _RAISE = re.compile(r"upgrade\s(?:the\s)?(?:ram\s|memory\s)?to\s(.+)", re.I)
 _ADDING = re.compile(r"(?:add|buy)(?:ing)?\s", re.I)
 _ADD = re.compile(
@@ -132,7 +138,8 @@ def _faster_memory(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
 
 def _reworded(text: str) -> str:
     """Return a sentence as the examples would have it; the text itself where it is none."""
-    for sentence, form in ((_SWAP, r"\2 instead of \1"), (_REMOVE, r"-1 \1"), (_RAISE, r"\1")):
+    swaps = ((_SWAP, r"\2 instead of \1"), (_INSTEAD, r"\1 instead of it"))
+    for sentence, form in (*swaps, (_REMOVE, r"-1 \1"), (_RAISE, r"\1")):
         if found := sentence.fullmatch(text):
             return found.expand(form)
     added = _ADD.fullmatch(text)
@@ -158,11 +165,35 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
     if (more := _MORE.fullmatch(text)) and _SAYS_MORE.search(text):
         return _signed(hardware, rig, f"{more[1]} {more[2]} RAM", 1, text)
     new, instead, old = text.partition(" instead of ")
+    if instead and (machine := _whole_machine(_parsed(new))):
+        return machine, "several"
     if instead and not _parsed(new).gpus:
         return _stated(hardware, _parsed(new), text)
+    if instead and _ONLY.fullmatch(old):
+        _refuse_on_mac(rig, text)
+        return _swapped(hardware, _parsed(new), replace(hardware, gpus=_only_kind(hardware, text)), text), "GPU"
     if instead:
+        _refuse_on_mac(rig, text)
         return _swapped(hardware, _parsed(new), _parsed(old), text), "GPU"
     return _stated(hardware, _parsed(text), text)
+
+
+def _whole_machine(found: Hardware) -> Hardware | None:
+    """Return what was read if it is a machine by itself: a GPU, and the memory that it shares with its CPU."""
+    return found if found.gpus and found.ram and all(card.unified for card in resolve(found).cards) else None
+
+
+def _refuse_on_mac(rig: Rig, text: str) -> None:
+    if any(card.backend == "metal" for card in rig.cards):
+        raise InvalidInput(f"`{text[:120]}`: a Mac takes no other GPU", field=FIELD)
+
+
+def _only_kind(hardware: Hardware, text: str) -> list[Gpu]:
+    """The machine's GPUs, if there is one entry of them. Raises InvalidInput otherwise."""
+    if len(hardware.gpus) != 1:
+        there = ", ".join(gpu.name for gpu in hardware.gpus) or "there is no GPU"
+        raise InvalidInput(f"`{text[:120]}`: instead of which GPU? ({there})", field=FIELD)
+    return hardware.gpus
 
 
 def _parsed(text: str) -> Hardware:
@@ -178,6 +209,8 @@ def _signed(hardware: Hardware, rig: Rig, text: str, sign: int, asked: str) -> t
     more = _MORE.fullmatch(text)
     found = _parsed(f"{more[1]} {more[2]} RAM" if more else text)
     if found.gpus and not found.ram and not found.cpu:
+        if sign > 0:
+            _refuse_on_mac(rig, asked)
         take = _with_cards if sign > 0 else _without_cards
         for gpu in found.gpus:
             hardware = take(hardware, gpu)
