@@ -197,9 +197,17 @@ def test_the_only_card_need_not_be_named(text: str) -> None:
         after(text, MINER)
 
 
+def test_all_cards_are_replaced_at_once() -> None:
+    assert counts(after("2x RTX 5090 instead of both").hardware) == {"RTX 5090": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "gpu", "ram"),
-    [("M3 Ultra 256GB instead", "M3 Ultra", 256), ("Ryzen AI Max+ 395 128GB instead", "8060S", 128)],
+    [
+        ("M3 Ultra 256GB instead", "M3 Ultra", 256),
+        ("Ryzen AI Max+ 395 128GB instead", "8060S", 128),
+        ("DGX Spark instead", "GB10", 128),
+    ],
 )
 def test_a_machine_whose_gpu_shares_the_memory_replaces_the_whole_one(text: str, gpu: str, ram: int) -> None:
     whole = after(text, rigs.ONE_3090_DESKTOP).hardware

@@ -38,6 +38,7 @@ _SWAP = re.compile(
 _REMOVE = re.compile(r"(?:remove|sell|take out)\s(?:the\s|my\s|an?\s)?(.+)", re.I)
 _INSTEAD = re.compile(r"(.+)\sinstead", re.I)
 _ONLY = re.compile(r"(?:it|that|(?:(?:my|the|this)\s)?(?:current\s|old\s)?(?:gpu|card|graphics card))", re.I)
+_ALL = re.compile(r"both|them|all(?: of (?:them|it))?|(?:both |all )?(?:my |the |of the )?(?:gpus|cards)", re.I)
 _RAISE = re.compile(r"upgrade\s(?:the\s)?(?:ram\s|memory\s)?to\s(.+)", re.I)
 _ADDING = re.compile(r"(?:add|buy)(?:ing)?\s", re.I)
 _ADD = re.compile(
@@ -172,6 +173,9 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
     if instead and _ONLY.fullmatch(old):
         _refuse_on_mac(rig, text)
         return _swapped(hardware, _parsed(new), replace(hardware, gpus=_only_kind(hardware, text)), text), "GPU"
+    if instead and _ALL.fullmatch(old) and len(_parsed(new).gpus) == 1:
+        _refuse_on_mac(rig, text)
+        return replace(hardware, gpus=_parsed(new).gpus), "GPU"
     if instead:
         _refuse_on_mac(rig, text)
         return _swapped(hardware, _parsed(new), _parsed(old), text), "GPU"
@@ -180,7 +184,11 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
 
 def _whole_machine(found: Hardware) -> Hardware | None:
     """Return what was read if it is a machine by itself: a GPU, and the memory that it shares with its CPU."""
-    return found if found.gpus and found.ram and all(card.unified for card in resolve(found).cards) else None
+    if not found.gpus:
+        return None
+    machine = resolve(found)
+    knows_ram = all(one.field != "hardware.ram.total_gb" for one in machine.assumed)
+    return found if knows_ram and all(card.unified for card in machine.cards) else None
 
 
 def _refuse_on_mac(rig: Rig, text: str) -> None:
