@@ -6,7 +6,8 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 _MAX_LINE = 4 << 20
-_QUICK_CALLS = 4  # at a time, beside one advice: computing several in parallel takes longer than in turn
+_QUICK_CALLS = 4  # at a time, while one `advise` runs: several of those at once would only slow each other down
 _SENDING = Lock()
 Show: TypeAlias = Callable[[float, str], None]
 Run: TypeAlias = Callable[[Any, "Settings", Show], str]
 
 
-class _Cancelled(Exception):
-    """The client no longer wants the answer."""
+class _Cancelled(BaseException):
+    """The client no longer wants the answer: no failure that anything on the way may handle."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
             asked = mcp.received(line, tools) if line.strip() else mcp.Reply(None)
             if isinstance(asked, mcp.Call):
-                unwanted[asked.id] = Event()
+                unwanted[asked.id] = ended = Event()
                 pool = advising if asked.tool.name == "advise" else others
-                pool.submit(_answer, asked, runs[asked.tool.name], settings, unwanted)
+                answer = pool.submit(_answer, asked, runs[asked.tool.name], settings, ended)
+                answer.add_done_callback(partial(_forget, unwanted, asked.id, ended))
             elif asked.cancels is None:
                 _send(asked)
             elif running := unwanted.get(asked.cancels):
@@ -62,24 +64,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(call: mcp.Call, run: Run, settings: Settings, unwanted: dict[str | int, Event]) -> None:
+def _forget(unwanted: dict[str | int, Event], identity: str | int, ended: Event, _: Future[None]) -> None:
+    """Forget an answered call, unless its id has been used for another one meanwhile."""
+    if unwanted.get(identity) is ended:
+        del unwanted[identity]
+
+
+def _answer(call: mcp.Call, run: Run, settings: Settings, unwanted: Event) -> None:
     """Send a call's progress and its result; nothing more once it is unwanted."""
-    is_unwanted = unwanted[call.id].is_set
 
     def show(share: float, text: str) -> None:
-        if is_unwanted():
+        if unwanted.is_set():
             raise _Cancelled
         _send(mcp.progress_of(call, share, text))
 
     try:
         show(0, "beginning")
         reply = _result(call, run, settings, show)
-        if not is_unwanted():
+        if not unwanted.is_set():
             _send(reply)
     except _Cancelled:
         pass
-    finally:
-        unwanted.pop(call.id, None)
 
 
 def _send(reply: mcp.Reply) -> None:
@@ -94,8 +99,6 @@ def _result(call: mcp.Call, run: Run, settings: Settings, show: Show) -> mcp.Rep
         return mcp.result_of(call, run(call.arguments, settings, show))
     except AdvisorError as error:
         return mcp.failure_of(call, error)
-    except _Cancelled:
-        raise
     except Exception:  # one message must not end the conversation
         traceback.print_exc()
         return mcp.defect_of(call)

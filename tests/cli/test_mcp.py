@@ -66,6 +66,20 @@ def test_calls_are_answered_after_the_last_message(monkeypatch: pytest.MonkeyPat
     assert all("RTX 3090" in reply["result"]["content"][0]["text"] for reply in replies)
 
 
+def test_an_id_that_is_used_twice_is_answered_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    is_computed = Event()
+    monkeypatch.setitem(verb._RUN, "advise", lambda *_: str(is_computed.wait(30)))
+    arguments = {"repo": "a/b", "hardware": "RTX 3090"}
+    with pipes(monkeypatch, tmp_path) as (asked, answered), ThreadPoolExecutor() as pool:
+        ended = pool.submit(main, ["mcp"])
+        for _ in range(2):
+            send(asked, 1, "tools/call", {"name": "advise", "arguments": arguments})
+        is_computed.set()
+        assert [json.loads(answered.readline())["id"] for _ in range(2)] == [1, 1]
+        asked.close()
+        assert ended.result(30) == 0
+
+
 def test_a_client_hears_how_far_an_advice_is_and_nothing_of_one_that_it_cancelled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
