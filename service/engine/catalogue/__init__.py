@@ -55,9 +55,9 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
 
     With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. If
     the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
-    with Vulkan, which drives AMD's and Intel's cards beside an ARM processor. Intel's have one with Vulkan, which is
-    several times as fast with mixtures of experts on Alchemist (llama.cpp issue 19918), and last one with SYCL. Raises
-    as `resolve` does.
+    with Vulkan. Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast
+    (llama.cpp issue 19918), and last one with SYCL. Beside an ARM processor, Vulkan drives the cards of both makers.
+    Raises as `resolve` does.
     """
     host, cards, assumed = _found(hardware)
     if hardware.backend is not None:

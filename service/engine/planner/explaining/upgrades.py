@@ -166,20 +166,21 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
     if (more := _MORE.fullmatch(text)) and _SAYS_MORE.search(text):
         return _signed(hardware, rig, f"{more[1]} {more[2]} RAM", 1, text)
     new, instead, old = text.partition(" instead of ")
-    if instead and (machine := _whole_machine(_parsed(new))):
-        return machine, "several"
-    if instead and not _parsed(new).gpus:
-        return _stated(hardware, _parsed(new), text)
-    if instead and _ONLY.fullmatch(old):
-        _refuse_on_mac(rig, text)
-        return _swapped(hardware, _parsed(new), replace(hardware, gpus=_only_kind(hardware, text)), text), "GPU"
-    if instead and _ALL.fullmatch(old) and len(_parsed(new).gpus) == 1:
-        _refuse_on_mac(rig, text)
-        return replace(hardware, gpus=_parsed(new).gpus), "GPU"
     if instead:
-        _refuse_on_mac(rig, text)
-        return _swapped(hardware, _parsed(new), _parsed(old), text), "GPU"
+        return _replaced(hardware, rig, _parsed(new), old, text)
     return _stated(hardware, _parsed(text), text)
+
+
+def _replaced(hardware: Hardware, rig: Rig, new: Hardware, old: str, text: str) -> tuple[Hardware, Component]:
+    if machine := _whole_machine(new):
+        return machine, "several"
+    if not new.gpus:
+        return _stated(hardware, new, text)
+    _refuse_on_mac(rig, text)
+    if _ALL.fullmatch(old) and len(new.gpus) == 1:
+        return replace(hardware, gpus=new.gpus), "GPU"
+    gone = replace(hardware, gpus=_only_kind(hardware, text)) if _ONLY.fullmatch(old) else _parsed(old)
+    return _swapped(hardware, new, gone, text), "GPU"
 
 
 def _whole_machine(found: Hardware) -> Hardware | None:
