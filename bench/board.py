@@ -29,7 +29,7 @@ from bench.stamp import stamp
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.store import tables
-from service.store.engines import make_engine
+from service.store.engines import locked, make_engine
 from service.store.migrations import migrate
 from service.store.results import board, board_tables, results
 from service.store.results.trust import writing
@@ -87,7 +87,8 @@ def fill(engine: Engine, n_results: int, n_advices: int, seed: int) -> float:
         for _ in range(n_advices // 100):
             connection.execute(insert(tables.advice), [_advice() for _ in range(100)])
     began = time.perf_counter()
-    board.rebuild(engine)
+    with locked(engine) as connection:
+        board.rebuild(connection)
     spent = time.perf_counter() - began
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:

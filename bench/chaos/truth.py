@@ -17,6 +17,7 @@ from bench.chaos.ledger import Ledger
 from bench.chaos.parts import HEARTBEAT_SECONDS, Stack
 from service.flows.context import Database
 from service.flows.results import trust
+from service.store.engines import locked
 from service.store.results import board
 from service.store.results.board_tables import board as board_table
 from service.store.results.board_tables import board_name, result_speed
@@ -181,7 +182,8 @@ def _verdicts(engine: Engine) -> set[tuple[Any, ...]]:
 def _board(engine: Engine) -> Iterator[str]:
     tables = (board_table, board_name, result_speed)
     before = {table.name: {tuple(row) for row in _rows(engine, table)} for table in tables}
-    board.rebuild(engine)
+    with locked(engine) as connection:
+        board.rebuild(connection)
     for table in tables:
         after = {tuple(row) for row in _rows(engine, table)}
         if after != before[table.name]:

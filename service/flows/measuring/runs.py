@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection
@@ -68,14 +67,14 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
     leased = runs.lease(context.engine, host.id, host.account_id, now, until, allowance)
     if leased is None:
         return None
-    _tell(context, leased.run)
-    log.info("run.leased", **_named(leased.run, host))
-    own = leased.eligible
-    document = made_from(RunDocument, leased.run.outline, engine_builds=own.engine_builds, gpus=own.gpus)
+    run, own = leased
+    _tell(context, run)
+    log.info("run.leased", **_named(run, host))
+    document = made_from(RunDocument, run.outline, engine_builds=own.engine_builds, gpus=own.gpus)
     return LeasedRun(
-        run=leased.run.id, fence=leased.run.fence, lease_seconds=context.settings.lease_seconds, document=document,
-        request=leased.run.request_id, asked_by=accounts.name_of(context.engine, leased.run.account_id),
-        is_owners=leased.run.account_id == host.account_id,
+        run=run.id, fence=run.fence, lease_seconds=context.settings.lease_seconds, document=document,
+        request=run.request_id, asked_by=accounts.name_of(context.engine, run.account_id),
+        is_owners=run.account_id == host.account_id,
     )  # fmt: skip
 
 
@@ -154,8 +153,8 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
         again = failure is not None and _goes_on(connection, run, record, failure, context.clock())
         if again:
             result = None
-        ended = _ending(run, rows, failure, again, _spent(run, record, said, context.clock()), context.clock())
-        values = {**ended.values, "result_id": result.id if result else None}
+        values = _ending(run, rows, failure, again, _spent(run, record, said, context.clock()), context.clock())
+        values["result_id"] = result.id if result else None
         ours = runs.finish(connection, run_id, host.id, said.fence, key, values, result, reduced(said.log))
         if not ours:
             connection.rollback()
@@ -167,10 +166,10 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     _count(stored, result)
     why = failure.kind if failure else None
     log.info("run.reported", outcome=stored.state, failure=why, result_id=stored.result_id, **_named(stored, host))
-    if ended.is_final:
+    if not again:
         tuning.go_on(context, stored.validation_id)
     _tell(context, stored)
-    return Accepted(result=stored.result_id, again=not ended.is_final)
+    return Accepted(result=stored.result_id, again=again)
 
 
 def _count(run: StoredRun, result: StoredResult | None) -> None:
@@ -211,11 +210,6 @@ def sweep(context: Context) -> int:
     return taken_back + tuning.sweep(context)
 
 
-class _Ending(NamedTuple):
-    is_final: bool
-    values: dict[str, object]
-
-
 def _spent(run: StoredRun, record: RunRecord, said: Report, now: datetime) -> float:
     """Return a run's GPU-seconds, capped at its cards times its duration: they count against the asker's quota."""
     most = len(record.gpus) * max((now - record.leased_at).total_seconds(), 0.0)
@@ -225,17 +219,17 @@ def _spent(run: StoredRun, record: RunRecord, said: Report, now: datetime) -> fl
 def _ending(
     run: StoredRun, rows: tuple[MeasuredRow, ...], failure: Failure | None, again: bool, gpu_seconds: float,
     now: datetime,
-) -> _Ending:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
+    """Return the columns of a run whose lease ends with a report; `again`: it goes back to the queue."""
     spent: dict[str, object] = {"gpu_seconds": gpu_seconds, "progress": None}
     if failure is None:
-        return _Ending(True, {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now})
+        return {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now}
     counted = run.attempt + (failure.kind not in (*_NOT_COUNTED, *_OF_THE_HOST))
     if again:
         # Partial rows stay visible until the next attempt begins and measures them again.
-        kept = {**spent, "rows": list(rows), "failure": failure}
-        return _Ending(False, {**kept, "state": "queued", "attempt": counted})
-    ended: dict[str, object] = {"state": "failed", "attempt": counted, "rows": list(rows), "failure": failure}
-    return _Ending(True, {**spent, **ended, "ended_at": now})
+        return {**spent, "state": "queued", "attempt": counted, "rows": list(rows), "failure": failure}
+    ended = {"state": "failed", "attempt": counted, "rows": list(rows), "failure": failure, "ended_at": now}
+    return {**spent, **ended}
 
 
 def _checked(record: RunRecord, said: Report) -> tuple[tuple[MeasuredRow, ...], Failure | None]:

@@ -19,9 +19,8 @@ from service.flows.results.parse_submission import MOST_REMARKS, parse_submissio
 from service.flows.results.read_results import read_result, require_visible
 from service.flows.results.trust import judged, settle_in
 from service.store.results import comparisons, results
-from service.store.results.results import DELETED_HIDDEN, MOST_CHANGES, OPERATOR, StoredChange, StoredResult
+from service.store.results.results import DELETED_HIDDEN, MOST_CHANGES, OPERATOR, StoredResult
 from service.store.results.trust import writing
-from service.structs import made_from
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, ResultChange, Submission
 
@@ -50,13 +49,13 @@ def correct(
     }
     before = _before(row, new)
     if before:
-        change = StoredChange(result_id=row.id, at=context.clock(), what=f"{', '.join(before)} changed", before=before)
+        what = f"{', '.join(before)} changed"
         with writing(context.engine) as connection:
             if results.state_in(connection, row.id) != row.state:
                 raise InvalidInput(_MEANWHILE, field="id")
             results.change(connection, row.id, **values)
             comparisons.forget(connection, row.id)
-            results.add_change(connection, change)
+            results.add_change(connection, row.id, context.clock(), what, before)
             for cell in dict.fromkeys((row.cell, new.cell)):
                 settle_in(connection, cell, context.clock())
     return read_result(context, row.id, caller)
@@ -74,15 +73,14 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
         reason = DELETED_HIDDEN if results.state_in(connection, row.id) == "hidden" else DELETED
         results.change(connection, row.id, state="deleted", state_reason=reason, **gone)
         results.forget_changes(connection, row.id)
-        change = StoredChange(result_id=row.id, at=context.clock(), what="deleted", before={})
-        results.add_change(connection, change)
+        results.add_change(connection, row.id, context.clock(), "deleted", {})
         settle_in(connection, row.cell, context.clock())
 
 
 def history(context: Context, result_id: str, caller: Caller | None = None) -> list[ResultChange]:
     """Return the changes of a shown result, oldest first. Raises ResultNotFound."""
     read_result(context, result_id, caller)
-    return [made_from(ResultChange, change) for change in results.changes_of(context.engine, result_id)]
+    return results.changes_of(context.engine, result_id)
 
 
 def _own(context: Context, caller: Caller | None, edit_key: str | None, result_id: str) -> StoredResult:

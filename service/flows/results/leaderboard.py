@@ -63,11 +63,10 @@ def board_version(context: Records) -> str:
 def choices(context: Context) -> BoardChoices:
     """Return the values that the board can be filtered by."""
     engine = context.engine
-    models, rigs = store.names(engine, "model"), store.names(engine, "rig")
     variants = {one.slug.lower(): one.slug for one in reversed(store.names(engine, "variant"))}  # `Q4_0` is `q4_0` too
     return BoardChoices(
-        models=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in models],
-        rigs=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in rigs],
+        models=[NamedSlug(slug=one.slug, name=safe(one.name)) for one in store.names(engine, "model")],
+        rigs=[NamedSlug(slug=one.slug, name=safe(one.name)) for one in store.names(engine, "rig")],
         variants=sorted(variants.values(), key=str.lower),
         archs=[one.slug for one in store.names(engine, "arch")],
         depths=list(DEPTHS),
@@ -88,7 +87,7 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
     n_params = known.n_params if known else None
     return ModelPage(
         slug=slug,
-        name=safe(name.label),
+        name=safe(name.name),
         arch=known.arch or None if known else None,
         n_params=n_params,
         n_active=known.n_active if known else None,
@@ -109,7 +108,7 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
     known = next(iter(rows), None)
     return HardwarePage(
         slug=slug,
-        name=safe(name.label),
+        name=safe(name.name),
         vram_mib=known.vram_mib if known else None,
         n_results=sum(one.n_results for one in models),
         models=[_share(one) for one in models],

@@ -134,13 +134,6 @@ class Eligible(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms | None = None
 
 
-class Leased(msgspec.Struct, frozen=True):
-    """A run that a host holds now."""
-
-    run: StoredRun
-    eligible: Eligible
-
-
 def _may_take() -> ColumnElement[bool]:
     """Return the condition that a host may take a run at all, in a query that joins `run_host` and `host`.
 
@@ -212,7 +205,7 @@ def eligible(engine: Engine, run_id: str) -> list[Eligible]:
 
 def lease(
     engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime, allowance: float
-) -> Leased | None:
+) -> tuple[StoredRun, Eligible] | None:
     """Lease the next run to a host: its owner's own first, then of whoever used the fewest GPU-seconds on others' hosts
     in a day, then the oldest. None if there is none.
 
@@ -241,7 +234,9 @@ def lease(
         return None if row is None else _recorded(connection, converted(row, StoredRun), host_id, owner_id, now)
 
 
-def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime) -> Leased:
+def _recorded(
+    connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime
+) -> tuple[StoredRun, Eligible]:
     """Fix the run's record at its lease, when the host is known to be the machine of its terms."""
     same = (run_host.c.run_id == run.id, run_host.c.host_id == host_id)
     own = converted(connection.execute(select(run_host).where(*same)).one(), Eligible)
@@ -249,7 +244,7 @@ def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: st
         raise ValueError(f"run {run.id} was leased without terms")
     record = made_from(RunRecord, own, owner_id=owner_id, leased_at=now)
     connection.execute(update(table).where(table.c.id == run.id).values(record=record))
-    return Leased(msgspec.structs.replace(run, record=record), own)
+    return msgspec.structs.replace(run, record=record), own
 
 
 def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:

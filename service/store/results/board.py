@@ -144,12 +144,6 @@ def keep_of(connection: Connection, host_id: str) -> None:
         keep(connection, *ids[first : first + _FEW])
 
 
-def rebuild(engine: Engine) -> int:
-    """Rebuild the board's tables from the results; return how many count."""
-    with locked(engine) as connection:
-        return _rebuild(connection)
-
-
 def bring_up_to_date(engine: Engine) -> None:
     """Rebuild the tables if an older version filled them, which knew fewer kinds of trust."""
     with locked(engine, _REBUILDING) as connection:  # one of several processes that start at once
@@ -159,10 +153,11 @@ def bring_up_to_date(engine: Engine) -> None:
         if connection.scalar(counted.limit(1)) is None:
             return
         if connection.scalar(select(board.c.slice).where(board.c.slice.in_(led)).limit(1)) is None:
-            _rebuild(connection)
+            rebuild(connection)
 
 
-def _rebuild(connection: Connection) -> int:
+def rebuild(connection: Connection) -> int:
+    """Rebuild the board's tables from the results, within a transaction of `locked`; return how many count."""
     n_results = 0
     versions.count_change(connection)
     for table in (board, board_name, result_speed):

@@ -23,7 +23,7 @@ from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result, run
 from service.store.viewers import ANYBODY, may_see
 from service.wire.measuring.runs import TrustTier
-from service.wire.results.board import PROVEN, BoardQuery, BoardTrust, HostFigures, Sort
+from service.wire.results.board import PROVEN, BoardQuery, BoardTrust, HostFigures, NamedSlug, Sort
 from service.wire.results.results import Published, ResultOrigin
 
 Position: TypeAlias = tuple[float | datetime, str]
@@ -41,6 +41,7 @@ _MOST_NAMES = 100  # considered for one word of a search
 _MOST_WORDS = 6
 _MOST_LISTED = 500  # names to choose from
 _MOST_ALIKE = 8
+_NAMES = select(board_name.c.slug, board_name.c.label.label("name"))
 
 
 class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +93,6 @@ class Summed(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     n_results: int
     bpw: float
-
-
-class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """A name on the board: its slug and its readable label."""
-
-    slug: str
-    label: str
 
 
 def page(
@@ -271,16 +265,16 @@ def depths_of(engine: Engine, trust: BoardTrust, **of: str) -> list[int]:
         return [depth for depth, wanted in any_of.items() if connection.scalar(wanted) is not None]
 
 
-def names(engine: Engine, kind: NameKind) -> list[Name]:
-    """Return names on the board, by label."""
-    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind)
-    return several(engine, wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(_MOST_LISTED), Name)
+def names(engine: Engine, kind: NameKind) -> list[NamedSlug]:
+    """Return names on the board, in alphabetical order."""
+    wanted = _NAMES.where(board_name.c.kind == kind).order_by(func.lower(board_name.c.label), board_name.c.slug)
+    return several(engine, wanted.limit(_MOST_LISTED), NamedSlug)
 
 
-def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
+def named(engine: Engine, kind: NameKind, slug: str) -> NamedSlug | None:
     """Return the name with this slug, None if nothing on the board has it."""
-    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
-    return one(engine, wanted, Name) if is_name(slug) else None
+    wanted = _NAMES.where(board_name.c.kind == kind, board_name.c.slug == slug)
+    return one(engine, wanted, NamedSlug) if is_name(slug) else None
 
 
 def similar(engine: Engine, result_id: str) -> list[LeadingResult]:

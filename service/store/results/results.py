@@ -32,13 +32,14 @@ from service.engine.measured.identity import ModelIdentity, RigIdentity
 from service.engine.measured.roofline import Prediction
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.run_flags import RunFlags
-from service.store.queries import by_id, converted, new_id, one, rows, several, value
+from service.store.queries import by_id, converted, new_id, one, rows, shown, value
 from service.store.results import board
 from service.store.results.board import FiledResult
 from service.store.tables import account, host, result_change
 from service.store.tables import result as table
 from service.store.viewers import Viewer, is_proven_to, may_see
 from service.wire.results.results import Published, ResultModel, ResultOrigin, ResultState, Seen
+from service.wire.results.submissions import ResultChange
 
 MOST_LOG = 1 << 20  # characters of a log that are read back
 OPERATOR = "an operator "  # begins the reason of a state that an operator set, which no rule changes
@@ -222,9 +223,8 @@ def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer) 
     with engine.connect() as connection:
         newest = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_LOOKED_AT)).all()
         ids = _of_each_owner(newest)
-        found = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
-    order = {result_id: i for i, result_id in enumerate(ids)}
-    return sorted((converted(row, StoredResult) for row in found), key=lambda one: order[one.id])
+        found = of_ids_in(connection, ids)
+    return [found[one] for one in ids if one in found]
 
 
 def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[Any]:
@@ -273,18 +273,9 @@ MOST_CHANGES = 100
 """The limit of changes to one result; after that it must be sent again."""
 
 
-class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change; `before` has the changed fields as they were, in words."""
-
-    result_id: str
-    at: datetime
-    what: str
-    before: dict[str, str]
-
-
-def add_change(connection: Connection, change: StoredChange) -> None:
-    """Add a change within a transaction."""
-    row: dict[str, Any] = msgspec.structs.asdict(change) | {"id": new_id()}
+def add_change(connection: Connection, result_id: str, at: datetime, what: str, before: dict[str, str]) -> None:
+    """Add a change within a transaction; `before` has the changed fields as they were, in words."""
+    row = {"id": new_id(), "result_id": result_id, "at": at, "what": what, "before": before}
     connection.execute(insert(result_change).values(row))
 
 
@@ -293,8 +284,8 @@ def forget_changes(connection: Connection, result_id: str) -> None:
     connection.execute(delete(result_change).where(result_change.c.result_id == result_id))
 
 
-def changes_of(engine: Engine, result_id: str) -> list[StoredChange]:
+def changes_of(engine: Engine, result_id: str) -> list[ResultChange]:
     """Return the changes of a result, oldest first."""
     table_of = result_change.c
     wanted = select(result_change).where(table_of.result_id == result_id).order_by(table_of.at, table_of.id)
-    return several(engine, wanted.limit(MOST_CHANGES), StoredChange)
+    return shown(engine, wanted.limit(MOST_CHANGES), ResultChange)

@@ -14,6 +14,7 @@ from service.flows.chat import chat_accounts
 from service.flows.context import Context
 from service.flows.results.leaderboard import leaderboard
 from service.flows.results.read_results import list_results
+from service.store.engines import locked
 from service.store.measuring import hosts
 from service.store.results.board import rebuild
 from service.store.tables import account, host, interaction, rig, token
@@ -75,7 +76,8 @@ def test_forgetting_leaves_results_without_a_name_and_none_of_private_hosts(cont
     keep(engine, a_result([row(tg=21.0)], host_id=private.id, **shared), told)
     chat_accounts.forget(context, ANNA)
     assert [(one.id, one.contributor) for one in list_results(context, ResultQuery()).results] == [(told.id, None)]
-    rebuild(engine)
+    with locked(engine) as connection:
+        rebuild(connection)
     assert [one.result for one in leaderboard(context, BoardQuery()).rows] == [told.id]
 
 

@@ -163,7 +163,7 @@ def test_sixty_leases_at_once_over_forty_runs_give_each_run_once(context: Contex
 
     def one(i: int) -> str | None:
         found = runs.lease(context.engine, machines[i % 12].id, owner, now, now + timedelta(seconds=90), 3600.0)
-        return found.run.id if found else None
+        return found[0].id if found else None
 
     with ThreadPoolExecutor(12) as pool:
         got = list(pool.map(one, range(60)))

@@ -14,11 +14,12 @@ from sqlalchemy import Engine, select
 
 from service.engine.measured.classes import platform_of, ram_class, speeds_by_depth, vram_class
 from service.flows.results.read_results import day_of
+from service.store.engines import locked
 from service.store.results import board, leaderboard, results
 from service.store.results.board_tables import board as board_table
 from service.store.results.board_tables import result_speed
 from service.store.results.results import StoredResult
-from service.wire.results.board import PROVEN, BoardQuery, Sort
+from service.wire.results.board import PROVEN, BoardQuery, NamedSlug, Sort
 from tests.stored_results import A_DAY, a_result, keep, row
 
 MODELS = (("qwen3-30b-a3b", "Qwen3-30B-A3B", "qwen3moe"), ("deepseek-r1-671b", "DeepSeek-R1", "deepseek2"))
@@ -196,7 +197,9 @@ def test_the_board_made_again_is_the_same(engine: Engine, stored: list[StoredRes
             return tuple(sorted(map(tuple, connection.execute(table))) for table in tables)
 
     before, names = kept(), leaderboard.names(engine, "model")
-    assert board.rebuild(engine) == sum(one.state == "shown" for one in stored)
+    with locked(engine) as connection:
+        n_results = board.rebuild(connection)
+    assert n_results == sum(one.state == "shown" for one in stored)
     assert (kept(), leaderboard.names(engine, "model")) == (before, names)
 
 
@@ -207,8 +210,8 @@ def test_names_go_with_the_last_result_that_has_them(engine: Engine) -> None:
     with engine.begin() as connection:
         results.change(connection, spam.id, state="hidden")
     assert leaderboard.named(engine, "model", "buy-now") is None
-    assert [one.label for one in leaderboard.names(engine, "model")] == ["Qwen3-30B-A3B"]
-    assert leaderboard.names(engine, "arch") == [leaderboard.Name(slug="qwen3moe", label="qwen3moe")]
+    assert [one.name for one in leaderboard.names(engine, "model")] == ["Qwen3-30B-A3B"]
+    assert leaderboard.names(engine, "arch") == [NamedSlug(slug="qwen3moe", name="qwen3moe")]
 
 
 def test_words_are_searched_for_as_they_are(engine: Engine) -> None:
