@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from service.engine.commands.parse import BENCH_PROGRAMS, SERVER_PROGRAMS
 from service.engine.errors import InvalidInput
-from service.engine.submission.lines import Line
+from service.engine.submission.lines import Line, wrong_line
 
 _BENCH = "|".join(BENCH_PROGRAMS)
 _PROGRAM = re.compile(
@@ -139,19 +139,21 @@ def _goes_on(texts: Sequence[str], line: Line) -> bool:
     text, so_far = line.text.strip(), texts[-1]
     if _CONTINUES.search(so_far):
         if _CUT.search(so_far) and not _OPTION_FIRST.match(text):
-            raise _wrong(line.number - 1, "was it cut after the backslash? Put the command on one line")
+            raise wrong_line(line.number - 1, "was it cut after the backslash? Put the command on one line")
         return bool(text)
     if not text:
         return False
     if _open_quote("\n".join(texts)):
-        raise _wrong(line.number - 1, "a quote is not closed in this line: put the command on one line")
+        raise wrong_line(line.number - 1, "a quote is not closed in this line: put the command on one line")
     if _OPTION_FIRST.match(text):
         return True
     if _OUTPUT.match(text) or _PROMPT.match(line.text) or _PROGRAM.search(text):
         return False
     if _ENDS_IN_OPTION.search(so_far.rstrip()) and _VALUE.match(text):
         return True
-    raise _wrong(line.number, "does it belong to the command? Put the command on one line, with an empty line after it")
+    raise wrong_line(
+        line.number, "does it belong to the command? Put the command on one line, with an empty line after it"
+    )
 
 
 def _open_quote(text: str) -> bool:
@@ -174,7 +176,3 @@ def _straight(line: Line, field: str = "text") -> str:
         what = r"`\_` and `\|` are Markdown's: paste the command as it was typed"
         raise InvalidInput(f"line {line.number}: {what}", field=field)
     return text
-
-
-def _wrong(number: int, why: str) -> InvalidInput:
-    return InvalidInput(f"line {number}: {why}", field="text")

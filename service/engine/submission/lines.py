@@ -59,3 +59,8 @@ def _plain(line: str) -> str:
     if inline := _INLINE.match(line):
         return inline[1].strip()
     return _CLOSED.sub("", _OPENED.sub("", line)).rstrip()
+
+
+def wrong_line(number: int, why: str) -> InvalidInput:
+    """Return the error for a line of a paste."""
+    return InvalidInput(f"line {number}: {why}", field="text")

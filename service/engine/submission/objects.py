@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.engine.errors import InvalidInput
 from service.engine.logs.bench_rows import PrintedRow, RowReader
-from service.engine.submission.lines import Line
+from service.engine.submission.lines import Line, wrong_line
 from service.engine.submission.tables import Printed, Tool
 
 _HEAD = re.compile(r"(?:\w+,){8,80}avg_ts,stddev_ts")
@@ -47,14 +46,14 @@ def read_delimited(lines: Sequence[Line]) -> tuple[dict[int, dict[str, Any]], se
 
 def _row(line: Line, names: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
     if len(names) != len(values):
-        raise _wrong(line.number, f"{len(values)} values for {len(names)} columns")
+        raise wrong_line(line.number, f"{len(values)} values for {len(names)} columns")
     fields: dict[str, Any] = dict(zip(names, values, strict=True))
     try:
         fields |= {name: int(fields[name]) for name in _COUNTS if name in fields}
         fields |= {name: float(fields[name]) for name in _RATES}
         _require_one_measurement(fields)
     except (KeyError, ValueError) as error:
-        raise _wrong(line.number, f"no complete row of llama-bench ({error})") from error
+        raise wrong_line(line.number, f"no complete row of llama-bench ({error})") from error
     return fields
 
 
@@ -101,7 +100,9 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
             found = _same_run(found, tool, stated, piece.line)
             rows = _proved(one, piece.line)
             if tool == "llama-sweep-bench" and not depth < (depth := rows[0].n_kv):
-                raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run separately")
+                raise wrong_line(
+                    piece.line, "a second run begins here, or rows are out of order: send each run separately"
+                )
             found.rows.extend(rows)
             if not rows:
                 found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
@@ -110,7 +111,7 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
     used = found.used if found else ()
     for line in lines:
         if line.number not in used and any(mark in line.text for mark in _SPEEDS):
-            raise _wrong(line.number, "this is a part of JSON, without its beginning")
+            raise wrong_line(line.number, "this is a part of JSON, without its beginning")
     return _delimited(lines, found)
 
 
@@ -136,7 +137,7 @@ def _same_run(found: Printed | None, tool: Tool, stated: dict[str, str], line: i
     if found is None:
         found = Printed(tool, [], stated, [], set(), line)
     if found.tool != tool or found.stated != stated:
-        raise _wrong(line, "another program, model or configuration than before: send each run separately")
+        raise wrong_line(line, "another program, model or configuration than before: send each run separately")
     return found
 
 
@@ -149,9 +150,9 @@ def _proved(one: dict[str, Any], line: int) -> list[PrintedRow]:
     if not rows and one.get("n_prompt") and one.get("n_gen"):
         return []
     if not rows or not all(row.pp_seconds or row.tg_seconds for row in rows):
-        raise _wrong(line, "its times and its speeds do not agree, or are none")
+        raise wrong_line(line, "its times and its speeds do not agree, or are none")
     if "speed_pp" in one and (rows[0].n_kv % rows[0].n_prompt or rows[0].n_kv >= one.get("n_kv_max", rows[0].n_kv + 1)):
-        raise _wrong(line, "its n_kv is not a multiple of pp below n_kv_max")
+        raise wrong_line(line, "its n_kv is not a multiple of pp below n_kv_max")
     return rows
 
 
@@ -161,12 +162,12 @@ def _decoded(piece: _Piece) -> list[dict[str, Any]]:
     try:
         value = msgspec.json.decode(piece.text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _wrong(piece.line, f"the JSON that begins here is incomplete: {error}") from error
+        raise wrong_line(piece.line, f"the JSON that begins here is incomplete: {error}") from error
     objects = value if isinstance(value, list) else [value]
     if len(objects) > _MOST_OBJECTS or not all(
         isinstance(one, dict) and ("speed_pp" in one or "avg_ts" in one) for one in objects
     ):
-        raise _wrong(piece.line, "the JSON that begins here is not what llama-bench or llama-sweep-bench writes")
+        raise wrong_line(piece.line, "the JSON that begins here is not what llama-bench or llama-sweep-bench writes")
     return objects
 
 
@@ -193,7 +194,3 @@ def _piece(lines: Sequence[Line], at: int) -> _Piece:
             if depth == 0:
                 return _Piece(lines[at].number, n_lines, joined)
     return _Piece(lines[at].number, len(lines) - at, joined)
-
-
-def _wrong(line: int, why: str) -> InvalidInput:
-    return InvalidInput(f"line {line}: {why}", field="text")

@@ -13,10 +13,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from service.engine.errors import InvalidInput
 from service.engine.logs.bench_rows import PrintedRow, RowReader
 from service.engine.logs.requests import Program
-from service.engine.submission.lines import Line
+from service.engine.submission.lines import Line, wrong_line
 
 Tool: TypeAlias = Literal["llama-sweep-bench", "llama-batched-bench", "llama-bench"] | Program
 
@@ -76,7 +75,7 @@ def read_table(lines: Sequence[Line]) -> Printed | None:
     while at < len(lines):
         head = _head(lines, at)
         if head and table:
-            raise _wrong(lines[at], "a second table begins here: send each run separately")
+            raise wrong_line(lines[at].number, "a second table begins here: send each run separately")
         if head:
             table = _TableReader(head, lines[at].number)
             table.take(lines[at : at + head.n_lines])
@@ -168,7 +167,7 @@ class _TableReader:
                 self.take(lines[at : at + n_lines])
                 self._in_table = True
                 return n_lines
-        raise _wrong(lines[at], self._why())
+        raise wrong_line(lines[at].number, self._why())
 
     def _aligned(self, text: str) -> bool:
         """Return whether a row has the widths of the first one, as all rows of a sweep have when they are printed.
@@ -299,8 +298,4 @@ def _refuse_headless(line: Line) -> None:
     cells = _cells(line.text) if tokens and "|" in line.text else []
     bench = len(cells) >= 3 and _SPEED.fullmatch(cells[-1].replace("*", "")) and _TEST.fullmatch(cells[-2])
     if sweep or bench:
-        raise _wrong(line, "a row without the header of its table: paste the line with the column names too")
-
-
-def _wrong(line: Line, why: str) -> InvalidInput:
-    return InvalidInput(f"line {line.number}: {why}", field="text")
+        raise wrong_line(line.number, "a row without the header of its table: paste the line with the column names too")
