@@ -9,8 +9,7 @@ import msgspec
 
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Gpu
-from service.engine.hardware_text.found import Found
-from service.engine.hardware_text.parts import is_shared
+from service.engine.hardware_text.found import Found, is_shared
 
 # GB of cards that workshops rebuild with more memory, seen in owners' published benchmarks.
 _REBUILT = {
@@ -43,7 +42,8 @@ def taken_for_laptops(why: str | None, gpu: Gpu) -> str:
 def beside_laptops_cpu(found: Sequence[Found]) -> list[Found]:
     """Take the only card for a laptop's if it is stated and a tool lists such a CPU, as next to a stated CPU."""
     mobile = laptops_cpu([f.cpu for f in found if f.tool and f.cpu])
-    listed = [gpu for f in found for gpu in (*f.gpus, *(Gpu(name=card.name) for card in f.seen)) if not is_shared(gpu)]
+    every = [gpu for f in found for gpu in (*f.gpus, *(Gpu(name=card.name) for card in f.seen))]
+    listed = [gpu for gpu in every if not is_shared(gpu.name)]
     is_one = mobile is not None and len(listed) == 1
     return [_beside(f, f.gpus[0], mobile) if is_one and list(f.gpus) == listed else f for f in found]
 

@@ -90,7 +90,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     neither a GPU nor `no GPU` was found.
     """
     found = list(findings)
-    if any(not _is_shared(card.name) for f in found for card in f.seen):
+    if any(not is_shared(card.name) for f in found for card in f.seen):
         found = [msgspec.structs.replace(f, gpus=()) if f.come_with_cpu else f for f in found]
     gpus = _gpus(found)
     if gpus and any(f.no_gpu and not f.tool for f in found):
@@ -115,7 +115,8 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     )
 
 
-def _is_shared(name: str) -> bool:
+def is_shared(name: str) -> bool:
+    """Return whether a GPU has no memory of its own."""
     rows = gpu_rows(name)
     return bool(rows) and rows[0].unified
 

@@ -11,9 +11,8 @@ from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.cards import CLOSE, fits, largest, sizes_of, usual
-from service.engine.hardware_text.found import unreadable
+from service.engine.hardware_text.found import is_shared, unreadable
 from service.engine.hardware_text.mentions import Mention
-from service.engine.hardware_text.parts import is_shared
 
 _THOUSANDS = 1.073741824  # GB of a thousand million bytes in a GiB: 25.8 GB of 24
 _ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
@@ -388,7 +387,7 @@ class Memory:
             sold = " or ".join(map(str, self.sold[1]))
             raise unreadable(f"{self.sold[0]} {self.total:g}GB", f"it is sold with {sold} GB: which is right?")
         gpu = cards[0] if len(cards) == 1 else None
-        if gpu and self.total and gpu.vram_gib and is_shared(gpu):
+        if gpu and self.total and gpu.vram_gib and is_shared(gpu.name):
             whole = self.total + gpu.vram_gib
             if gpu.vram_gib >= self.total and whole in _INSTALLED:  # `64GB RAM, 64GB VRAM`
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")

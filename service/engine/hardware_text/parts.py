@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
-from service.engine.hardware_text.found import merged, unreadable
+from service.engine.hardware_text.found import is_shared, merged, unreadable
 from service.engine.hardware_text.mentions import Mention, may_be_several
 
 # Integrated GPUs worth running models on, by the processor's catalogue name (AMD's product pages).
@@ -73,12 +73,6 @@ def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]], text: str) ->
         elif n != total and not (n == total + 1 and re.search(r"\bigpu\b|integrated", text, re.I)):
             raise unreadable(f"{n} GPUs", f"it names {total}: write each with its number, as in `2x RTX 3090`")
     return out
-
-
-def is_shared(gpu: Gpu) -> bool:
-    """Return whether a GPU has no memory of its own."""
-    rows = gpu_rows(gpu.name)
-    return bool(rows) and rows[0].unified
 
 
 def same_cards(gpus: Sequence[Gpu], gpu: Gpu) -> list[int]:
@@ -208,10 +202,10 @@ def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu])
     Only Vulkan builds use both. `own`: the integrated GPU of the named processor, of which a code name says nothing.
     """
     gpus = [gpu for gpu in gpus if not (own and _CODE_NAME.search(gpu.name))]
-    cards = [gpu for gpu in gpus if not is_shared(gpu)]
+    cards = [gpu for gpu in gpus if not is_shared(gpu.name)]
     left_out = [gpu for gpu in gpus if gpu.name in of_cpu] if cards else []
     kept = [gpu for gpu in gpus if gpu not in left_out]
-    if not cards or any(map(is_shared, kept)):
+    if not cards or any(is_shared(gpu.name) for gpu in kept):
         return kept, []
     names = dict.fromkeys(gpu.name for gpu in (*left_out, *own))
     return kept, [f"{name} of the processor: not counted, name it as a part for a Vulkan build" for name in names]

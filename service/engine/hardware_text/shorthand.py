@@ -20,7 +20,7 @@ from service.engine.hardware_text.asides import ask_about_negative, without_asid
 from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_laptops, usual
 from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
 from service.engine.hardware_text.foreign_json import in_words
-from service.engine.hardware_text.found import Claim, Found, unreadable
+from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
 from service.engine.hardware_text.memory import Memory, gigabytes
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
@@ -31,7 +31,6 @@ from service.engine.hardware_text.parts import (
     in_engines_list,
     is_apart,
     is_row,
-    is_shared,
     numbered,
     one_cpu,
     own_gpus,
@@ -128,7 +127,7 @@ class _Reading:
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has that? Write `M3 Ultra 512GB`")
         named = self.gpus or own
-        self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
+        self.no_gpu = self.no_gpu or (self.no_card and not (named and all(is_shared(gpu.name) for gpu in named)))
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
         return Found(
             gpus=gpus,
@@ -187,7 +186,7 @@ class _Reading:
         numbered = msgspec.structs.replace(gpu, vram_gib=gigabytes(inside) if inside else None)
         if self._number(numbered) or self._named_again(m, gpu):
             return
-        if before is not None and before.kind == "cpu" and m.gap == "with" and is_shared(gpu):
+        if before is not None and before.kind == "cpu" and m.gap == "with" and is_shared(gpu.name):
             self.of_cpu.add(gpu.name)
         self.gpus.append(gpu)
         if size := m.size or inside:
@@ -291,7 +290,7 @@ class _Reading:
         is_reference = m.count is None and lex.REFERENCE.search(self.text, max(0, m.at - 20), m.at) is not None
         first, self.is_reference = self.is_reference, is_reference
         same = same_cards(self.gpus, gpu)
-        if same and is_shared(gpu) and m.count is None:  # `Strix Halo (Radeon 8060S)`
+        if same and is_shared(gpu.name) and m.count is None:  # `Strix Halo (Radeon 8060S)`
             return True
         is_again = bool(same) and len(self.gpus) == 1
         if is_again and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, unreadable
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, is_shared, unreadable
 
 _SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _UNDER_A_SLOT = (
@@ -207,7 +207,7 @@ def read_fetch_json(lines: Sequence[str]) -> Claim | None:
         return None
     found = Found(
         tool="fastfetch",
-        seen=tuple(c for c, shared in cards if not shared) or tuple(c for c, _ in cards if _unified(c.name)),
+        seen=tuple(c for c, shared in cards if not shared) or tuple(c for c, _ in cards if is_shared(c.name)),
         cpu=Cpu(model=cpu[1], physical_cores=int(cores[1]) if cores else None) if cpu else None,
         ram=Ram(total_gb=round(int(memory[1]) / 2**30, 2), free_gb=round((int(memory[1]) - int(memory[2])) / 2**30, 2))
         if memory
@@ -289,10 +289,5 @@ def _apart(names: Iterator[str]) -> Iterator[str]:
     """Return the cards; integrated GPUs only if the catalogue has them and there is no other."""
 
     listed = [(name.removesuffix("[Integrated]").strip(), name.endswith("[Integrated]")) for name in names]
-    cards = [name for name, shared in listed if not shared and not is_integrated(name) and not _unified(name)]
-    yield from cards or [name for name, _ in listed if _unified(name)]
-
-
-def _unified(name: str) -> bool:
-    rows = gpu_rows(name)
-    return bool(rows) and rows[0].unified
+    cards = [name for name, shared in listed if not shared and not is_integrated(name) and not is_shared(name)]
+    yield from cards or [name for name, _ in listed if is_shared(name)]
