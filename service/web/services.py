@@ -146,15 +146,8 @@ class Services:
 
     def admission(self, request: HttpRequest) -> Callable[[], None]:
         """Return the function that a flow calls, in its thread, before it reads a repo that is new here."""
-        client = self.client(request)
-
-        def admit_new_repo() -> None:
-            from_thread.run(self._count_new_repo, client)
-
-        return admit_new_repo
-
-    async def _count_new_repo(self, client: str) -> None:
-        await self.limits.take(self._new_repos, client, needs_redis=True)
+        take = partial(self.limits.take, self._new_repos, self.client(request), needs_redis=True)
+        return partial(from_thread.run, take)
 
     async def hold(self, request: HttpRequest, seconds: int) -> Lease:
         """Return one of the client's streams. Raises TooManyStreams or QueueUnavailable."""

@@ -295,7 +295,9 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
     request = row.request
     known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
     if row.body is not None:
-        body = _joined(context, row, row.body, viewer) if context else row.body
+        body = row.body
+        if context:
+            body = with_differences(context, with_results(context, row, body, viewer), request.constraints)
         known = {**msgspec.structs.asdict(body), "card": card_of(body)}
     return Advice(
         id=row.id,
@@ -308,11 +310,6 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
         created_at=iso_time(row.created_at),
         **known,
     )
-
-
-def _joined(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
-    """Return the answer with its measured results, and with the differences in memory that logs have shown."""
-    return with_differences(context, with_results(context, row, body, viewer), row.request.constraints)
 
 
 def _computed_again(row: StoredAdvice) -> str | None:

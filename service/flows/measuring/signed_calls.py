@@ -44,7 +44,7 @@ class SignedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_session(context: Context, call: SignedCall) -> Session:
     """Return a new session for the host that signed `call`. Raises as `authenticate`, but needs no session."""
-    host = _signer(context, call)
+    host = authenticate(context, call, in_session=False)
     token, now = SESSION_PREFIX + secrets.token_urlsafe(32), context.clock()
     expires_at = now + timedelta(seconds=protocol.SESSION_SECONDS)
     hosts.add_session(context.engine, hashed(token), host.id, now, expires_at)
@@ -52,17 +52,12 @@ def open_session(context: Context, call: SignedCall) -> Session:
     return Session(token=token, expires_in=protocol.SESSION_SECONDS, state=state)
 
 
-def authenticate(context: Context, call: SignedCall) -> SignedHost:
+def authenticate(context: Context, call: SignedCall, *, in_session: bool = True) -> SignedHost:
     """Return the host that made `call`: signed with its key, in its session, and with a higher counter than before.
 
+    Waiting agents call often, so a good call costs one statement; only a bad one costs three more, to find out why.
     Raises NotAuthenticated, HostNotActive for a revoked one, or CounterTooSmall.
     """
-    return _signer(context, call, in_session=True)
-
-
-def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> SignedHost:
-    """Return the host that signed `call`. Waiting agents call often, so a good call costs one statement; only a bad one
-    costs three more, to find out why."""
     host_id, counter = call.headers.get(protocol.HOST_HEADER.lower(), ""), _counter(call)
     key = _key(context, host_id) if is_id(host_id) else None
     signature = call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")

@@ -16,6 +16,7 @@ from service.engine.hardware_text import parse_hardware as parse_text
 from service.engine.hardware_text.form import to_shorthand
 from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
+from service.web.http.problems import BODY_PROBLEMS
 from service.web.http.types import HttpRequest
 from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 
@@ -54,17 +55,12 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
         200,
         ParsedHardware,
         "Both forms.",
-        "malformed-json",
-        "body-too-large",
-        "unsupported-media-type",
-        "invalid-request",
+        *BODY_PROBLEMS,
         "unknown-hardware",
         "invalid-hardware",
     ),
 )
-async def parse_hardware(
-    data: JSONBody[HardwareQuestion],
-) -> ParsedHardware:
+async def parse_hardware(data: JSONBody[HardwareQuestion]) -> ParsedHardware:
     """Takes shorthand, pasted tool output or a mixture, and lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)
 
