@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from service.engine.advice import BuildLine, BuildOption
+from service.engine.advice import BuildLine, BuildOption, Package
 from service.engine.builds import today
 from service.engine.commands.shell import quote
 from service.engine.config import Engine, Flags
@@ -14,6 +14,8 @@ from service.engine.hardware import Card
 from service.engine.model import Model
 
 _TURING = 7.5  # the oldest that CUDA 13 compiles for (CUDA 13.0 release notes)
+# AMD's cards that no archive of llama.cpp's releases has code for (release.yml: gpu_targets).
+_NOT_ARCHIVED = ("vega", "vega20", "rdna1")
 _SYCL_COMPILERS = "the oneAPI compilers (docs/backend/SYCL.md)"
 _ONEAPI = "source /opt/intel/oneapi/setvars.sh"  # docs/backend/SYCL.md: before a build, and before each run
 # RDNA2 cards for which ROCm has no libraries; those of gfx1030 run on them (llama.cpp docs/build.md: HIP).
@@ -69,15 +71,26 @@ def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]
     return BuildLine("\n".join(lines), options, tuple(_notes(engine, cards)))
 
 
-def is_before_turing(card: Card) -> bool:
-    """Return whether CUDA 13 no longer compiles for a card."""
+def packages(engine: Engine, cards: Sequence[Card]) -> tuple[Package, ...]:
+    """Return the ready-made builds of `engine` that have code for these cards, the official ones first.
+
+    conda-forge's package takes CUDA 13 where the driver allows it (llama.cpp-feedstock).
+    """
+    if any(card.generation in _NOT_ARCHIVED for card in cards if card.backend == "rocm"):
+        return ()
+    older = any(map(_is_before_turing, cards))
+    return engine_spec(engine).commands.packages("cuda 12" if older else _backend(cards))
+
+
+def _is_before_turing(card: Card) -> bool:
+    """Whether CUDA 13 no longer compiles for a card."""
     return card.backend == "cuda" and (card.compute_capability or _TURING) < _TURING
 
 
 def _before(cards: Sequence[Card]) -> Iterator[str]:
     """Yield what has to be known or set before an engine is built for cards that their maker no longer supports."""
     rocm = [card for card in cards if card.backend == "rocm"]
-    if old := {card.name for card in cards if is_before_turing(card)}:
+    if old := {card.name for card in cards if _is_before_turing(card)}:
         yield f"# use CUDA 12: CUDA 13 no longer compiles for cards before Turing ({', '.join(sorted(old))})"
     if old := {card.name for card in rocm if card.generation == "vega20"}:  # ROCm/legacy-rocm-build issue 4625
         yield f"# use ROCm 6.3: later ones come without rocBLAS files for gfx906 ({', '.join(sorted(old))})"
@@ -124,5 +137,5 @@ def _notes(engine: Engine, cards: Sequence[Card]) -> Iterator[str]:
     if _AS_GFX1030 in needed:
         yield f"each shell or unit that starts the server needs `{_AS_GFX1030}` first"
     instead = engine_spec(engine).commands.instead_of_building.get(backend)
-    if instead and not needed:
+    if instead and not needed and not any(card.generation in _NOT_ARCHIVED for card in cards):
         yield instead

@@ -93,7 +93,10 @@ class EngineCommands(ABC):
         return []
 
     def packages(self, backend: str) -> tuple[Package, ...]:
-        """Return the ready-made engines for cards of a back end (`cpu`: for no cards), the official ones first."""
+        """Return the ready-made engines for cards of a back end, the official ones first.
+
+        `cpu`: for no cards; `cuda 12`: for cards that CUDA 13 no longer compiles for.
+        """
         return ()
 
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.advice import BuildLine
 from service.engine.catalogue import resolve
-from service.engine.commands.building import build_line
+from service.engine.commands.building import build_line, packages
 from service.engine.config import Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from tests.models import build
@@ -57,3 +57,14 @@ def test_what_cards_need_that_their_maker_left_behind_comes_before_the_build(car
     built = built_for(card)
     assert built.line.split("\n")[0].startswith(line or "git clone")
     assert not (line and any("needs no build" in note for note in built.notes))
+
+
+# llama.cpp .github/workflows/release.yml: gpu_targets of ubuntu-22-rocm and windows-hip, none of them gfx900, 906, 1010
+@pytest.mark.parametrize(
+    ("card", "packaged"),
+    [("MI50 32GB", False), ("RX Vega 64", False), ("RX 5700 XT", False), ("RX 6800 XT", True), ("RX 9070 XT", True)],
+)
+def test_amds_cards_get_an_archive_if_it_has_code_for_them(card: str, packaged: bool) -> None:
+    cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64))).cards
+    assert bool(packages("llama.cpp", cards)) == packaged
+    assert any("needs no build" in note for note in built_for(card).notes) == packaged

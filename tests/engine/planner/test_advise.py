@@ -396,12 +396,14 @@ def test_an_own_fit_of_llama_cpp_that_is_faster_is_said_to_leave_too_little_free
     assert "it leaves too little free for the reserve or for llama-bench" in said
 
 
-def test_cards_before_turing_get_a_build_with_cuda_12_and_no_package() -> None:
+def test_cards_before_turing_get_a_build_with_cuda_12_and_the_releases_that_were_built_with_it() -> None:
     # conda-forge/llama.cpp-feedstock, .ci_support: CUDA 13 is what the last driver for these cards gets there
-    config = first(ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware("2x Tesla P40, 64GB DDR4-2400")))
+    older = parse_hardware("2x Tesla P40, 64GB DDR4-2400")
+    config = first(ask("Qwen3-8B", "q4_k_m", hardware=older, engine="llama.cpp"))
     assert config.commands.build is not None
     assert config.commands.build.line.startswith("# use CUDA 12: CUDA 13 no longer compiles")
-    assert config.commands.packages == ()
+    assert {one.shell for one in config.commands.packages} == {"posix", "powershell"}
+    assert all("-cuda-12." in one.line and "conda" not in one.line for one in config.commands.packages)
     newer = first(ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware("RTX 3090, 64GB"), engine="llama.cpp"))
     assert newer.commands.build is not None
     assert "CUDA 12" not in newer.commands.build.line

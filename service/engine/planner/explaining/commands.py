@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
-from service.engine.commands.building import build_line, download, is_before_turing, model_path
+from service.engine.commands.building import build_line, download, model_path, packages
 from service.engine.commands.forms import docker, powershell, systemd
 from service.engine.commands.render import bash, is_young, launch, oldest_build, render
 from service.engine.config import Engine, Flags
@@ -74,10 +74,9 @@ def commands(
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     mac = backend == "metal"  # which has no systemd, and gives a container no GPU
+    used = [rig.cards[card] for card in cards]
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
-    # conda-forge's package takes CUDA 13 where the driver allows it (llama.cpp-feedstock).
-    packaged = not (tegra or stated or any(is_before_turing(rig.cards[card]) for card in cards))
     mounted = folder if files.repo else _folder(path)
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
@@ -86,8 +85,8 @@ def commands(
         powershell=powershell(server),
         docker="" if mac or tegra else docker(engine, server, backend, mounted, pins=pins, capabilities=capabilities),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
-        packages=engine_spec(engine).commands.packages(backend) if packaged else (),
-        build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
+        packages=() if tegra or stated else packages(engine, used),
+        build=None if stated else build_line(engine, model, flags, used),
         oldest_build=oldest,
         older=None if stated else _older(engine, flags, oldest, path, env, prefix),
     )

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from service.engine.advice import Pick, Weighed
+from service.engine.commands.building import packages
 from service.engine.config import Engine, Flags
-from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
@@ -106,8 +106,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         build, rig = self.problem.build, self.problem.rig
         if build is None or build.date is not None or not rig.windows:
             return False
-        backend = rig.cards[self.candidate.cards[0]].backend if self.candidate.cards else "cpu"
-        return all(one.shell != "powershell" for one in engine_spec(self.engine).commands.packages(backend))
+        cards = [rig.cards[card] for card in self.candidate.cards]
+        return all(one.shell != "powershell" for one in packages(self.engine, cards))
 
     @cached_property
     def weighed(self) -> Weighed:
