@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from service.engine.advice import AdvisedConfig
-from service.engine.advise import device_table
 from service.engine.catalogue import engine_devices
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.config import Device, Placement
 from service.engine.hardware import Rig
 from service.engine.memory.predict import predict_memory
+from service.engine.memory.report import device_table
 from service.engine.model import Model
 from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run

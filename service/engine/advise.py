@@ -12,19 +12,17 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemory
+from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
 from service.engine.commands.parse import ParsedCommand, assumed_command
-from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
-from service.engine.memory.figures import Memory
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.predict import predict_memory
-from service.engine.memory.report import report
+from service.engine.memory.report import device_table
 from service.engine.model import Model
 from service.engine.planner.explaining.answer import drive_headline, goal_assumptions, headline, refusal
 from service.engine.planner.explaining.commands import Files, lines_of
@@ -371,15 +369,3 @@ def _drive_config(
         reasons=[*why, *one.reasons],
         notes=[one.note, *config.notes],
     )
-
-
-def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:
-    """Return the memory of every device with the names of the cards; the CPU is last.
-
-    Cards without memory of their own use RAM, so that what is free there is free for both.
-    """
-    *rows, host = report(memory, devices, reserve, rig.ram_bytes)
-    shared = sum(row.total_mib for row, d in zip(rows, devices, strict=True) if rig.cards[d.gpu].unified)
-    free = round(host.free_mib - shared, 2)
-    named = [replace(row, gpu=rig.cards[d.gpu].name) for row, d in zip(rows, devices, strict=True)]
-    return [*named, replace(host, free_mib=free, fits=host.fits and free >= 0)]

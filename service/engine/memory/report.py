@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from service.engine.advice import DeviceMemory
 from service.engine.config import CPU, Device
 from service.engine.estimate import Estimate
+from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion
 from service.engine.memory.figures import Memory
 from service.engine.units import mib
+
+
+def device_table(
+    memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig, companions: Sequence[Companion] = ()
+) -> list[DeviceMemory]:
+    """Return the `report` for a machine, with the names of its cards.
+
+    Cards without memory of their own use RAM, so that what is free there is free for both.
+    """
+    *rows, host = report(memory, devices, reserve, rig.ram_bytes, companions)
+    shared = sum(row.total_mib for row, d in zip(rows, devices, strict=True) if rig.cards[d.gpu].unified)
+    free = round(host.free_mib - shared, 2)
+    named = [replace(row, gpu=rig.cards[d.gpu].name) for row, d in zip(rows, devices, strict=True)]
+    return [*named, replace(host, free_mib=free, fits=host.fits and free >= 0)]
 
 
 def report(

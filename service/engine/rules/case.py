@@ -21,7 +21,7 @@ from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion
 from service.engine.memory.figures import Memory
 from service.engine.memory.predict import as_started, predict_memory
-from service.engine.memory.report import report
+from service.engine.memory.report import device_table
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of, projector_companion
@@ -218,9 +218,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def table_of(self, memory: Memory) -> list[DeviceMemory]:
         """Return a memory in MiB, as `table`."""
-        rows = report(memory, self.devices, [0] * len(self.devices), self.rig.ram_bytes, self.companions)
-        names = [self.rig.cards[device.gpu].name for device in self.devices]
-        return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
+        return device_table(memory, self.devices, [0] * len(self.devices), self.rig, self.companions)
 
     def fits(self, flags: Flags) -> bool:
         """Return whether everything fits with other flags, and every card keeps free what it has to.

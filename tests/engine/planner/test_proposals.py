@@ -124,3 +124,12 @@ def test_an_expert_cache_needs_a_build_that_has_it_and_is_advised_against_over_a
     slow = cached(CACHE_MACHINE.replace("10GB", "10GB PCIe 3.0 x4"), OCTOBER)
     assert not [p for c in slow.configs for p in c.proposals]
     assert [r.text for c in slow.configs for r in c.reasons if r.rule == "expert-cache-left-out"]
+
+
+def test_where_gpu_and_cpu_share_the_ram_what_a_proposal_takes_for_the_gpu_is_not_free_for_the_cpu() -> None:
+    halo = parse_hardware("Ryzen AI Max+ 395, 128GB, Ubuntu 25.10")
+    body = ask("GLM-4.5-Air", "iq4_xs", hardware=halo, engine="llama.cpp")
+    checked = check(first(body).commands.server, "llama.cpp", build("GLM-4.5-Air", "iq4_xs"), resolve(halo))
+    assert checked.memory.devices[-1].free_mib == first(body).devices[-1].free_mib
+    gpu, cpu = proposed(body, "drafting").devices
+    assert cpu.free_mib == pytest.approx(cpu.capacity_mib - cpu.total_mib - gpu.total_mib, abs=0.1)
