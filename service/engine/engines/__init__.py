@@ -30,8 +30,8 @@ def _folder(name: Engine) -> str:
 
 @cache
 def engine_spec(name: Engine) -> EngineSpec:
-    """Return what is known of an engine: `SPEC` of its folder, which is called like the engine (`.` becomes `_`)."""
-    spec: EngineSpec = import_module(_folder(name)).SPEC
+    """Return what is known of an engine: `SPEC` in `spec.py` of the folder called like it (`.` becomes `_`)."""
+    spec: EngineSpec = import_module(f"{_folder(name)}.spec").SPEC
     return spec
 
 

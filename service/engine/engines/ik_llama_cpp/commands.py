@@ -9,7 +9,7 @@ from service.engine.advice import BuildOption
 from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.tables import options_of
 from service.engine.hardware import Card
 from service.engine.model import Model

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.merged import merges
 from service.engine.engines.ik_llama_cpp.shares import (
     Shares,

@@ -10,8 +10,7 @@ import msgspec
 
 from service.engine.builds import MemoryRules
 from service.engine.config import Flags, Tool
-from service.engine.engines.ik_llama_cpp import caches, graphs
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES, caches, graphs
 from service.engine.engines.ik_llama_cpp.graph_split import beyond_the_graphs, predict_graph_split, splits_graph
 from service.engine.engines.ik_llama_cpp.merged import merged
 from service.engine.engines.ik_llama_cpp.placement import place_layers, slot_sizes, split_layers

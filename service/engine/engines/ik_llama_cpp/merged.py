@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.config import Flags, Placement
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.ggml_types import tensor_bytes
 from service.engine.gguf.header import Tensor
 from service.engine.model import Model

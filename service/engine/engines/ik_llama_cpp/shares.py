@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from service.engine.config import Flags, Placement
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.placement import usable
 from service.engine.gguf.header import Tensor
 from service.engine.kept import kept

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from service.engine.builds import BuildRules, History, Recorded
-from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.commands import IkCommands
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.memory import IkMemory

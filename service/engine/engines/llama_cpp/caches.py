@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.llama_cpp import ARCHITECTURES
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, heads
 from service.engine.memory.spec import GraphSpec

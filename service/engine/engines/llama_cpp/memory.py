@@ -15,8 +15,7 @@ import msgspec
 
 from service.engine.builds import MemoryRules
 from service.engine.config import CPU, Flags, Override, Tool
-from service.engine.engines.llama_cpp import caches, graphs
-from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.llama_cpp import ARCHITECTURES, caches, graphs
 from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.kept import kept

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.llama_cpp import ARCHITECTURES
 from service.engine.estimate import Estimate
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, cache_tensors
