@@ -6,8 +6,6 @@ a removal makes due at once; backups keep it until the operator deletes them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from service.engine.errors import InvalidInput
 from service.engine.measured.identity import plain
 from service.engine.reduction import reduced
@@ -27,7 +25,6 @@ from service.wire.results.moderation import OpenRemovalRequest, RemovalAsked, Re
 log = Log("removals")
 
 REMOVED = "removed by an operator, on request"
-_ERASED: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submission_key": None, "edit_key_hash": None}
 
 
 def ask_removal(context: Records, caller: Caller | None, result_id: str, said: RemovalRequest) -> RemovalAsked:
@@ -54,8 +51,7 @@ def remove(context: Records, act: Act) -> Act:
     with writing(context.engine) as connection:
         if row is None or results.state_in(connection, row.id) == "deleted":
             raise InvalidInput("no result has this id, or it was deleted before", field="subject")
-        results.change(connection, row.id, state="deleted", state_reason=REMOVED, **_ERASED)
-        results.forget_changes(connection, row.id)
+        results.erase(connection, row.id, REMOVED, edit_key_hash=None)
         moderation.close_removals(connection, act.by, act.at, removed=True, result_id=row.id)
         moderation.note(connection, act)
         trust.settle_in(connection, row.cell, act.at)

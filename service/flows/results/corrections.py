@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -68,11 +67,9 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's.
     """
     row = _own(context, caller, edit_key, result_id)
-    gone: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submission_key": None}
     with writing(context.engine) as connection:
         reason = DELETED_HIDDEN if results.state_in(connection, row.id) == "hidden" else DELETED
-        results.change(connection, row.id, state="deleted", state_reason=reason, **gone)
-        results.forget_changes(connection, row.id)
+        results.erase(connection, row.id, reason)
         results.add_change(connection, row.id, context.clock(), "deleted", {})
         settle_in(connection, row.cell, context.clock())
 

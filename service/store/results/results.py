@@ -279,8 +279,10 @@ def add_change(connection: Connection, result_id: str, at: datetime, what: str, 
     connection.execute(insert(result_change).values(row))
 
 
-def forget_changes(connection: Connection, result_id: str) -> None:
-    """Delete a result's changes within a transaction."""
+def erase(connection: Connection, result_id: str, reason: str, **more: object) -> None:
+    """Mark a result deleted within a transaction: without its text and changes, and with `more` set."""
+    gone = dict.fromkeys(("log", "command", "remarks", "submission_key"))
+    change(connection, result_id, state="deleted", state_reason=reason, **gone, **more)
     connection.execute(delete(result_change).where(result_change.c.result_id == result_id))
 
 
