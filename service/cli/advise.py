@@ -22,6 +22,14 @@ from service.engine.goal import Constraints, GoalRequest, Preset
 if TYPE_CHECKING:
     from service.wire.advice.advice import Advice
 
+_NUMBERS = {  # of a goal
+    "prompt": "tokens of a prompt",
+    "output": "tokens of an answer",
+    "depth": "tokens already in the cache",
+    "context": "tokens of all requests together, as with -c",
+    "parallel": "requests at once",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -38,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     goal = parser.add_argument_group("goal")
     goal.add_argument("--goal", default="chat", choices=get_args(Preset), help="preset (default: chat)")
-    for name in ("prompt", "output", "depth", "context", "parallel"):
+    for name, of in _NUMBERS.items():
         kind = int if name == "parallel" else tokens
-        goal.add_argument(f"--{name}", type=kind, metavar="N", help=f"overrides the preset's {name}")
+        goal.add_argument(f"--{name}", type=kind, metavar="N", help=f"{of} (default: the preset's)")
     for name in ("min-tg", "min-pp"):
-        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="minimum tokens per second")
+        of = "a prompt" if name == "min-pp" else "an answer"
+        goal.add_argument(f"--{name}", type=float, metavar="T/S", help=f"minimum tokens per second of {of}")
     parser.add_argument(
         "--what-if", action="append", metavar="CHANGE",
         help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
@@ -179,7 +188,7 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
         "max_ram_gib": arguments.max_ram_gib,
         "models_dir": arguments.models_dir,
         "keep_flags": arguments.keep,
-        "current_command": text_argument(arguments.command, "command") if arguments.command else None,
+        "current_command": arguments.command and text_argument(arguments.command, "command"),
     }
     return converted(
         msgspec.to_builtins({k: v for k, v in stated.items() if v is not None}), Constraints, "constraints"

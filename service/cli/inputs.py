@@ -34,11 +34,14 @@ T = TypeVar("T")
 
 def text_argument(value: str, field: str = "hardware") -> str:
     """Return the text itself, or the contents of `@FILE` or of standard input (`-`). Raises InvalidInput."""
-    if value == "-":
-        return sys.stdin.read(_MAX_PASTE + 1)
     if os.path.isfile(value):
         raise InvalidInput(f"{value} is a file: write @{value} to have it read", field=field)
-    return file_text(value[1:], field, _MAX_PASTE) if value.startswith("@") else value
+    if value != "-" and not value.startswith("@"):
+        return value
+    text = sys.stdin.read(_MAX_PASTE + 1) if value == "-" else file_text(value[1:], field, _MAX_PASTE)
+    if not text.strip():
+        raise InvalidInput(f"{'standard input' if value == '-' else value[1:]} is empty", field=field)
+    return text
 
 
 def file_text(path: str, field: str, at_most: int) -> str:
@@ -58,6 +61,14 @@ def token(arguments: argparse.Namespace) -> str | None:
     if arguments.token_file:
         return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
     return os.environ.get("ADVISOR_TOKEN", "").strip() or None
+
+
+def service_address(text: str) -> str:
+    """Return the address of a service, without the slash at its end. Raises InvalidInput."""
+    address = text.strip().rstrip("/")
+    if not address.startswith(("https://", "http://")):
+        raise InvalidInput("name the service: --service https://HOST, or ADVISOR_SERVICE", field="--service")
+    return address
 
 
 def machine(arguments: argparse.Namespace) -> str:
@@ -96,6 +107,13 @@ def tokens(text: str) -> int:
     if not (number := in_digits(text)).isdecimal():
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of tokens, such as 16384 or 16k")
     return int(number)
+
+
+def port(text: str) -> int:
+    """Return a port to listen on. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a port: 0 to 65535")
+    return int(text)
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,8 @@ class Parser(argparse.ArgumentParser):
         """Exit with the error, and the option or command that may be meant."""
         meant = self._meant(message)
         said = message.removeprefix("argument ")
+        for kind, words in (("int", "a whole number"), ("float", "a number")):
+            said = re.sub(rf"invalid {kind} value: ('.*')", rf"\1 is not {words}", said)
         self.exit(2, f"{self.prog}: {said}{meant}; see {self.prog} --help\n")
 
     def _meant(self, message: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from service.cli.inputs import add_no_cache, reading_settings
+from service.cli.inputs import add_no_cache, reading_settings, service_address
 from service.engine.errors import AdvisorError
 from service.structs import made_from
 from service.wire import mcp, mcp_tools
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer one message per line, calls as they end, until standard input ends; return the exit code 0."""
     settings, runs = reading_settings(arguments), dict(_RUN)
     if arguments.service:
-        address = arguments.service.strip().rstrip("/")
+        address = service_address(arguments.service)
         runs["leaderboard"] = lambda asked, settings, show: _leaderboard(asked, address)
     tools = {name: tool for name, tool in _TOOLS.items() if name in runs}
     unwanted: dict[str | int, Event] = {}  # by the id of each call that has no answer yet

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from service.cli.inputs import converted
 from service.engine.config import CPU, Engine
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
@@ -108,7 +109,7 @@ def first_plan(
     folder = (arguments.models or Path("~/models")).expanduser()
     asked = UpRequest(
         settings=settings, repo=arguments.what, hardware=hardware, engine=engine, folder=folder,
-        context=arguments.context or _CONTEXT, port=arguments.port,
+        context=_CONTEXT if arguments.context is None else arguments.context, port=arguments.port,
     )  # fmt: skip
     if advice is not None:
         return _of_advice(asked, advice)
@@ -162,8 +163,17 @@ def _planned(asked: UpRequest, constraints: Constraints, told: str) -> Plan | No
 
     wanted = msgspec.structs.replace(constraints, engines=[EngineChoice(name=asked.engine)])
     context = asked.context
-    while context >= _LEAST_CONTEXT:
-        goal = GoalRequest(context=context, depth=context // 2, prompt=min(1_024, context // 4), output=256)
+    while context >= min(_LEAST_CONTEXT, asked.context):
+        goal = converted(
+            {
+                "context": context,
+                "depth": context // 2,
+                "prompt": min(1_024, context // 4),
+                "output": min(256, context // 4),
+            },
+            GoalRequest,
+            "goal",
+        )
         plan = _best(asked, advise_directly(asked.settings, asked.repo, asked.hardware, goal, wanted, None), told)
         if plan is not None:
             return plan

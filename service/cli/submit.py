@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from service.cli.inputs import file_text, text_argument, token
+from service.cli.inputs import file_text, service_address, text_argument, token
 from service.cli.output import FAILURE, confirmed, print_json
 from service.engine.errors import InvalidInput
 
@@ -161,7 +161,4 @@ def _completed(service: Service, sent: Submission, *, interactive: bool) -> tupl
 
 
 def _address(arguments: argparse.Namespace) -> str:
-    address = (arguments.service or os.environ.get("ADVISOR_SERVICE", "")).strip().rstrip("/")
-    if not address.startswith(("https://", "http://")):
-        raise InvalidInput("name the service: --service https://HOST, or ADVISOR_SERVICE", field="--service")
-    return address
+    return service_address(arguments.service or os.environ.get("ADVISOR_SERVICE", ""))

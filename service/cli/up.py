@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings, tokens
+from service.cli.inputs import add_no_cache, file_text, machine_or_this, port, reading_settings, tokens
 from service.cli.output import FAILURE, confirmed
 from service.engine.commands.render import Launch, bash
 from service.engine.errors import AdvisorError, InvalidInput
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine-dir", type=Path, metavar="DIR", help="folder of llama-server (default: found on PATH)"
     )
     parser.add_argument("--models", type=Path, metavar="DIR", help="folder to fetch files into (default: ~/models)")
-    parser.add_argument("--port", type=int, metavar="N", help="port for the server to listen on (default: 8080)")
+    parser.add_argument("--port", type=port, metavar="N", help="port for the server to listen on (default: 8080)")
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="file to save the command and the lines with figures to"
     )

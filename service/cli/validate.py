@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "advice",
         nargs="?",
         metavar="ADVICE",
-        help="address of the advice, https://HOST/v1/advice/ID; with --here also @FILE",
+        help="address of the advice, https://HOST/v1/advice/ID; with --here or --print also @FILE",
     )
     parser.add_argument(
         "--config", type=int, action="append", metavar="RANK", help="measure only this config; may be repeated"

@@ -86,6 +86,8 @@ def _of_process(pid: int) -> tuple[Path, str]:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
         folder = Path(os.readlink(f"/proc/{pid}/cwd"))
         outputs = [Path(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (2, 1)]
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no process {pid} here", field="WHAT") from error
     except OSError as error:
         raise InvalidInput(f"process {pid} cannot be inspected: {error.strerror}", field="WHAT") from error
     log = next((path for path in outputs if path.is_file()), None)
@@ -121,13 +123,12 @@ def _poll(address: str, watch: Watch) -> None:
         while True:
             try:
                 answer = client.get(f"{address}/metrics")
-                answer.raise_for_status()
             except httpx.HTTPError as error:
-                what = f"{address}/metrics: {error}; llama-server answers it when started with --metrics"
-                raise InvalidInput(what, field="WHAT") from error
+                raise InvalidInput(f"{address}/metrics: {error}", field="WHAT") from error
             now = read_totals(answer.text.splitlines())
             if now is None:
-                raise InvalidInput(f"{address}/metrics has no totals of llama-server", field="WHAT")
+                what = f"{address}/metrics has no totals of llama-server, which needs --metrics for them"
+                raise InvalidInput(what, field="WHAT")
             busy = max(busy, now.n_running)
             if not now.n_running:
                 if before is not None and now.n_output > before.n_output:

@@ -20,9 +20,9 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # the escape, not a backslash be
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 _PATTERN = "Expected `str` matching regex"
 _BOUNDS = (  # msgspec's messages and ours
-    (re.compile(r"Expected `(?:int|float)` <= (\S+)"), r"this must be at most \1"),
-    (re.compile(r"Expected `(?:int|float)` >= (\S+)"), r"this must be at least \1"),
-    (re.compile(r"Expected `(?:int|float)` > (\S+)"), r"this must be more than \1"),
+    (re.compile(r"Expected `(?:int|float)` <= (\S+?)(?:\.0)?$"), r"this must be at most \1"),
+    (re.compile(r"Expected `(?:int|float)` >= (\S+?)(?:\.0)?$"), r"this must be at least \1"),
+    (re.compile(r"Expected `(?:int|float)` > (\S+?)(?:\.0)?$"), r"this must be more than \1"),
     (re.compile(r"Expected `(?:str|array)` of length >= 1"), "this must not be empty"),
     (re.compile(r"Expected `str` of length >= (\d+)"), r"this must have at least \1 characters"),
     (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),

@@ -35,7 +35,8 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
         listener = _bound(family, settings)
     except OSError as error:
         where = f"{settings.host} port {settings.port}"
-        raise InvalidSetting(f"cannot listen on {where}: {error.strerror}", field="ADVISOR_PORT") from error
+        field = "ADVISOR_HOST" if isinstance(error, socket.gaierror) else "ADVISOR_PORT"
+        raise InvalidSetting(f"cannot listen on {where}: {error.strerror}", field=field) from error
     with listener:
         yield listener
 

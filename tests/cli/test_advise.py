@@ -40,6 +40,19 @@ def test_a_number_that_cannot_be_is_said_in_words(
     assert capsys.readouterr().err == f"advisor: --context: this must be {said}\n"
 
 
+@pytest.mark.parametrize(("n", "said"), [("-1", "at least 0"), ("inf", "at most 1000000")])
+def test_a_bound_is_said_without_decimals_that_it_does_not_have(
+    model: str, capsys: pytest.CaptureFixture[str], n: str, said: str
+) -> None:
+    assert main(["advise", model, "-H", RIG, "--min-tg", n]) == 2
+    assert capsys.readouterr().err == f"advisor: --min-tg: this must be {said}\n"
+
+
+def test_an_empty_command_is_not_advice_without_one(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--command", ""]) == 2
+    assert "--command: this must not be empty" in capsys.readouterr().err
+
+
 def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--what-if", "no GPU", "--what-if", "+1 RTX 3090"]) == 0
     shown = capsys.readouterr().out

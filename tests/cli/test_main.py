@@ -204,6 +204,9 @@ def test_the_cache_is_the_systems_own() -> None:
         (["advise", "a/b", "--context", "16q"], "such as 16384 or 16k"),
         (["advise", "a/b", "--engine", "llamacpp"], "choose from"),
         (["advise"], "see advisor advise --help"),
+        (["advise", "a/b", "--parallel", "two"], "--parallel: 'two' is not a whole number"),
+        (["up", "a/b", "--port", "80800"], "--port: '80800' is not a port: 0 to 65535"),
+        (["serve", "--port", "-1"], "--port: '-1' is not a port: 0 to 65535"),
     ],
 )
 def test_a_wrong_word_is_one_line_that_says_what_may_be_meant(
@@ -242,3 +245,30 @@ def test_a_pipe_in_place_of_a_file_is_read_from_its_beginning(tmp_path: Path) ->
     with ThreadPoolExecutor() as pool:
         pool.submit((tmp_path / "63").write_text, "RTX 3090, 64GB\n")
         assert file_text(str(tmp_path / "63"), "hardware", 1000) == "RTX 3090, 64GB\n"
+
+
+def test_an_empty_name_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["advise", "", "-H", RIG], ["inspect", ""]):
+        assert main(verb) == 2
+        assert "repo: '' is not a repo id" in capsys.readouterr().err
+
+
+def test_a_name_too_long_for_a_path_is_answered_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "a" * 5_000]) == 2
+    assert len(capsys.readouterr().err) < 300
+
+
+def test_an_empty_file_or_pipe_is_said_to_be_empty(
+    gguf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("none.txt").touch()
+    assert main(["advise", str(gguf), "-H", "@none.txt"]) == 2
+    assert "hardware: none.txt is empty" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", StringIO("\n"))
+    assert main(["advise", str(gguf), "-H", "-"]) == 2
+    assert "hardware: standard input is empty" in capsys.readouterr().err
+
+
+def test_a_service_without_its_scheme_is_asked_for_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--service", "advisor.example"]) == 2
+    assert "--service https://HOST" in capsys.readouterr().err

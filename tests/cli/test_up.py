@@ -26,6 +26,7 @@ from service.cli.serving import Watch
 from service.cli.up import _offer, _told
 from service.detect import detect
 from service.engine.commands.config_files import launch_of
+from service.engine.errors import InvalidInput
 from service.engine.submission.reading import read_paste
 from service.settings import load_settings
 from service.wire.advice.check import BatchCase
@@ -100,6 +101,29 @@ def test_a_log_without_its_command_is_asked_for_it(capsys: pytest.CaptureFixture
 def test_what_is_no_server_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "nowhere.log", "-H", RIG]) == 2
     assert "nowhere.log is not a file, process or address" in capsys.readouterr().err
+
+
+def test_a_process_or_server_that_is_none_is_said_in_words(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "99999999", "-H", RIG]) == 2
+    assert "there is no process 99999999 here" in capsys.readouterr().err
+    with LocalHub([]) as hub:
+        assert main(["watch", hub.endpoint, "--command", f"llama-server -m {model}", "-H", RIG]) == 2
+    said = capsys.readouterr().err
+    assert "has no totals of llama-server, which needs --metrics for them" in said
+    assert "developer.mozilla.org" not in said
+
+
+@pytest.mark.parametrize(("context", "is_planned"), [(0, False), (512, True)])
+def test_a_small_context_is_planned_and_none_is_refused(model: Path, context: int, is_planned: bool) -> None:
+    asked = Namespace(what=str(model), models=None, context=context, port=None)
+    settings = load_settings({"ADVISOR_CACHE_MIB": "0"})
+    if is_planned:
+        assert first_plan(settings, asked, RIG, "llama.cpp", None).config.flags.n_ctx == context
+    else:
+        with pytest.raises(InvalidInput, match="this must be at least 1"):
+            first_plan(settings, asked, RIG, "llama.cpp", None)
 
 
 def test_what_is_kept_has_neither_folders_nor_words() -> None:

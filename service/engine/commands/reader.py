@@ -388,6 +388,8 @@ def _whole(text: str, name: str) -> int:
         return int(text)
     if VARIABLE.fullmatch(text):
         raise InvalidFlags(f"{name} {text}: {NOT_SET}", field=name)
+    if re.match(r"[+-]?\d{10}", text):  # std::stoi throws from 2^31 on, and no option has use for as much
+        raise InvalidFlags(f"{name} {text}: the number is too large", field=name)
     read = re.match(r"[+-]?\d{1,9}", text)  # std::stoi takes the digits that it begins with
     so_far = f"{READ_AS}{read[0]}" if read else ""
     raise InvalidFlags(f"{name} {text}: a whole number must follow{so_far}", field=name, choices=_meant(text))

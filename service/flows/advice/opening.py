@@ -5,6 +5,7 @@ Headers are kept in the same folder as the service's, so that asking again costs
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
     with opened_hub(settings) as hub:
         if _is_elsewhere(repo):
             yield hub, hub.list_address(repo), _ON_DISK
-        elif Path(repo).exists():
+        elif os.path.exists(repo):  # False for an empty name, and for one that is too long for a path
             yield hub, local_variants(Path(repo)), _ON_DISK
         elif _is_path(repo):
             raise InvalidInput(

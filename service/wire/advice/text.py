@@ -288,8 +288,8 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
     """Return a table of every device's memory in MiB, as lines."""
     head = f"{'MiB':<8}{'weights':>10}{'cache':>9}{'compute':>9}{'other':>8}{'total':>10}{'free':>10}  of"
     rows = [
-        f"{d.device:<8}{d.weights_mib:>10,.0f}{d.kv_mib:>9,.0f}{d.compute_mib:>9,.0f}"
-        f"{d.output_mib + d.overhead_mib:>8,.0f}{d.total_mib:>10,.0f}{d.free_mib:>10,.0f}  "
+        f"{d.device:<8} {d.weights_mib:>9,.0f} {d.kv_mib:>8,.0f} {d.compute_mib:>8,.0f}"
+        f" {d.output_mib + d.overhead_mib:>7,.0f} {d.total_mib:>9,.0f} {d.free_mib:>9,.0f}  "
         f"{d.capacity_mib:,.0f}{' ' + d.gpu if d.gpu else ''}"
         for d in devices
     ]

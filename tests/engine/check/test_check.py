@@ -319,6 +319,12 @@ def test_a_number_that_the_engine_reads_otherwise_is_computed_as_it_is_meant() -
     assert too_long.verdict.startswith("Does not fit")
 
 
+def test_a_number_too_large_for_the_engine_ends_it() -> None:
+    small = build("Qwen3-30B-A3B", "q4_K_M")
+    report = check("llama-server -m m.gguf -ngl 99 -c 3000000000", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
+    assert report.verdict.startswith("Does not start with today's build: -c 3000000000: the number is too large")
+
+
 def test_a_container_without_a_gpu_is_checked_on_the_cpu() -> None:
     image = "ghcr.io/ggml-org/llama.cpp"
     options = "-m m.gguf -ngl 99 -c 4096"

@@ -187,7 +187,14 @@ def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
         assert refusal.short_by_mib is not None
         assert refusal.short_by_mib > 300 * 1024
         assert refusal.smallest_change is not None
-        assert "GiB more RAM" in refusal.smallest_change
+        assert "GiB more RAM or fewer bits per weight" in refusal.smallest_change
+
+
+def test_what_no_weights_make_room_for_is_less_context() -> None:
+    body = ask("Qwen3-8B", "q4_k_m", hardware=rigs.LAPTOP_6GB, goal=GoalRequest(context=1 << 24))
+    for refusal in body.refused:
+        assert refusal.smallest_change is not None
+        assert "GiB more RAM or a context below 16,777,216 tokens" in refusal.smallest_change
 
 
 @pytest.mark.parametrize("preset", some_of(["chat", "agent", "long", "batch", "fastest", "quality"], 2))

@@ -115,14 +115,15 @@ def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refus
         kind="memory",
         reason=f"{by:,} MiB too little {where}",
         short_by_mib=by,
-        smallest_change=_smallest_change(short, by, goal),
+        smallest_change=_smallest_change(short, by, goal, outcome.case.model.n_bytes),
     )
 
 
-def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
+def _smallest_change(short: Shortfall, by: int, goal: Goal, weights: int) -> str:
+    less = f"a context below {goal.context:,} tokens"
     if short.device == "RAM":
-        return f"{-(-by // 1024)} GiB more RAM or fewer bits per weight"
-    return f"{by:,} MiB more free on {short.device}, or a context below {goal.context:,} tokens"
+        return f"{-(-by // 1024)} GiB more RAM or {'fewer bits per weight' if short.n_bytes < weights else less}"
+    return f"{by:,} MiB more free on {short.device}, or {less}"
 
 
 def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[Assumption]:
