@@ -104,7 +104,7 @@ def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None
     same, filling = (card.why for card in whys if card is not None)
     assert "BETTER would be closer to 16-bit" in same
     assert "usable RAM" not in same
-    assert "and it fills 90 % of the usable RAM, and it needs a higher memory limit for the GPU" in filling
+    assert "but it fills 90 % of the usable RAM and it needs a higher memory limit for the GPU" in filling
 
 
 def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
@@ -116,6 +116,18 @@ def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
     assert card is not None
     assert "but its speed with -sm tensor comes from a formula alone: measure it" in card.why
     assert "less time" not in card.why
+
+
+def test_a_better_variant_that_takes_less_time_is_said_to_have_a_smaller_cache_and_weights_off_the_gpu() -> None:
+    first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0), strategy="all on GPU")
+    flags = replace(first.flags, cache_type_k="q4_0", cache_type_v="q4_0")
+    faster = tuple(0.95 * seconds for seconds in first.goal_seconds)
+    better = replace(
+        first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0), flags=flags, goal_seconds=faster, strategy="FFN in RAM"
+    )
+    card = card_of(replace(advice(), configs=[first, better]))
+    assert card is not None
+    assert "but not all of it runs on the GPU and its cache is q4_0 instead of f16" in card.why
 
 
 @pytest.mark.parametrize("backend", ["rocm", "sycl"])

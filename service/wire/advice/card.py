@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from service.engine.advice import AdviceBody, AdvisedConfig, Commands, Shell, SpeedPoint
 from service.engine.catalogue.names import gpu_rows
 from service.engine.commands.shell import fold
+from service.engine.ggml_types import type_named
 from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
 from service.engine.units import longer
@@ -18,6 +19,7 @@ from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # factor of speed; percentage points of perplexity
 _MUCH_FULLER, _NEARLY_FULL = 0.05, 0.8  # shares of the usable RAM
+_NOTICED = 1.005  # times as long: from here on it is said
 _FACTS = 2
 # MT/s from which memory is assumed to be of a kind, and two usual speeds of it.
 _RAM = ((4000, "DDR5", 5600, 6000), (2133, "DDR4", 2666, 3200), (0, "DDR3", 1333, 1600))
@@ -107,13 +109,9 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         )
     if better:
         one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
-        times, split = _seconds(one) / _seconds(first), one.flags.split_mode
-        cost = f"a request takes {longer(times)}"
-        if times < 1 and split != "layer":  # no less time for which it may come first
-            cost = f"its speed with -sm {split} comes from a formula alone: measure it"
         parts.append(
             f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
-            f"but {cost}{_fuller(one, first)}"
+            f"but {_listed(_drawbacks(one, first))}"
         )
     if not faster and others:
         parts.insert(0, "nothing of similar quality is clearly faster")
@@ -122,17 +120,37 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
     return "; ".join(parts) or "no other config that fits is worth listing"
 
 
-def _fuller(config: AdvisedConfig, first: AdvisedConfig) -> str:
-    """Return a config's drawbacks besides time: nearly full RAM, a limit to raise, an engine to build."""
-    one, other = config.weighed, first.weighed
+def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
+    """Return a config's drawbacks: time, weights off the GPU, a smaller cache, full RAM, a limit to raise, a build.
+
+    Less time is none; it is said only where there is nothing else to say.
+    """
+    one, other, split = config.weighed, first.weighed, config.flags.split_mode
+    times = _seconds(config) / _seconds(first)
     said = []
+    if times < 1 and split != "layer":
+        said.append(f"its speed with -sm {split} comes from a formula alone: measure it")
+    elif times >= _NOTICED:
+        said.append(f"a request takes {longer(times)}")
+    if first.strategy == "all on GPU" != config.strategy:
+        said.append("not all of it runs on the GPU")
+    if _cache_bits(config) < _cache_bits(first):
+        said.append(f"its cache is {config.flags.cache_type_k} instead of {first.flags.cache_type_k}")
     if one.ram_used > max(other.ram_used + _MUCH_FULLER, _NEARLY_FULL):
         said.append(f"it fills {100 * one.ram_used:.0f} % of the usable RAM")
     if one.raises_limit and not other.raises_limit:
         said.append("it needs a higher memory limit for the GPU")
     if one.to_build and not other.to_build:
         said.append("its engine must be built from source")
-    return "".join(f", and {words}" for words in said)
+    return said or [f"a request takes {longer(times)}"]
+
+
+def _listed(said: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(said[:-1]), said[-1]) if part)
+
+
+def _cache_bits(config: AdvisedConfig) -> float:
+    return type_named(config.flags.cache_type_k).bpw
 
 
 def _tg(config: AdvisedConfig) -> float:

@@ -415,3 +415,22 @@ def test_cards_before_turing_get_a_build_with_cuda_12_and_the_releases_that_were
     assert newer.commands.build is not None
     assert "CUDA 12" not in newer.commands.build.line
     assert newer.commands.packages
+
+
+def test_a_reason_for_a_quantised_cache_gives_the_share_of_both_types_and_what_it_is_good_for() -> None:
+    def said(model: str, mix: str, hardware: str, types: str) -> str:
+        goal = GoalRequest(preset="agent", context=32_768)
+        body = ask(model, mix, hardware=parse_hardware(hardware), goal=goal, engine="ik_llama.cpp")
+        return next(r.text for c in body.configs for r in c.reasons if r.rule == "kv-type" and f"is {types}," in r.text)
+
+    cpu = said("Qwen3-8B", "q4_k_m", "no GPU, Ryzen 7 8845HS, 64GB DDR5-5600", "q8_0")
+    assert cpu == "the cache is q8_0, 53 % of the size of f16: each token reads less"
+    card = said("Qwen3-14B", "q3_k_m", "RTX 3080 10GB, Ryzen 5 5600X, 32GB DDR4-3600", "K q8_0, V q6_0")
+    assert card == "the cache is K q8_0, V q6_0, 47 % of the size of f16: more room for weights"
+
+
+def test_where_no_expert_layer_lies_on_the_card_the_reason_says_all_stay_in_ram() -> None:
+    hardware = parse_hardware("RTX 3090, EPYC 7532, 512GB DDR4-3200 x8")
+    body = ask(R1, "iq4_xs", hardware=hardware, goal=GoalRequest(preset="agent", context=32_768))
+    (text,) = [r.text for r in first(body).reasons if r.rule == "experts-in-ram"]
+    assert text == "all 58 expert layers stay in RAM, where each token reads only the experts it uses"

@@ -51,7 +51,7 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
         found += [_critical_first(model), _together(contender)]
     found += _every_layer(flags)
     found += _micro_batch(contender, model)
-    found += _cache(flags)
+    found += _cache(flags, bool(devices))
     if flags.layers_in_ram:
         text = "--fit finds this placement at startup, from the memory that is free then"
         found.append(Reason("engine-fit", text))
@@ -158,10 +158,10 @@ def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     rest = (
         "where each token reads only the experts it uses" if model.moe_layers else "where each token reads all of them"
     )
-    return Reason(
-        f"{what.lower()}s-in-ram",
-        f"{whole} of {total} {what} layers{of_parts} fit on {where}; the rest stay in RAM, {rest}",
-    )
+    fit = f"{whole} of {total} {what} layers{of_parts} fit on {where}; the rest stay in RAM"
+    if not whole + parts:
+        fit = f"all {total} {what} layers stay in RAM"
+    return Reason(f"{what.lower()}s-in-ram", f"{fit}, {rest}")
 
 
 def _critical_first(model: Model) -> Reason:
@@ -230,7 +230,7 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     return [Reason("ubatch-threshold", text)]
 
 
-def _cache(flags: Flags) -> list[Reason]:
+def _cache(flags: Flags, on_cards: bool) -> list[Reason]:
     found = []
     if flags.mla is not None:
         found.append(
@@ -240,14 +240,12 @@ def _cache(flags: Flags) -> list[Reason]:
             )
         )
     if flags.cache_type_k != "f16":
-        types = (
-            flags.cache_type_k
-            if flags.cache_type_v in ("f16", flags.cache_type_k)
-            else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
-        )
-        bits = type_named(flags.cache_type_k).bpw
-        but = "; at long contexts, 4 bits lose some quality" if bits <= FOUR_BITS else ""
-        text = f"the cache is {types}, {bits / 16 * 100:.0f} % of the size of f16: more room for weights{but}"
+        kinds = (flags.cache_type_k, flags.cache_type_v if flags.cache_type_v != "f16" else flags.cache_type_k)
+        types = kinds[0] if kinds[0] == kinds[1] else f"K {kinds[0]}, V {kinds[1]}"
+        bits = [type_named(kind).bpw for kind in kinds]
+        but = "; at long contexts, 4 bits lose some quality" if bits[0] <= FOUR_BITS else ""
+        why = "more room for weights" if on_cards else "each token reads less"
+        text = f"the cache is {types}, {sum(bits) / 32 * 100:.0f} % of the size of f16: {why}{but}"
         found.append(Reason("kv-type", text))
     return found
 
