@@ -288,6 +288,30 @@ def test_an_unstated_link_is_the_lesser_of_card_and_platform() -> None:
     assert desktop.cards[1].pcie_gbs == pytest.approx(1.97 * 8)
 
 
+@pytest.mark.parametrize(
+    ("card", "pcie", "gbs"),
+    [("RTX 3090", "5.0 x16", 31.52), ("RTX 4060", "4.0 x16", 15.76), ("RTX 3090", "3.0 x16", 15.76)],
+)
+def test_a_card_is_no_faster_in_a_slot_of_a_later_generation_or_more_lanes(card: str, pcie: str, gbs: float) -> None:
+    machine = rig(Gpu(name=card, pcie=pcie), cpu=Cpu(model="Ryzen 9 7950X"))
+    assert machine.cards[0].pcie_gbs == pytest.approx(gbs)
+    said = [a.why for a in machine.assumed if a.field == "hardware.gpus[0].pcie"]
+    assert bool(said) == (pcie != "3.0 x16")
+    assert all("the slot's: the card has PCIe" in why for why in said)
+
+
+@pytest.mark.parametrize("other", [Gpu(name="RTX 3090", pcie="4.0 x4"), Gpu(name="RTX 3090", pcie="oculink")])
+def test_a_card_on_four_lanes_of_its_own_leaves_the_first_all_sixteen(other: Gpu) -> None:
+    """A Ryzen 5000 has 16 lanes for cards, 4 for M.2 and 4 to the chipset: aightbits.com, PCIe, April 2025."""
+    desktop = rig(Gpu(name="RTX 5090"), other, cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
+    assert [card.pcie_gbs for card in desktop.cards] == pytest.approx([3.94 * 16, 1.97 * 4])
+
+
+def test_cards_with_only_a_generation_stated_share_a_desktops_lanes() -> None:
+    desktop = rig(Gpu(name="RTX 3090", count=2, pcie="4.0"), cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=64))
+    assert desktop.cards[0].pcie_gbs == pytest.approx(1.97 * 8)
+
+
 @pytest.mark.parametrize("count", [3, 5, 7])
 def test_many_cards_of_a_desktop_have_four_lanes_each(count: int) -> None:
     """Five cards at x8/x4/x4/x4/x4, seven at no less than x4: Panchovix's 7800X3D, llama.cpp pull 13435."""

@@ -54,7 +54,8 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
 def cards_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:
     """Return every GPU as a card of its own, in the order given, and what was assumed of them."""
     assumed: list[Assumption] = []
-    n_cards = sum(gpu.count for gpu in gpus)
+    sharing = [gpu for gpu in gpus if not (_beside_lanes(gpu.pcie) or _is_in_cpu(gpu))]
+    n_cards = sum(gpu.count for gpu in sharing)
     cards = [card for i, gpu in enumerate(gpus) for card in _cards(gpu, f"hardware.gpus[{i}]", host, n_cards, assumed)]
     return tuple(cards), tuple(assumed)
 
@@ -176,26 +177,44 @@ def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: 
     if gpu.measured_copy_gbs is not None:
         return [gpu.measured_copy_gbs] * gpu.count
     own = _GENERATION.search(row.pcie or "")
-    width = int(m[1]) if (m := _WIDTH.search(row.pcie or "")) else 16
-    generation = min(int(own[1]) if own else int(host.pcie), int(host.pcie))
+    most = int(own[1]) if own else max(_LANE_GBS), int(m[1]) if (m := _WIDTH.search(row.pcie or "")) else 16
+    generation, width = min(most[0], int(host.pcie)), most[1]
+    if host.lanes and n_cards > 1 and not _beside_lanes(gpu.pcie):
+        width = min(width, max(lanes for lanes in _LANES if lanes == _NARROWEST or lanes * n_cards <= host.lanes))
     if gpu.pcie is not None:
-        if (most := _BY_WORD.get(gpu.pcie.strip().lower())) is not None:
-            generation, width = min(generation, most), min(width, _WIDTH_BY_WORD)
+        if (by_word := _BY_WORD.get(gpu.pcie.strip().lower())) is not None:
+            generation, width = min(generation, by_word), min(width, _WIDTH_BY_WORD)
             why = f"`{gpu.pcie.strip()}` carries no more, or less"
             assumed.append(
                 Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing with weights in RAM")
             )
             return [_LANE_GBS[generation] * width] * gpu.count
-        return _stated_links(gpu, gpu.pcie, generation, width, path)
-    if host.lanes and n_cards > 1:
-        width = min(width, max(lanes for lanes in _LANES if lanes == _NARROWEST or lanes * n_cards <= host.lanes))
+        stated = _stated_links(gpu, gpu.pcie, generation, width, path)
+        links = [(min(gen, most[0]), min(lanes, most[1])) for gen, lanes in stated]
+        if links != stated:
+            value = ", ".join(dict.fromkeys(f"{gen}.0 x{lanes}" for gen, lanes in links))
+            why = f"`{gpu.pcie.strip()}` is the slot's: the card has PCIe {row.pcie}"
+            assumed.append(Assumption(f"{path}.pcie", value, why, "prompt processing with weights in RAM"))
+        return [_LANE_GBS[gen] * lanes for gen, lanes in links]
     cards = f"{n_cards} card{'s' if n_cards > 1 else ''}"
     why = f"not given: what the card and the platform support with {cards}"
     assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing with weights in RAM"))
     return [_LANE_GBS[generation] * width] * gpu.count
 
 
-def _stated_links(gpu: Gpu, stated: str, generation: int, width: int, path: str) -> list[float]:
+def _beside_lanes(link: str | None) -> bool:
+    """Return whether a stated link takes none of the lanes that a desktop's cards share: chipset and M.2 have four."""
+    widths = [int(w) for w in _WIDTH.findall(link or "")]
+    return (link or "").strip().lower() in _BY_WORD or (bool(widths) and max(widths) <= _WIDTH_BY_WORD)
+
+
+def _is_in_cpu(gpu: Gpu) -> bool:
+    rows, _ = gpu_meant(gpu.name, gpu.vram_gib)
+    return bool(rows) and rows[0].unified
+
+
+def _stated_links(gpu: Gpu, stated: str, generation: int, width: int, path: str) -> list[tuple[int, int]]:
+    """Return generation and lanes of each of these cards as stated; what is not stated as given."""
     widths = [int(w) for w in _WIDTH.findall(stated)]
     found = _GENERATION.search(stated)
     if (not widths and not found) or any(w not in _LANES for w in widths):
@@ -203,7 +222,7 @@ def _stated_links(gpu: Gpu, stated: str, generation: int, width: int, path: str)
     if found:
         generation = int(found[1] or found[2])
     each = widths if len(widths) == gpu.count else (widths[:1] or [width]) * gpu.count
-    return [_LANE_GBS[generation] * w for w in each]
+    return [(generation, w) for w in each]
 
 
 @cache

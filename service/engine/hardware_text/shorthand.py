@@ -411,7 +411,10 @@ class _Reading:
 
     def _read_count(self, m: Mention) -> None:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
-        if self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
+        counted_before = next((o.count for o in reversed(self.mentions) if o.kind == "gpu" and o.end <= m.at), None)
+        if self.owner == "gpu" and counted_before and m.hit[1] and n in (4, 8, 16) and n != counted_before:
+            self.gpus = linked(self.gpus, m.text, [len(self.gpus) - 1])  # `2x RTX 3090 x8`
+        elif self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets in (None, n):
             self._count_cpu(n, m.text)
