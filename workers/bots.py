@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import anyio
 from anyio import CapacityLimiter, Event, from_thread, to_thread
@@ -114,12 +115,9 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(redis.aclose)
         limits = RateLimits(redis, settings.streams_per_client)
         new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
-
-        async def count(account: str) -> None:
-            await limits.take(new_repos, account, needs_redis=True)
-
+        count = partial(limits.take, new_repos, needs_redis=True)
         learn_structs()
-        work = QuestionWorker(context, Dispatcher(context, client, lambda account: from_thread.run(count, account)))
+        work = QuestionWorker(context, Dispatcher(context, client, partial(from_thread.run, count)))
         async with anyio.create_task_group() as group:
             group.start_soon(work.run)
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

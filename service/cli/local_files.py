@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +10,7 @@ import msgspec
 
 from service.engine.commands.parse import parse
 from service.engine.measured.chosen import Measurement
+from service.hub.variants import shard_names
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunFile
@@ -19,9 +19,6 @@ from service.wire.results.submissions import ON_DISK
 from workers.agent.local import LocalModel
 from workers.agent.models import Hashes, content_sha256
 from workers.agent.preflight import Declined
-
-_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
-
 
 FilesOf: TypeAlias = Callable[[Measurement], ResultModel]
 
@@ -79,17 +76,10 @@ def model_path(advice: Advice, one: Measurement) -> Path:
 def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> list[LocalModel]:
     """Return a config's files in order, all from one folder. Raises Declined if one is missing."""
     first = model_path(advice, one).name
-    names = _names(first)
+    names = shard_names(first, most=99_999)
     folders = dict.fromkeys(model.path.parent for model in models if model.file.name == first)
     for folder in folders:
         here = {model.file.name: model for model in models if model.path.parent == folder}
         if all(name in here for name in names):
             return [here[name] for name in names]
     raise Declined("model_missing", f"{first} is not in the folders here: name them with --models")
-
-
-def _names(first: str) -> list[str]:
-    shard = _SHARD.fullmatch(first)
-    if shard is None:
-        return [first]
-    return [f"{shard[1]}-{i:05}-of-{shard[3]}.gguf" for i in range(1, int(shard[3]) + 1)]

@@ -148,10 +148,12 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
 
 def shard_names(name: str, most: int) -> list[str]:
     """Return the names of all shards of the set that a file's name belongs to, if at most `most`; else just its own."""
-    match = _SHARD.fullmatch(without_suffix(name))
+    stem = without_suffix(name)
+    match = _SHARD.fullmatch(stem)
     if match is None or not 0 < int(match["count"]) <= most:
         return [name]
-    return [f"{match['stem']}-{number + 1:05d}-of-{match['count']}.gguf" for number in range(int(match["count"]))]
+    suffix = name.removeprefix(stem) or SUFFIX
+    return [f"{match['stem']}-{number + 1:05d}-of-{match['count']}{suffix}" for number in range(int(match["count"]))]
 
 
 ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # for callers that read only one of those chosen

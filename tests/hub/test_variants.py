@@ -8,7 +8,7 @@ from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import parse_repo_reference
-from service.hub.variants import choose, find_variants
+from service.hub.variants import choose, find_variants, shard_names
 
 
 def names(*paths: str, model: str = "Model-GGUF") -> list[str]:
@@ -167,3 +167,9 @@ def test_more_than_the_limits_is_refused_unless_a_variant_is_named() -> None:
     assert len(choose(LISTING, names=["Q8_0"], limits=limits)) == 1
     with pytest.raises(RepoTooLarge):
         choose(LISTING, limits=ListingLimits(shards=2))
+
+
+def test_the_shards_of_a_set_are_spelled_like_the_one_that_is_named() -> None:
+    assert shard_names("a-00002-of-00002.GGUF", 9) == ["a-00001-of-00002.GGUF", "a-00002-of-00002.GGUF"]
+    assert shard_names("a-00002-of-00002", 9) == ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
+    assert shard_names("a-00002-of-00010.gguf", 9) == ["a-00002-of-00010.gguf"]
