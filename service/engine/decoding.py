@@ -20,6 +20,8 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # the escape, not a backslash be
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 _PATTERN = "Expected `str` matching regex"
 _BOUNDS = (  # msgspec's messages and ours
+    (re.compile(r"Object contains (unknown field `[^`]*`)"), r"\1"),
+    (re.compile(r"Object missing required field `([^`]*)`"), r"`\1` is missing"),
     (re.compile(r"Expected `(?:int|float)` <= (\S+?)(?:\.0)?$"), r"this must be at most \1"),
     (re.compile(r"Expected `(?:int|float)` >= (\S+?)(?:\.0)?$"), r"this must be at least \1"),
     (re.compile(r"Expected `(?:int|float)` > (\S+?)(?:\.0)?$"), r"this must be more than \1"),

@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from service.engine.advice import AdviceBody
+from service.engine.advice import AdviceBody, Gain, SpeedPoint, Upgraded, WhatIf
 from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import HEIGHT, render_markdown, render_text
+from service.wire.advice.text import HEIGHT, render_markdown, render_text, what_if_lines
 from service.wire.plain_text import WIDTH, clean, wrapped
 from service.wire.problem import problem
 from tests import rigs
@@ -186,3 +186,15 @@ def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen
     assert max(asked) < next(i for i, line in enumerate(lines) if line.startswith("#1 "))
     assert "tried: " in render_text(advice, "full")
     assert "what if: no GPU" in render_markdown(advice)
+
+
+def test_an_upgrade_that_takes_longer_saves_no_negative_time() -> None:
+    slower = Gain(tps=-1.0, times=0.9, low=0.8, high=1.0, called=True)
+    point = SpeedPoint(n_kv=0, tg_tps=9.0, tg_low=8.0, tg_high=10.0, pp_tps=90.0, pp_low=80.0, pp_high=100.0, basis="")
+    one = Upgraded(
+        change="+64 GB", component="RAM", hardware="", vram_gib=0, ram_gib=64, speed=point, tg=slower, pp=slower,
+        seconds_saved=-2.5,
+    )  # fmt: skip
+    shown = "\n".join(what_if_lines([WhatIf(asked="best", text="", upgrades=[one, one], restricted="")], full=False))
+    assert "takes 2.5 s more" in shown
+    assert "saves" not in shown

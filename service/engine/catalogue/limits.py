@@ -107,4 +107,4 @@ def _each_once(values: Sequence[str | int], what: str) -> None:
 
 
 def _wrong(path: str, value: float, right: str) -> InvalidHardware:
-    return InvalidHardware(f"{value:,.10g} cannot be right: {right}", field=path)
+    return InvalidHardware(f"{value:.10g} cannot be right: {right}", field=path)

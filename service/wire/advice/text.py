@@ -417,7 +417,9 @@ def _row(one: Upgraded) -> str:
         return f"{one.change}: {one.refused or 'fits'}"
     per = f", TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib is not None else ""
     tg, pp = f"TG {one.tg.tps:+,.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
-    return f"{one.change} ({one.component}): saves {one.seconds_saved:.1f} s, {tg}, {pp}{per}"
+    seconds = one.seconds_saved or 0.0
+    saved = f"saves {seconds:.1f} s" if seconds >= 0 else f"takes {-seconds:.1f} s more"
+    return f"{one.change} ({one.component}): {saved}, {tg}, {pp}{per}"
 
 
 _LEAST, _SAME = 0.05, "the same memory"  # GiB: less is not shown

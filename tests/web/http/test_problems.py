@@ -72,7 +72,7 @@ def test_an_error_with_an_unknown_slug_is_internal() -> None:
 @pytest.mark.parametrize(
     ("body", "field", "says"),
     [
-        ({"repo": "a/b"}, "hardware", "missing"),
+        ({"repo": "a/b"}, "hardware", "`hardware` is missing"),
         ({**ASK, "harware": 1}, "harware", "unknown field"),
         ({**ASK, "hardware": {"gpus": [{"name": "x", "counts": 2}]}}, "hardware.gpus[0].counts", "unknown field"),
         ({**ASK, "hardware": {"gpus": [{"name": "x", "count": "2"}]}}, "hardware.gpus[0].count", "Expected `int`"),
