@@ -93,6 +93,7 @@ class EngineSpec:
 
     `history`: its builds. `architectures`: those that it knows. `backends`: of cards that it offloads to;
     `neglected_backends`: others that it has code for, which its README calls not functional and people have run.
+    `tested_capability`: that of the oldest NVIDIA cards on which its authors test it.
     `lacking_isas`: of CPUs (`Rig.isa`) that it has no kernels for.
     `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
     command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
@@ -113,6 +114,7 @@ class EngineSpec:
     backends: frozenset[str]
     metal_device: str
     neglected_backends: frozenset[str] = frozenset()
+    tested_capability: float = 0.0
     lacking_isas: frozenset[str] = frozenset()
     fit_places: bool = False
     refuses_gaps: bool = False

@@ -429,6 +429,19 @@ def test_a_reason_for_a_quantised_cache_gives_the_share_of_both_types_and_what_i
     assert card == "the cache is K q8_0, V q6_0, 47 % of the size of f16: more room for weights"
 
 
+# ik_llama.cpp README (8337e4cd3): CUDA (Turing or newer); its author in pull 2079: no way of testing for Pascal
+def test_who_gets_ik_on_a_card_before_turing_is_told_that_nobody_tests_it_there() -> None:
+    def notes(hardware: str, engine: Engine) -> list[str]:
+        body = ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware(hardware), engine=engine)
+        return [note for note in first(body).notes if "Turing" in note]
+
+    assert notes("2x Tesla P40, 64GB DDR4-2400", "ik_llama.cpp") == [
+        "ik_llama.cpp is tested on NVIDIA cards from Turing on only, not on Tesla P40"
+    ]
+    assert not notes("2x Tesla P40, 64GB DDR4-2400", "llama.cpp")
+    assert not notes("RTX 3090, 64GB", "ik_llama.cpp")
+
+
 def test_where_no_expert_layer_lies_on_the_card_the_reason_says_all_stay_in_ram() -> None:
     hardware = parse_hardware("RTX 3090, EPYC 7532, 512GB DDR4-3200 x8")
     body = ask(R1, "iq4_xs", hardware=hardware, goal=GoalRequest(preset="agent", context=32_768))

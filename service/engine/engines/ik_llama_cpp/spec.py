@@ -99,6 +99,7 @@ SPEC = EngineSpec(
     logs=LogFormat(lines=re.compile(r"^llm_load_(?:tensors|print_meta):"), signal_at_unknown_type=8),
     backends=frozenset({"cuda"}),
     neglected_backends=frozenset({"metal", "vulkan"}),
+    tested_capability=7.5,  # README: Turing or newer; pull 2079
     # iqk_mul_mat.cpp stops with "Unsupported CPU" where neither AVX2 nor NEON is there (IQK_IMPLEMENT)
     lacking_isas=frozenset({"sse", "avx"}),
     metal_device="Metal",

@@ -293,6 +293,11 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         found.append(f"check in the engine's log that {_names(devices)} are {order}")
     if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
         found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
+    tested, cards = engine_spec(contender.engine).tested_capability, [rig.cards[device.gpu] for device in devices]
+    if old := {_short(card.name) for card in cards if (card.compute_capability or tested) < tested}:
+        found.append(
+            f"{contender.engine} is tested on NVIDIA cards from Turing on only, not on {', '.join(sorted(old))}"
+        )
     if contender.fitted.memory.basis == "approximate":
         mode = contender.fitted.flags.split_mode
         unknown = "graph is not known here, so the most similar family's is used"
