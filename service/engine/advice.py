@@ -226,7 +226,7 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
-    """The best config on a changed machine. `component`: GPU, RAM, RAM speed, link, CPU, or several.
+    """The best config on a changed machine. `component`: GPU, RAM, RAM speed, link, CPU, system, or several.
 
     `hardware`: the changed machine in shorthand. `speed`: at the goal's depth. `tg`, `pp`, `seconds_saved`: against the
     present first config, same variant; None where there is none, or nothing of it fits. `tg_per_gib`: tokens per second

@@ -49,6 +49,11 @@ def counts(hardware: Hardware) -> dict[str, int]:
         ("add a second 3090", {"RTX 4090": 2, "RTX 3090": 2}),
         ("another 3090 and another 4090", {"RTX 4090": 3, "RTX 3090": 2}),
         ("remove the 3090", {"RTX 4090": 2}),
+        ("sell both 4090s and buy a 5090", {"RTX 5090": 1, "RTX 3090": 1}),
+        ("what if I add another 3090?", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("would a second 3090 help?", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("upgrade the 3090 to a 5090", {"RTX 5090": 1, "RTX 4090": 2}),
+        ("+1 RTX 3090 x4", {"RTX 4090": 2, "RTX 3090": 2}),
     ],
 )
 def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
@@ -67,6 +72,10 @@ def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
         ("add 64gb", 320),
         ("add 2x 3090 and 64GB", 320),
         ("upgrade RAM to 512GB", 512),
+        ("double the RAM", 512),
+        ("what if I had 512GB RAM", 512),
+        ("add another 2x32GB", 320),
+        ("add 2x 32GB", 320),
     ],
 )
 def test_memory_grows_and_shrinks(text: str, total: int) -> None:
@@ -80,6 +89,101 @@ def test_faster_memory_is_read_faster_and_a_measured_figure_of_the_old_one_is_dr
     faster = after("DDR4-3200 x8", measured)
     assert faster.component == "RAM speed"
     assert resolve(faster.hardware).cpu_bandwidth_gbs > 100
+
+
+DESKTOP = canonical(parse_hardware("RTX 3090 [display; 22 GiB free], Ryzen 9 7950X, 64GB DDR5-4800, Windows 11"))
+
+
+@pytest.mark.parametrize(
+    ("text", "mts"),
+    [
+        ("DDR5-6000 instead", 6000),
+        ("overclock the RAM to 6400 MT/s", 6400),
+        ("RAM at 6000", 6000),
+        ("EXPO at 6000", 6000),
+        ("with XMP at DDR5-6200", 6200),
+        ("faster RAM", 6400),
+    ],
+)
+def test_faster_ram_is_understood_as_people_say_it(text: str, mts: int) -> None:
+    upgrade = after(text, DESKTOP)
+    assert upgrade.component == "RAM speed"
+    assert upgrade.hardware.ram is not None
+    assert upgrade.hardware.ram.mts == mts
+
+
+def test_what_a_vague_change_was_taken_for_is_said() -> None:
+    """`RAM 5600 -> 6000?`, `is faster RAM worth it`: the rate is the fastest that is sold, or that a server takes."""
+    assert after("faster RAM", DESKTOP).text == "faster RAM (DDR5-6400)"
+    assert after("faster RAM and double the RAM", DESKTOP).text.endswith("(DDR5-6400, 64 GB more RAM)")
+    assert after("faster RAM").text == "faster RAM (DDR4-3200)"
+    assert after("EPYC 9354", DESKTOP).text == "EPYC 9354 (DDR5-4800 x12)"
+    assert after("Ryzen 9 9950X", DESKTOP).text == "Ryzen 9 9950X"
+
+
+def test_a_server_is_offered_no_modules_that_its_cpu_does_not_take() -> None:
+    server = canonical(parse_hardware("RTX 3090, EPYC 9354, 384GB DDR5-4800 x12"))
+    assert "RAM speed" not in {upgrade.component for upgrade in usual(server, resolve(server))}
+
+
+def test_another_cpu_takes_its_own_kind_of_ram() -> None:
+    older = after("Ryzen 7 5800X3D", DESKTOP).hardware.ram
+    assert older is not None
+    assert (older.type, older.mts, older.total_gb) == ("DDR4", None, 64)
+
+
+def test_the_monitor_on_the_processors_gpu_frees_the_cards_memory() -> None:
+    for text in ("headless", "move the monitor to the iGPU", "no display on the 3090"):
+        gpu = after(text, DESKTOP).hardware.gpus[0]
+        assert (gpu.display, gpu.free_gib) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["Linux instead of Windows", "switch to Linux", "Ubuntu", "what if I use Linux"])
+def test_another_system_is_asked_for(text: str) -> None:
+    upgrade = after(text, DESKTOP)
+    assert upgrade.component == "system"
+    assert resolve(upgrade.hardware).os == "linux"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("XMP on", "taken as DDR5-4800; how fast would it be? Write it as in `DDR5-6400`"),
+        ("DDR4-3600", "the AMD Ryzen 9 7950X takes DDR5"),
+        ("a faster NVMe SSD", "a drive counts only for a model larger than RAM and VRAM"),
+        ("without NVLink", "links from card to card do not count"),
+        ("undervolt the 3090", "taken as they are sold"),
+        ("a 5090", "write `+1x 5090` or `1x 5090 instead of all`"),
+        ("Windows 10", "the machine is taken to run windows"),
+    ],
+)
+def test_what_is_not_answered_says_why_or_what_to_write(text: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        after(text, DESKTOP)
+    assert says in error.value.detail
+    assert error.value.field == "what_if"
+
+
+@pytest.mark.parametrize(("machine", "says"), [("M3 Ultra 256GB", "is soldered"), ("RTX 3090, 64GB RAM", "DDR4-3600")])
+def test_faster_ram_is_asked_about_where_none_is_faster(machine: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        after("faster RAM", canonical(parse_hardware(machine)))
+    with pytest.raises(InvalidInput, match=r"RTX 3090 \[display\]"):
+        after("headless", canonical(parse_hardware(machine)))
+
+
+@pytest.mark.parametrize(
+    "text", ["3090 at PCIe 4.0 x8", "move the 3090 to an x8 slot", "RTX 3090 on x8", "PCIe x8 for the 3090", "x8/x8"]
+)
+def test_a_link_is_asked_for_as_people_say_it(text: str) -> None:
+    pair = canonical(parse_hardware("RTX 3090 pcie 4.0 x16 + RTX 4090 pcie 4.0 x4, EPYC 7713, 256GB DDR4-3200"))
+    links = {gpu.name: gpu.pcie for gpu in after(text, pair).hardware.gpus}
+    other = "4.0 x8" if "/" in text else "4.0 x4"
+    assert links == {"NVIDIA GeForce RTX 3090": "4.0 x8", "NVIDIA GeForce RTX 4090": other}
+
+
+def test_another_generation_keeps_the_lanes() -> None:
+    assert after("PCIe 3").hardware.gpus[-1].pcie == "3.0 x4"
 
 
 def test_a_link_is_that_of_the_cards_that_have_the_old_one() -> None:
@@ -112,6 +216,8 @@ def test_another_cpu_keeps_the_memory() -> None:
         "+0 RTX 3090",
         "24GB more VRAM",
         "PCIe 4 x16 for the RTX 5090",
+        "faster CPU",
+        "more RAM",
     ],
 )
 def test_what_is_not_understood_is_a_problem_of_its_field(text: str) -> None:
