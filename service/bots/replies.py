@@ -9,11 +9,12 @@ known here, tests/recorded both lists.
 from __future__ import annotations
 
 import json
-from importlib import resources
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
+
+from service.engine.tables import table_of
 
 Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
 # Why no message gets through: its address has expired; the bot may not write there; the person cannot be messaged; the
@@ -34,7 +35,7 @@ class _Known(msgspec.Struct, frozen=True):
     slack_later: frozenset[str]
 
 
-_KNOWN = msgspec.json.decode(resources.files("service.bots").joinpath("replies.json").read_bytes(), type=_Known)
+_KNOWN = table_of("replies.json", _Known, "service.bots")
 _DISCORD = {code: why for why, codes in _KNOWN.discord.items() for code in codes}
 _SLACK = {code: why for why, codes in _KNOWN.slack.items() for code in codes}
 

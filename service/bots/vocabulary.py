@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Literal
 
 import msgspec
+
+from service.engine.tables import table_of
 
 SLACK_COMMAND = "/advisor"
 CHECK_MESSAGE, ADD_MESSAGE = "Check this command", "Add to leaderboard"  # in the menu of a message
@@ -43,7 +44,7 @@ class Verb(msgspec.Struct, frozen=True):
     once: bool = False
 
 
-VERBS = msgspec.json.decode(resources.files("service.bots").joinpath("verbs.json").read_bytes(), type=tuple[Verb, ...])
+VERBS = table_of("verbs.json", tuple[Verb, ...], "service.bots")
 NAMES = tuple(verb.name for verb in VERBS)
 OF_BUTTONS = {"commands": "advise", "keep": "result"}  # verbs that only buttons ask: the verb they belong to
 

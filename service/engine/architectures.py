@@ -7,9 +7,10 @@ Sources: load_hparams and the graphs of both engines.
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
 import msgspec
+
+from service.engine.tables import table_of
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,5 +48,4 @@ def architecture(name: str) -> Architecture:
 
 @cache
 def _table() -> dict[str, Architecture]:
-    text = resources.files("service.engine.data").joinpath("architectures.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, Architecture])
+    return table_of("architectures.json", dict[str, Architecture])

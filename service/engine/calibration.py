@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, cached_property
-from importlib import resources
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from service.engine.tables import table_of
 
 Coefficients: TypeAlias = Mapping[str, float]
 Part: TypeAlias = Literal[
@@ -71,5 +72,4 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
 @cache
 def shipped() -> Calibration:
     """Return the calibration that comes with the engine."""
-    text = resources.files("service.engine.data").joinpath("calibration.json").read_bytes()
-    return msgspec.json.decode(text, type=Calibration)
+    return table_of("calibration.json", Calibration)

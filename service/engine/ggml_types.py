@@ -7,12 +7,12 @@ and of llama.cpp 0c1e57098; the mainline rows are written by `make types` from t
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from math import prod
 
 import msgspec
 
 from service.engine.errors import InvalidHeader
+from service.engine.tables import table_of
 
 ROW_TABLE = "i32"  # not multiplied but read by rows, which GPUs can as well (supports_op, GET_ROWS)
 _LARGEST_ID = 1023  # the largest of ik_llama.cpp is 399
@@ -44,8 +44,7 @@ class GgmlType(msgspec.Struct, frozen=True):
 @cache
 def all_types() -> tuple[GgmlType, ...]:
     """Return every known type, in the order of its id."""
-    text = resources.files("service.engine.data").joinpath("ggml_types.json").read_bytes()
-    return tuple(msgspec.json.decode(text, type=list[GgmlType]))
+    return table_of("ggml_types.json", tuple[GgmlType, ...])
 
 
 @cache

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -23,6 +22,7 @@ from service.engine.estimate import Z80, Estimate
 from service.engine.ggml_types import type_named
 from service.engine.kept import kept
 from service.engine.model import Model
+from service.engine.tables import table_of
 from service.engine.tensor_names import role_of
 
 _OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # not iq1_s and iq1_m with interleaved rows, but other quants
@@ -76,8 +76,7 @@ class QualityModel(msgspec.Struct, frozen=True):
 @cache
 def fitted() -> QualityModel:
     """Return the fit that is shipped."""
-    data = resources.files("service.engine.data").joinpath("quality.json").read_bytes()
-    return msgspec.json.decode(data, type=QualityModel)
+    return table_of("quality.json", QualityModel)
 
 
 def plain_type(name: str) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Meta
 
 from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest, Positive, Preset
+from service.engine.tables import table_of
 from service.structs import made_from
 from service.wire.advice.advice import AdviceRequest, HardwareText, Question, RepoText, RevisionText
 from service.wire.advice.check import BuildText, CheckRequest, CommandText
@@ -178,9 +178,7 @@ def _listed(text: str) -> list[str]:
         return [text]
 
 
-_SAID = msgspec.json.decode(
-    resources.files("service.wire").joinpath("mcp_tools.json").read_bytes(), type=dict[str, tuple[str, str]]
-)
+_SAID = table_of("mcp_tools.json", dict[str, tuple[str, str]], "service.wire")
 _ARGUMENTS: dict[str, type[Arguments]] = {
     "advise": Advise, "check": Check, "inspect": Inspect, "leaderboard": Leaderboard, "hardware": HardwareArguments,
 }  # fmt: skip

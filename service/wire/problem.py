@@ -5,12 +5,12 @@ All types are in `problems.json`, from which `docs/problems.md`, the page `/docs
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
 import msgspec
 
 from service.engine.errors import AdvisorError
+from service.engine.tables import table_of
 
 MEDIA_TYPE = "application/problem+json"
 PAGE = "/docs/problems"
@@ -25,9 +25,7 @@ class ProblemType(msgspec.Struct, frozen=True):
     remedy: str
 
 
-PROBLEM_TYPES = msgspec.json.decode(
-    resources.files("service.wire").joinpath("problems.json").read_bytes(), type=dict[str, ProblemType]
-)
+PROBLEM_TYPES = table_of("problems.json", dict[str, ProblemType], "service.wire")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

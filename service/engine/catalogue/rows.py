@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
 import msgspec
+
+from service.engine.tables import table_of
 
 _CPU_FILES = ("cpus.json", "cpus_core.json", "cpus_xeon.json")
 
@@ -63,21 +64,17 @@ class CpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @cache
 def known_gpus() -> tuple[GpuRow, ...]:
     """Return every GPU of the catalogue."""
-    return tuple(msgspec.json.decode(_read("gpus.json"), type=list[GpuRow]))
+    return table_of("gpus.json", tuple[GpuRow, ...])
 
 
 @cache
 def known_cpus() -> tuple[CpuRow, ...]:
     """Return every CPU of the catalogue."""
-    return tuple(row for name in _CPU_FILES for row in msgspec.json.decode(_read(name), type=list[CpuRow]))
+    return tuple(row for name in _CPU_FILES for row in table_of(name, list[CpuRow]))
 
 
 @cache
 def exact_cores() -> dict[str, int]:
     """Return the cores, performance cores if they differ, of CPUs whose number does not tell them, by `cpu_key`."""
-    table = msgspec.json.decode(_read("cpu_cores.json"), type=dict[str, dict[str, str]])
+    table = table_of("cpu_cores.json", dict[str, dict[str, str]])
     return {name: int(n) for part in table.values() for n, names in part.items() for name in names.split()}
-
-
-def _read(name: str) -> bytes:
-    return resources.files("service.engine.data").joinpath(name).read_bytes()

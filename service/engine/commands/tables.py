@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
+from service.engine.tables import table_of
 
 MODEL_REPO = ("-hf", "-hfr", "--hf-repo")  # names of the option for the model's repo,
 MODEL_URL = ("-mu", "--model-url")  # and of that for its address
@@ -49,9 +49,7 @@ class _Tables(msgspec.Struct, frozen=True):
     two_values: frozenset[str]
 
 
-_TABLES = msgspec.json.decode(
-    resources.files("service.engine.data").joinpath("flag_options.json").read_bytes(), type=_Tables
-)
+_TABLES = table_of("flag_options.json", _Tables)
 OPTIONS, TESTS, AFFECTING, TWO_VALUES = _TABLES.flags, _TABLES.tests, _TABLES.affecting, _TABLES.two_values
 RETIRED = dict.fromkeys(_TABLES.retired, False) | dict.fromkeys(_TABLES.retired_with_value, True)
 """Whether a value follows."""
@@ -86,8 +84,7 @@ class _OtherPrograms(msgspec.Struct, frozen=True):
 @cache
 def other_programs() -> _OtherPrograms:
     """Return what other programs than the engines' are called, and what their options are here."""
-    data = resources.files("service.engine.data").joinpath("other_programs.json").read_bytes()
-    return msgspec.json.decode(data, type=_OtherPrograms)
+    return table_of("other_programs.json", _OtherPrograms)
 
 
 @cache

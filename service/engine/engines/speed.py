@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from service.engine.engines.tables import table_of
-
 if TYPE_CHECKING:  # nothing is loaded for the interface: this room asks the engines itself
     from service.engine.calibration import Coefficients
     from service.engine.speed.work import Weights, Work
@@ -31,11 +29,6 @@ class Milestone(msgspec.Struct, frozen=True):
     change: SpeedChange
     date: str
     source: str
-
-
-def milestones_of(package: str) -> tuple[Milestone, ...]:
-    """Return the milestones in an engine's folder."""
-    return msgspec.json.decode(table_of(package, "milestones.json"), type=tuple[Milestone, ...])
 
 
 class EngineSpeed(ABC):

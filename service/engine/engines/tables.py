@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 import msgspec
 
-
-def table_of(package: str, name: str) -> bytes:
-    """Return the bytes of a data file in an engine's folder."""
-    return resources.files(package).joinpath(name).read_bytes()
+from service.engine.tables import table_of
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -33,11 +28,6 @@ class Options(msgspec.Struct, frozen=True):
     today: dict[str, str] = {}
 
 
-def options_of(package: str) -> Options:
-    """Return the options in an engine's folder."""
-    return msgspec.json.decode(table_of(package, "options.json"), type=Options)
-
-
 class _Listed(msgspec.Struct, frozen=True):
     facts: dict[str, str]
     architectures: dict[str, str]
@@ -50,7 +40,7 @@ class Architectures:
     """
 
     def __init__(self, package: str) -> None:
-        listed = msgspec.json.decode(table_of(package, "architectures.json"), type=_Listed)
+        listed = table_of("architectures.json", _Listed, package)
         self.facts = tuple(listed.facts)
         self.known = frozenset(listed.architectures)
         self._having = {

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import resources
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from service.engine.config import CPU, Engine
 from service.engine.engines import engine_spec
 from service.engine.logs.read import LogBuffers, free_mib, taken_mib
+from service.engine.tables import table_of
 from service.engine.units import MIB
 
 FailureKind: TypeAlias = Literal[
@@ -86,8 +86,7 @@ class _Table(msgspec.Struct, frozen=True):
 
 @cache
 def _table() -> _Table:
-    data = resources.files("service.engine.data").joinpath("failures.json").read_bytes()
-    return msgspec.json.decode(data, type=_Table)
+    return table_of("failures.json", _Table)
 
 
 def in_plain_words(failure: Failure) -> Failure:

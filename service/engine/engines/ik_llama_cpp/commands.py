@@ -10,9 +10,10 @@ from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.ik_llama_cpp import ARCHITECTURES
-from service.engine.engines.tables import options_of
+from service.engine.engines.tables import Options
 from service.engine.hardware import Card
 from service.engine.model import Model
+from service.engine.tables import table_of
 
 _TURING = 7.5
 
@@ -20,7 +21,7 @@ _TURING = 7.5
 class IkCommands(EngineCommands):
     """ik_llama.cpp's commands."""
 
-    options = options_of("service.engine.engines.ik_llama_cpp")
+    options = table_of("options.json", Options, "service.engine.engines.ik_llama_cpp")
     retired = frozenset({"-ooae"})
     program_names = ("ik_llama", "llama-sweep-bench")
     image = ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server")

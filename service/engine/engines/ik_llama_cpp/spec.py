@@ -14,9 +14,9 @@ from service.engine.engines.ik_llama_cpp.commands import IkCommands
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.memory import IkMemory
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
-from service.engine.engines.speed import EngineSpeed, milestones_of
-from service.engine.engines.tables import table_of
+from service.engine.engines.speed import EngineSpeed, Milestone
 from service.engine.speed.work import time_of_type
+from service.engine.tables import table_of
 
 if TYPE_CHECKING:
     from service.engine.calibration import Coefficients
@@ -27,7 +27,7 @@ class IkSpeed(EngineSpeed):
     """ik_llama.cpp's speed."""
 
     key = "ik_llama_cpp"
-    milestones = milestones_of("service.engine.engines.ik_llama_cpp")
+    milestones = table_of("milestones.json", tuple[Milestone, ...], "service.engine.engines.ik_llama_cpp")
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
         """Return the coefficient of interleaved types, of plain ones (which are repacked on the fly), or of floats."""
@@ -66,8 +66,8 @@ class _Repository(msgspec.Struct, frozen=True):
 
 def read_history() -> History:
     """Return what is known of its builds; `builds.json` is written by `scripts/write_builds.py`."""
-    recorded = msgspec.json.decode(table_of(__package__, "history.json"), type=Recorded)
-    repository = msgspec.json.decode(table_of(__package__, "builds.json"), type=_Repository)
+    recorded = table_of("history.json", Recorded, __package__)
+    repository = table_of("builds.json", _Repository, __package__)
     words = [(word, date) for date, line in repository.builds.items() for word in line.split()]
     return History(
         today=recorded.today,

@@ -10,9 +10,10 @@ import msgspec
 from service.engine.advice import BuildOption, Package
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
-from service.engine.engines.tables import options_of, table_of
+from service.engine.engines.tables import Options
 from service.engine.hardware import Card
 from service.engine.model import Model
+from service.engine.tables import table_of
 
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
 
@@ -28,7 +29,7 @@ class _Packages(msgspec.Struct, frozen=True):
     instead_of_building: dict[str, str]
 
 
-_PACKAGES = msgspec.json.decode(table_of("service.engine.engines.llama_cpp", "packages.json"), type=_Packages)
+_PACKAGES = table_of("packages.json", _Packages, "service.engine.engines.llama_cpp")
 # src/models/*.cpp of 0c1e57098 that have a graph_mtp; three tokens for dense models (pull 22673), one for mixtures
 # (pulls 24868, 26534, issue 24266).
 _DRAFTING = {"qwen35": "--spec-type draft-mtp --spec-draft-n-max 3"} | dict.fromkeys(
@@ -40,7 +41,7 @@ _DRAFTING = {"qwen35": "--spec-type draft-mtp --spec-draft-n-max 3"} | dict.from
 class LlamaCommands(EngineCommands):
     """llama.cpp's commands."""
 
-    options = options_of("service.engine.engines.llama_cpp")
+    options = table_of("options.json", Options, "service.engine.engines.llama_cpp")
     image = ("llama.cpp:server", ".devops/{}.Dockerfile", "server")
     first_rule_wins = True
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests

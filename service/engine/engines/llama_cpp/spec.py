@@ -6,17 +6,15 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from service.engine.builds import BuildRules, History, Recorded
 from service.engine.engines.llama_cpp import ARCHITECTURES
 from service.engine.engines.llama_cpp.commands import LlamaCommands
 from service.engine.engines.llama_cpp.fit import fitted
 from service.engine.engines.llama_cpp.memory import LlamaMemory
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
-from service.engine.engines.speed import EngineSpeed, milestones_of
-from service.engine.engines.tables import table_of
+from service.engine.engines.speed import EngineSpeed, Milestone
 from service.engine.ggml_types import GgmlType
+from service.engine.tables import table_of
 
 if TYPE_CHECKING:
     from service.engine.calibration import Coefficients
@@ -30,7 +28,7 @@ class LlamaSpeed(EngineSpeed):
     """llama.cpp's speed."""
 
     key = "llama_cpp"
-    milestones = milestones_of("service.engine.engines.llama_cpp")
+    milestones = table_of("milestones.json", tuple[Milestone, ...], "service.engine.engines.llama_cpp")
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
         """Return the coefficient of a kind of quantised weights, or of floats."""
@@ -52,7 +50,7 @@ class LlamaSpeed(EngineSpeed):
 
 def read_history() -> History:
     """Return what is known of its builds; no commit is."""
-    recorded = msgspec.json.decode(table_of(__package__, "history.json"), type=Recorded)
+    recorded = table_of("history.json", Recorded, __package__)
     return History(
         today=recorded.today,
         changes=recorded.changes,
