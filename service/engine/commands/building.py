@@ -21,6 +21,11 @@ _ONEAPI = "source /opt/intel/oneapi/setvars.sh"  # docs/backend/SYCL.md: before 
 # RDNA2 cards for which ROCm has no libraries; those of gfx1030 run on them (llama.cpp docs/build.md: HIP).
 _LIKE_GFX1030 = re.compile(r"RX 6(?:[3-7]\d\d|8\d\d[SM])|W6[346]00")
 _AS_GFX1030 = "export HSA_OVERRIDE_GFX_VERSION=10.3.0"
+_CLANG = BuildOption(
+    "-T ClangCL",
+    "Visual Studio's clang: Microsoft's compiler is not supported for ARM",
+    "llama.cpp ggml/src/ggml-cpu/CMakeLists.txt",
+)
 _SHARD = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 
 
@@ -56,9 +61,13 @@ def _glob(file: str) -> str:
     return re.sub(r"([\[*?])", r"[\1]", stem) + tail
 
 
-def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> BuildLine:
+def build_line(
+    engine: Engine, model: Model, flags: Flags, cards: Sequence[Card], *, windows_on_arm: bool = False
+) -> BuildLine:
     """Return how to build `engine`, at the commit whose rules the answers follow, for these cards and flags."""
     options, backend = tuple(_options(engine, model, flags, cards)), _backend(cards)
+    if windows_on_arm:
+        options += (_CLANG,)
     repository = engine_spec(engine).repository
     commit = today(engine).label.split(" ")[0]
     configure = " ".join(["cmake -B build -DCMAKE_BUILD_TYPE=Release", *(one.option for one in options)])

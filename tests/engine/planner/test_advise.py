@@ -429,6 +429,19 @@ def test_a_reason_for_a_quantised_cache_gives_the_share_of_both_types_and_what_i
     assert card == "the cache is K q8_0, V q6_0, 47 % of the size of f16: more room for weights"
 
 
+# llama.cpp ggml/src/ggml-cpu/CMakeLists.txt: "MSVC is not supported for ARM, use clang"
+def test_windows_on_arm_builds_with_clang() -> None:
+    def built(hardware: str) -> str:
+        build = first(
+            ask("Qwen3-8B", "q4_k_m", hardware=parse_hardware(hardware), engine="ik_llama.cpp")
+        ).commands.build
+        return build.line if build else ""
+
+    assert " -T ClangCL " in built("Snapdragon X Elite, 32GB LPDDR5X, Windows 11")
+    assert "Clang" not in built("Snapdragon X Elite, 32GB LPDDR5X, Ubuntu 25.04")
+    assert "Clang" not in built("no GPU, Ryzen 7 8845HS, 64GB DDR5-5600, Windows 11")
+
+
 # ik_llama.cpp README (8337e4cd3): CUDA (Turing or newer); its author in pull 2079: no way of testing for Pascal
 def test_who_gets_ik_on_a_card_before_turing_is_told_that_nobody_tests_it_there() -> None:
     def notes(hardware: str, engine: Engine) -> list[str]:

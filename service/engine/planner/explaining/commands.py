@@ -74,7 +74,7 @@ def commands(
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     mac = backend == "metal"  # which has no systemd, and gives a container no GPU
-    used = [rig.cards[card] for card in cards]
+    used, arm = [rig.cards[card] for card in cards], rig.windows and rig.isa == "neon"
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
     mounted = folder if files.repo else _folder(path)
@@ -86,7 +86,7 @@ def commands(
         docker="" if mac or tegra else docker(engine, server, backend, mounted, pins=pins, capabilities=capabilities),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
         packages=() if tegra or stated else packages(engine, used),
-        build=None if stated else build_line(engine, model, flags, used),
+        build=None if stated else build_line(engine, model, flags, used, windows_on_arm=arm),
         oldest_build=oldest,
         older=None if stated else _older(engine, flags, oldest, path, env, prefix),
     )
