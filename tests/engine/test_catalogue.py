@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from service.engine.catalogue import engine_devices, resolve, rigs_of
 from service.engine.catalogue.families import family_of
@@ -310,6 +311,17 @@ def test_a_card_on_four_lanes_of_its_own_leaves_the_first_all_sixteen(other: Gpu
 def test_cards_with_only_a_generation_stated_share_a_desktops_lanes() -> None:
     desktop = rig(Gpu(name="RTX 3090", count=2, pcie="4.0"), cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=64))
     assert desktop.cards[0].pcie_gbs == pytest.approx(1.97 * 8)
+
+
+def test_a_bandwidth_that_modules_have_in_theory_is_no_measurement() -> None:
+    """`Memory Bandwidth: 89.6 GB/s (theoretical)` of DDR5-5600: r/LocalLLaMA 1ofxt6s."""
+    ram = Ram(total_gb=64, type="DDR5", channels=2, mts=5600, measured_bandwidth_gbs=89.6)
+    stated = rig(cpu=Cpu(model="Core Ultra 9 285K"), ram=ram)
+    assert not stated.bandwidth_measured
+    assert stated.cpu_bandwidth_gbs == pytest.approx(0.8 * 89.6, rel=0.01)
+    assert "hardware.ram.measured_bandwidth_gbs" in assumed(stated)
+    measured = replace(ram, measured_bandwidth_gbs=75.0)
+    assert rig(cpu=Cpu(model="Core Ultra 9 285K"), ram=measured).cpu_bandwidth_gbs == 75.0
 
 
 @pytest.mark.parametrize("count", [3, 5, 7])

@@ -19,6 +19,7 @@ from service.engine.hardware import Assumption, Cpu, Hardware, Ram, os_family
 from service.engine.units import GIB
 
 _OF_PEAK = 0.8
+_ROUNDED = 0.01  # no measurement comes so near to the peak
 _BYTES_A_CHANNEL = 8
 # All-core clock by base clock, both in GHz: the line through the catalogue's CPUs that have both (least squares). The
 # lower a base clock, the more of it is reserve: a Xeon 8480 of 2.0 GHz runs all cores at 3.0, a 7950X of 4.5 at 4.9.
@@ -110,6 +111,12 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
     mts, other_mts = row.mts or mts, _mts_of_kind(row, ram, row.mts or mts)
+    peak = _stated_peak_gbs(row, ram, sockets, ram.mts or other_mts)
+    if peak and ram.measured_bandwidth_gbs and abs(ram.measured_bandwidth_gbs / peak - 1) <= _ROUNDED:
+        why = f"{ram.measured_bandwidth_gbs:g} GB/s is what such modules reach in theory: taken as not measured"
+        ram = msgspec.structs.replace(ram, measured_bandwidth_gbs=None)
+        theirs = f"{_bandwidth(row, ram, sockets, mts, unified, []):.0f}"
+        assumed.append(Assumption("hardware.ram.measured_bandwidth_gbs", theirs, why, "the speed of everything in RAM"))
     total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
     if os_family(hardware.os or "") == "wsl" and ram.free_gb is None:
         total *= WSL_SHARE
@@ -129,7 +136,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
         usable_ram=usable,
         bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, other_mts or mts, unified, assumed),
         measured=ram.measured_bandwidth_gbs is not None,
-        stated_peak_gbs=_stated_peak_gbs(row, ram, sockets, ram.mts or other_mts),
+        stated_peak_gbs=peak,
         pcie=row.pcie or pcie,
         lanes=_DESKTOP_LANES if row.channels == 2 else None,
         os=system,

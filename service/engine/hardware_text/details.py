@@ -93,6 +93,12 @@ def linked(gpus: Sequence[Gpu], link: str, targets: Sequence[int]) -> list[Gpu]:
     if (len(targets) != 1 and not widths) or len(widths) not in (0, n_cards):
         raise unreadable(link, HOW_TO_LINK)
     for i in targets:
+        if gpus[i].count > 1 and len(widths) == gpus[i].count and (before := widths_of(gpus[i].pcie or "")):
+            together = [*before, widths[0]]  # `2x 3090, one on x16 and one on x4`
+            if set(before) != set(widths) and len(set(widths)) == 1:
+                if len(together) != gpus[i].count or _generation(link) != _generation(gpus[i].pcie or ""):
+                    raise unreadable(link, HOW_TO_LINK)
+                widths = together
         own = [widths.pop(0) for _ in range(gpus[i].count)] if widths else []
         out[i] = msgspec.structs.replace(gpus[i], pcie=_closer(_link_of(link, own), gpus[i].pcie))
     return out

@@ -205,7 +205,7 @@ LINK = re.compile(
     r"(?:@\s?|on\s|at\s|in\s(?:an?\s)?)?x\s?\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|[\s,;)])"
     rf"|(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d|\s?{_UNIT}\b)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
     r"|(?:@\s?|on\s|at\s)?x\d{1,2}(?:/x?\d{1,2}){1,15}(?:\s?pci-?e(?:\s?(?:gen\s?)?[1-6](?:\.\d)?)?)?(?=$|[\s,;)])"
-    r"|(?:@\s?|at\s|in\s(?:an?\s)?|on\s(?:an?\s)?)x\d{1,2}(?:\s(?:pci-?e\s)?(?:slots?|lanes?|risers?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
+    r"|(?:@\s?|at\s|(?:in|on)\s(?:(?:an?|the|my)\s)?)x\d{1,2}(?:\s(?:(?:pci-?e|chipset|mining)\s)?(?:slots?|lanes?|risers?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
     r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?|risers?|bridge|link|bus|port)\b"
     r"|pci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15})?|pci-?e?\s+x\d{1,2}(?:/x?\d{1,2}){0,15}\b"
     r"|(?:(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:oculink|thunderbolt[\s-]?[345]?|tb[345]|usb\s?4|m\.2\s(?:to\spcie|adapter|riser)|e-?gpus?)\b"
@@ -293,6 +293,10 @@ RESPELLED = tuple(
         (r"(?<=\w)双路(?!\w)", " x2"),
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
         (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
+        (
+            r"(well|lovelace|ada|ampere|turing|pascal|hopper|volta|rdna\s?\d|x86(?:_64)?|cpu|gpu)\sarch\b",
+            r"\1 architecture",
+        ),
         (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
         (r"(?<![a-zœúu])(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
         (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French

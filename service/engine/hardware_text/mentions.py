@@ -116,7 +116,9 @@ def _plain(text: str) -> str:
     text = re.sub(r"(?<=\S)[^\S\n]{2,}(?=\S)", " ", text)
     for pattern, right in lex.RESPELLED:
         text = pattern.sub(right, text)
-    text = re.sub(r"\bx\d{1,2}(?:,\s?x\d{1,2})+\b", lambda m: re.sub(r",\s?", "/", m[0]), text, flags=re.I)
+    text = re.sub(
+        r"\bx\d{1,2}(?:,?\s?x(?:16|8|4|2|1))+\b", lambda m: re.sub(r"(?!^),?\s?x", "/x", m[0].lower()), text, flags=re.I
+    )
     text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = lex.STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)
     text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)

@@ -218,6 +218,7 @@ class _Reading:
             return
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
+        name = re.sub(r"(?<=\d{4})s$", "", name) if (m.count or self.sockets or 1) > 1 else name  # `dual EPYC 7532s`
         stated, self.sockets = self.sockets, None
         self.cpus.append(Cpu(model=name, sockets=stated))
         self._count_cpu(m.count or 1, m.text)

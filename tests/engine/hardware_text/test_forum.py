@@ -69,6 +69,12 @@ def test_a_server_cpu_is_known_by_its_code_name(text: str, generation: str, sock
         ("6 x 3090 pcie 3.0 x8 each", gpus(Gpu(name="3090", count=6, pcie="3.0 x8"))),
         ("3090 in x4 slot", gpus(Gpu(name="3090", pcie="x4"))),
         ("3090 on an x4 riser", gpus(Gpu(name="3090", pcie="x4"))),
+        ("a 3090 in the x4 chipset slot", gpus(Gpu(name="3090", pcie="x4"))),
+        ("2x 3090 (one on x16 and one on x1 riser)", gpus(Gpu(name="3090", count=2, pcie="x16/x1"))),
+        ("2x 3090, one pcie 4.0 x16, the other pcie 4.0 x4", gpus(Gpu(name="3090", count=2, pcie="4.0 x16/x4"))),
+        # club-3090 issue 294: `2x 3090 (x4x4)`
+        ("2x 3090 (x4x4)", gpus(Gpu(name="3090", count=2, pcie="x4"))),
+        ("4x 3090 bifurcated x4x4x4x4", gpus(Gpu(name="3090", count=4, pcie="x4"))),
         ("1x 3090 x4", gpus(Gpu(name="3090", pcie="x4"))),
         ("2x 3090 x8", gpus(Gpu(name="3090", count=2, pcie="x8"))),
         ("3090 x4", gpus(Gpu(name="3090", count=4))),
@@ -497,6 +503,24 @@ def test_models_and_ports_are_notes(text: str, notes: str) -> None:
 
 def test_cards_are_counted_behind_their_name_in_japanese() -> None:
     assert parse_hardware("RTX 4090 2枚挿しの自作PC, 64GB").gpus == [Gpu(name="RTX 4090", count=2)]
+
+
+def test_cards_of_one_entry_have_links_of_one_generation() -> None:
+    with pytest.raises(InvalidHardware, match="write the link after the GPU that has it"):
+        parse_hardware("2x 3090, one pcie 4.0 x16, the other pcie 3.0 x4, 64GB RAM")
+
+
+def test_an_architecture_is_no_system() -> None:
+    """`RTX 5090 Laptop (24 GB GDDR7, Blackwell arch), AMD Ryzen 9 9955HX3D`, a comment in a public repository."""
+    assert parse_hardware("RTX 5090 Laptop (24 GB GDDR7, Blackwell arch), 64GB RAM").os is None
+    assert parse_hardware("RTX 3090, 64GB RAM, Arch").os == "arch"
+
+
+@pytest.mark.parametrize("text", ["dual EPYC 7532s, 512GB", "2x Xeon Gold 6248s, 512GB"])
+def test_a_plural_of_processors_is_not_part_of_their_name(text: str) -> None:
+    cpu = parse_hardware(text).cpu
+    assert cpu is not None
+    assert (cpu.sockets, (cpu.model or "")[-1]) == (2, (cpu.model or "").rstrip("s")[-1])
 
 
 def test_links_are_listed_with_commas_too() -> None:
