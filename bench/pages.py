@@ -36,7 +36,11 @@ def parameters() -> str:
     lines = [
         "# Parameters of the speed model",
         "",
-        f"Calibration {known.version}: {known.source} Written by `python -m bench.pages`.",
+        f"Calibration {known.version}, written by `python -m bench.pages`; [how it is fitted](speed.md#calibration).",
+        "",
+        known.source,
+        "",
+        "×/÷: `spread`, then `prior_spread`, as a factor. What has a *fixed* prior is not fitted.",
         "",
         "| parameter | value | unit | ×/÷ | prior | ×/÷ | source | meaning |",
         "|---|---|---|---|---|---|---|---|",
@@ -45,6 +49,10 @@ def parameters() -> str:
         prior = f"{p.prior:g} | {math.exp(p.prior_spread):.2f}" if p.prior_spread else "fixed | "
         cells = f"{p.value:g} | {p.unit} | {math.exp(p.spread):.2f} | {prior} | {p.source} | {p.meaning}"
         lines.append(f"| `{name}` | {cells} |")
+    lines += [
+        "",
+        "A predicted speed times and divided by its factor is the 80 % interval, before what is assumed (`unknown.…`).",
+    ]
     lines += ["", "| interval | factor |", "|---|---|"]
     lines += [f"| `{name}` | {factor:g} |" for name, factor in known.intervals.items()]
     return "\n".join(lines) + "\n"

@@ -108,7 +108,7 @@ def test_a_process_or_server_that_is_none_is_said_in_words(
 ) -> None:
     assert main(["watch", "99999999", "-H", RIG]) == 2
     assert "there is no process 99999999 here" in capsys.readouterr().err
-    with LocalHub([]) as hub:
+    with LocalHub() as hub:
         assert main(["watch", hub.endpoint, "--command", f"llama-server -m {model}", "-H", RIG]) == 2
     said = capsys.readouterr().err
     assert "has no totals of llama-server, which needs --metrics for them" in said
@@ -120,7 +120,7 @@ def test_a_small_context_is_planned_and_none_is_refused(model: Path, context: in
     asked = Namespace(what=str(model), models=None, context=context, port=None)
     settings = load_settings({"ADVISOR_CACHE_MIB": "0"})
     if is_planned:
-        assert first_plan(settings, asked, RIG, "llama.cpp", None).config.flags.n_ctx == context
+        assert f"-c {context} " in first_plan(settings, asked, RIG, "llama.cpp", None).what
     else:
         with pytest.raises(InvalidInput, match="this must be at least 1"):
             first_plan(settings, asked, RIG, "llama.cpp", None)
