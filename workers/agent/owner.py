@@ -197,7 +197,7 @@ def leave(state: State, ask: Ask, say: Say) -> bool:
     if told is None:
         say(f"left      {known.service} has revoked {known.pseudonym}, and its key is gone")
         return True
-    say(f"left      the key is gone, but the servicecould not be told ({told}).")
+    say(f"left      the key is gone, but the service could not be told ({told}).")
     say(f"          Revoke {known.pseudonym} there: DELETE {known.service}/v1/hosts/{known.host}")
     return False
 

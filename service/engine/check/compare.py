@@ -14,13 +14,13 @@ from service.engine.finding import Finding, Severity
 from service.engine.logs.read import LogBuffers, LogReading
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.summary import speed_at
+from service.engine.memory.figures import COMPUTE_SPREAD
 from service.engine.rules.case import Case
 
 _PARTS = ("weights", "kv", "compute", "output")
 _UNITS = {"pp": "t/s", "tg": "t/s"}
-# ik_llama.cpp prints hundredths of a MiB, llama.cpp too; figures known from its source only may be 5 % off.
+# ik_llama.cpp prints hundredths of a MiB, llama.cpp too.
 _TOLERANCE_MIB = 0.02
-_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
 
 
 def compare_speeds(case: Case, measured: Sequence[MeasuredSpeed]) -> Iterator[Compared]:
@@ -94,7 +94,7 @@ def _buffers(row: DeviceMemory, log: LogBuffers, parts: Sequence[str]) -> Iterat
         measured = getattr(log, f"{part}_mib")
         if measured is not None:
             expected: float = getattr(row, f"{part}_mib")
-            slack = _TOLERANCE_MIB + (_SPREAD[row.basis] * expected if part == "compute" else 0.0)
+            slack = _TOLERANCE_MIB + (COMPUTE_SPREAD[row.basis] * expected if part == "compute" else 0.0)
             interval = round(max(expected - slack, 0.0), 2), expected, round(expected + slack, 2)
             text = f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed"
             yield _compared(part, measured, interval, text, device=row.device)

@@ -7,7 +7,7 @@ import msgspec
 from service.engine.config import Placement
 from service.engine.estimate import Estimate
 
-_COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
+COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}  # by basis, of a buffer
 
 
 class DeviceBytes(msgspec.Struct, frozen=True):
@@ -37,6 +37,6 @@ class Memory(msgspec.Struct, frozen=True):
     def total(self, device: int) -> Estimate:
         """Return all bytes of one device, a range: what no engine prints has one, and a rough compute buffer."""
         d = self.devices[device]
-        printed, spread = d.weights + d.kv + d.compute + d.output + d.derived, _COMPUTE_SPREAD[self.basis] * d.compute
+        printed, spread = d.weights + d.kv + d.compute + d.output + d.derived, COMPUTE_SPREAD[self.basis] * d.compute
         low, expected, high = d.overhead.low - spread, d.overhead.expected, d.overhead.high + spread
         return Estimate(printed + low, printed + expected, printed + high, self.basis)
