@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import attended, decoder, feed_forward
+from service.engine.engines.llama_cpp.graphs.gqa import attended, decoder, feed_forward, standard_layer
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import by_name
 
@@ -139,13 +139,7 @@ def arctic(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
 
 def gemma(g: LlamaGraph) -> None:
     """gemma: embeddings and queries are scaled."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
-        y = g.normed(layer, "attn_norm", x)
-        h = g.with_residual(layer, attended(g, layer, y, cache, scaled=True), x)
-        return g.add(g.feed_forward(layer, g.normed(layer, "ffn_norm", h)), h)
-
-    decoder(g, layer_of, g.apply("SCALE", g.begin()))
+    decoder(g, partial(standard_layer, with_factors=False, scaled=True), g.apply("SCALE", g.begin()))
 
 
 def talkie(g: LlamaGraph) -> None:

@@ -41,7 +41,8 @@ def decoder(
 
 def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, norm_weights: bool = True, gating: Gating | None = None,
-    rope: bool = True, with_factors: bool = True, q_scale: Node | None = None, sinks: bool = False, gated: bool = False,
+    rope: bool = True, with_factors: bool = True, q_scale: Node | None = None, scaled: bool = False,
+    sinks: bool = False, gated: bool = False,
 ) -> Node:  # fmt: skip
     """Return the residual stream after a layer as Llama's: norm, attention, residual, norm, feed-forward, residual.
 
@@ -49,7 +50,7 @@ def standard_layer(
     """
     y = attended(
         g, layer, g.normed(layer, "attn_norm", x), cache, rope=rope, with_factors=with_factors, q_scale=q_scale,
-        sinks=sinks, gated=gated,
+        scaled=scaled, sinks=sinks, gated=gated,
     )  # fmt: skip
     return after_attention(g, layer, y, x, norm_weights=norm_weights, gating=gating)
 
