@@ -320,6 +320,8 @@ def test_a_bandwidth_that_modules_have_in_theory_is_no_measurement() -> None:
     assert not stated.bandwidth_measured
     assert stated.cpu_bandwidth_gbs == pytest.approx(0.8 * 89.6, rel=0.01)
     assert "hardware.ram.measured_bandwidth_gbs" in assumed(stated)
+    one_die = rig(cpu=Cpu(model="Ryzen 7 9700X"), ram=Ram(total_gb=32, type="DDR5", measured_bandwidth_gbs=96))
+    assert not one_die.bandwidth_measured  # `32GB DDR5 ~96 GB/s`, of which its die can read two thirds
     measured = replace(ram, measured_bandwidth_gbs=75.0)
     assert rig(cpu=Cpu(model="Core Ultra 9 285K"), ram=measured).cpu_bandwidth_gbs == 75.0
 

@@ -20,6 +20,7 @@ from service.engine.units import GIB
 
 _OF_PEAK = 0.8
 _ROUNDED = 0.01  # no measurement comes so near to the peak
+_OF_FABRIC = 1.2  # nor so far beyond what the dies can read, which is fitted
 _BYTES_A_CHANNEL = 8
 # All-core clock by base clock, both in GHz: the line through the catalogue's CPUs that have both (least squares). The
 # lower a base clock, the more of it is reserve: a Xeon 8480 of 2.0 GHz runs all cores at 3.0, a 7950X of 4.5 at 4.9.
@@ -112,7 +113,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
     mts, other_mts = row.mts or mts, _mts_of_kind(row, ram, row.mts or mts)
     peak = _stated_peak_gbs(row, ram, sockets, ram.mts or other_mts)
-    if peak and ram.measured_bandwidth_gbs and abs(ram.measured_bandwidth_gbs / peak - 1) <= _ROUNDED:
+    if ram.measured_bandwidth_gbs and _is_theory(ram.measured_bandwidth_gbs, peak, row, sockets):
         why = f"{ram.measured_bandwidth_gbs:g} GB/s is what such modules reach in theory: taken as not measured"
         ram = msgspec.structs.replace(ram, measured_bandwidth_gbs=None)
         theirs = f"{_bandwidth(row, ram, sockets, mts, unified, []):.0f}"
@@ -142,6 +143,12 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
         os=system,
         assumed=tuple(assumed),
     )
+
+
+def _is_theory(gbs: float, peak: float | None, row: CpuRow, sockets: int) -> bool:
+    """Return whether a stated bandwidth is the modules' peak, or much more than the CPU's dies can read."""
+    is_peak = peak is not None and abs(gbs / peak - 1) <= _ROUNDED
+    return is_peak or (row.fabric_gbs is not None and gbs > _OF_FABRIC * row.fabric_gbs * sockets)
 
 
 def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:

@@ -87,6 +87,8 @@ def linked(gpus: Sequence[Gpu], link: str, targets: Sequence[int]) -> list[Gpu]:
 
     Raises InvalidHardware where its lane counts are not as many as the cards, or none for several.
     """
+    if of_all := re.match(r"(?:both|all)\s", link, re.I):
+        return [linked([gpu], link[of_all.end() :], [0])[0] for gpu in gpus]
     out, widths, n_cards = list(gpus), widths_of(link), sum(gpus[i].count for i in targets)
     if len(targets) == 1 and len(widths) == 1:
         widths *= n_cards
@@ -105,8 +107,11 @@ def linked(gpus: Sequence[Gpu], link: str, targets: Sequence[int]) -> list[Gpu]:
 
 
 def _closer(link: str, before: str | None) -> str:
-    """The more exact of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
-    return before if before and link == "egpu" else link
+    """What two statements say of one link: `thunderbolt eGPU` is Thunderbolt, `PCIe 3.0 x16 @ x8` has 3.0 and x8."""
+    if before and link == "egpu":
+        return before
+    only_lanes = re.fullmatch(r"x\d{1,2}(?:/x\d{1,2})*", link)
+    return f"{_generation(before)} {link}".strip() if before and only_lanes else link
 
 
 def _link_of(link: str, widths: Sequence[int]) -> str:

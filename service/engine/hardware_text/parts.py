@@ -10,6 +10,7 @@ import msgspec
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
+from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.found import is_shared, merged, unreadable
 from service.engine.hardware_text.mentions import Mention, may_be_several
 
@@ -93,6 +94,12 @@ def is_row(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
     """Return whether a mention is on the line of one card, where others have lines of their own, as in a table."""
     lines = [text.count("\n", 0, o.at) for o in mentions if o.kind in ("gpu", "either")]
     return lines.count(text.count("\n", 0, m.at)) == 1 < len(set(lines))
+
+
+def is_of_other_device(m: Mention, mentions: Sequence[Mention]) -> bool:
+    """Return whether a drive, a network card or the like is mentioned just before: `SSD 2TB 7 GB/s`."""
+    before = [o.text for o in mentions if o.end <= m.at][-1:]
+    return any(lex.OTHER_DEVICE.search(text) for text in before)
 
 
 def gpu_follows(m: Mention, mentions: Sequence[Mention]) -> bool:

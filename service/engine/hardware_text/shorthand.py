@@ -30,6 +30,7 @@ from service.engine.hardware_text.parts import (
     gpu_follows,
     in_engines_list,
     is_apart,
+    is_of_other_device,
     is_row,
     numbered,
     one_cpu,
@@ -208,7 +209,7 @@ class _Reading:
     def _read_either(self, m: Mention) -> None:
         if self._is_rate_of_ram(m):
             return
-        if m.count is None and not any(o.kind == "cpu" for o in self.mentions):
+        if m.count is None and not any(o.kind == "cpu" and not lex.RATE.fullmatch(o.name) for o in self.mentions):
             cpu = row.name if (row := cpu_row(m.name)) else lex.ALSO_CPUS[m.name]
             raise unreadable(m.text, f"it is a GPU and a CPU: write `{gpu_rows(m.name)[0].name}` or `{cpu}`")
         self._read_gpu(m)
@@ -382,10 +383,11 @@ class _Reading:
         self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], measured_copy_gbs=float(m.hit[1]))
 
     def _read_bandwidth(self, m: Mention) -> None:
-        if m.hit[1] and self.owner == "gpu" and m.gap in ("", "with"):
-            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], bandwidth_gbs=float(m.hit[1]))
-        elif m.hit[1] and self.owner == "ram":
-            self.memory.measured = float(m.hit[1])
+        gbs = float(m.hit[1]) if m.hit[1] and not is_of_other_device(m, self.mentions) else None
+        if gbs and self.owner == "gpu" and m.gap in ("", "with"):
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], bandwidth_gbs=gbs)
+        elif gbs and self.owner == "ram":
+            self.memory.measured = gbs
         else:
             self.notes.append(m.text)
 
@@ -431,8 +433,7 @@ class _Reading:
 
     def _read_link(self, m: Mention) -> None:
         questions.ask_about_bare_link(m)
-        before = next((o for o in reversed(self.mentions) if o.end <= m.at), None)
-        if before and m.gap != "," and lex.OTHER_DEVICE.search(before.text):
+        if m.gap != "," and is_of_other_device(m, self.mentions):
             self.notes.append(m.text)
             return
         targets = list(range(len(self.gpus)))

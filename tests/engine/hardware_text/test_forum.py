@@ -69,6 +69,10 @@ def test_a_server_cpu_is_known_by_its_code_name(text: str, generation: str, sock
         ("6 x 3090 pcie 3.0 x8 each", gpus(Gpu(name="3090", count=6, pcie="3.0 x8"))),
         ("3090 in x4 slot", gpus(Gpu(name="3090", pcie="x4"))),
         ("3090 on an x4 riser", gpus(Gpu(name="3090", pcie="x4"))),
+        ("3090 + 4090 (both x8)", gpus(Gpu(name="3090", pcie="x8"), Gpu(name="4090", pcie="x8"))),
+        ("3090 + 4090, both at PCIe 4.0 x8", gpus(Gpu(name="3090", pcie="4.0 x8"), Gpu(name="4090", pcie="4.0 x8"))),
+        ("RTX 3090 on PCIe 3.0 x16 @ x8", gpus(Gpu(name="RTX 3090", pcie="3.0 x8"))),
+        ("RTX 3060 12GB (chipset x4)", gpus(Gpu(name="RTX 3060", vram_gib=12, pcie="x4"))),
         ("a 3090 in the x4 chipset slot", gpus(Gpu(name="3090", pcie="x4"))),
         ("2x 3090 (one on x16 and one on x1 riser)", gpus(Gpu(name="3090", count=2, pcie="x16/x1"))),
         ("2x 3090, one pcie 4.0 x16, the other pcie 4.0 x4", gpus(Gpu(name="3090", count=2, pcie="4.0 x16/x4"))),
@@ -508,6 +512,37 @@ def test_cards_are_counted_behind_their_name_in_japanese() -> None:
 def test_cards_of_one_entry_have_links_of_one_generation() -> None:
     with pytest.raises(InvalidHardware, match="write the link after the GPU that has it"):
         parse_hardware("2x 3090, one pcie 4.0 x16, the other pcie 3.0 x4, 64GB RAM")
+
+
+@pytest.mark.parametrize(
+    ("text", "mts"),
+    [
+        ("DDR5 5600 running at 4800, 128GB, 9950X", 4800),
+        ("128GB DDR5-6000 (running at 5200), 9950X", 5200),
+        ("7950X, 4x32gb (runs at 3600 because 4 sticks)", 3600),
+        ("4x32GB DDR5 running at 3600, 7950X", 3600),
+    ],
+)
+def test_ram_has_the_rate_at_which_it_runs(text: str, mts: int) -> None:
+    hardware = parse_hardware(text)
+    assert hardware.ram is not None
+    assert hardware.ram.mts == mts
+    assert hardware.cpu is not None
+    assert hardware.cpu.model in ("9950X", "7950X")
+
+
+def test_the_rate_of_a_drive_is_neither_the_rams_nor_a_cards() -> None:
+    """`System RAM 32GB DDR5 … Gen4 NVMe ~7 GB/s sequential read`: compiledthoughts.dev, May 2026."""
+    text = "RTX 5060 Ti 16GB\nSystem RAM\n32GB DDR5\nNVMe SSD\nGen4 NVMe\n~7 GB/s sequential read"
+    hardware = parse_hardware(text)
+    assert hardware.ram is not None
+    assert hardware.ram.measured_bandwidth_gbs is None
+    assert parse_hardware("RTX 3090, SSD 2TB 7 GB/s, 64GB RAM").gpus[0].bandwidth_gbs is None
+
+
+def test_a_number_of_a_card_and_a_cpu_is_asked_about_beside_a_rate_of_ram() -> None:
+    with pytest.raises(InvalidHardware, match="it is a GPU and a CPU"):
+        parse_hardware("7600, 2x16GB 5600, 3060 12gb")
 
 
 def test_an_architecture_is_no_system() -> None:
