@@ -16,10 +16,9 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text.cards import beside_laptops_cpu
 from service.engine.hardware_text.cim import read_cim
-from service.engine.hardware_text.dmidecode import read_dmidecode
 from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
-from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
+from service.engine.hardware_text.linux import read_cpuinfo, read_dmidecode, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.questions import ask_about_machines, ask_about_shared_memory, ask_about_version
@@ -36,9 +35,14 @@ from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.ssu import read_ssu
 from service.engine.hardware_text.summaries import read_fetch, read_fetch_json, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
-from service.engine.hardware_text.task_manager import read_task_manager
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
-from service.engine.hardware_text.windows_reports import read_dxdiag, read_hwinfo, read_msinfo, read_systeminfo
+from service.engine.hardware_text.windows_reports import (
+    read_dxdiag,
+    read_hwinfo,
+    read_msinfo,
+    read_systeminfo,
+    read_task_manager,
+)
 
 # In order of trust, for when several describe the same part: the driver's list before an engine's.
 _RECOGNISERS: tuple[Recogniser, ...] = (
