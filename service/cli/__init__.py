@@ -114,9 +114,11 @@ def _what_to_install(error: ModuleNotFoundError, command: Command) -> str:
 def _complain(error: AdvisorError) -> None:
     from service.cli.inputs import OPTIONS
 
-    name = (error.field or "").removeprefix("constraints.")
-    where = f"--{OPTIONS[name].replace('_', '-')}: " if name in OPTIONS else f"{error.field}: " if error.field else ""
-    where = "" if error.field and error.detail.startswith(f"{error.field} is ") else where
-    print(f"advisor: {where}{error.detail}", file=sys.stderr)
+    group, _, name = (error.field or "").partition("[")[0].rpartition(".")
+    where = error.field or ""
+    if group in ("constraints", "goal") or (not group and name in OPTIONS):
+        where = f"--{OPTIONS.get(name, name).replace('_', '-')}"
+    says_where = not where or error.detail.startswith(f"{error.field} is ")
+    print(f"advisor: {error.detail if says_where else f'{where}: {error.detail}'}", file=sys.stderr)
     if any(choice not in error.detail for choice in error.choices):
         print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)

@@ -34,7 +34,7 @@ _NUMBERS = {  # of a goal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "repo", nargs="+",
+        "repo", metavar="REPO", nargs="+",
         help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files; several: models to serve together",
     )  # fmt: skip
     parser.add_argument(

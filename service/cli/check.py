@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "command",
+        metavar="COMMAND",
         nargs="?",
         help="the command, quoted; @FILE or - reads it from there, or the command of each model in a file of "
         "llama-swap, router presets, compose, systemd or KoboldCpp",

@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "text",
+        metavar="TEXT",
         nargs="?",
         help="shorthand or pasted output to read instead of this machine; @FILE or - reads it from there",
     )

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     enrol = verbs.add_parser("enrol", help="register this machine with a service, with its owner's code")
-    enrol.add_argument("url", help="the service's address: https://…")
+    enrol.add_argument("url", metavar="URL", help="the service's address: https://…")
     enrol.add_argument("--code", required=True, help="from POST /v1/hosts/enrolments, valid for ten minutes")
     run = verbs.add_parser("run", help="wait for runs and measure them, until told to stop")
     run.add_argument("--once", action="store_true", help="exit after one run, or if none is waiting or allowed")
@@ -37,11 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for verb in (enrol, leave):
         verb.add_argument("--yes", action="store_true", help="do not ask")
     for verb in (enrol, run, status, pause, resume, approve, leave):
-        verb.add_argument("--state-dir", metavar="DIR", help="the host's folder (~/.local/state/offload-advisor/host)")
+        verb.add_argument(
+            "--state-dir", metavar="DIR", help="the host's folder (default: ~/.local/state/offload-advisor/host)"
+        )
     for verb in (enrol, status, pause, resume, approve, leave):
         verb.add_argument("--json", action="store_true", help="the outcome as JSON; messages go to stderr")
     for verb in (enrol, run, status, pause, resume):
-        verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
+        verb.add_argument(
+            "--policy", metavar="FILE", help="what this host may do (default: policy.toml in the host's folder)"
+        )
     functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: partial(_pause, paused=False)}
     functions |= {approve: _approve, leave: _leave}
     for verb, function in functions.items():

@@ -25,6 +25,8 @@ OPTIONS = {  # options whose names differ from their fields'
     "variants": "variant",
     "kv_types": "kv_type",
     "current_command": "command",
+    "keep_flags": "keep",
+    "preset": "goal",
     "what_if": "what_if",
 }
 _MAX_PASTE = 65_536

@@ -10,7 +10,7 @@ from service.cli.output import print_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
+    parser.add_argument("repo", metavar="REPO", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     add_no_cache(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")

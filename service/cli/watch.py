@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from service.cli.inputs import add_no_cache, machine_or_this, reading_settings, text_argument
 from service.engine.errors import InvalidInput
+from service.wire.plain_text import plainly
 
 if TYPE_CHECKING:
     from service.cli.serving import Watch
@@ -124,7 +125,7 @@ def _poll(address: str, watch: Watch) -> None:
             try:
                 answer = client.get(f"{address}/metrics")
             except httpx.HTTPError as error:
-                raise InvalidInput(f"{address}/metrics: {error}", field="WHAT") from error
+                raise InvalidInput(f"{address}/metrics: {plainly(error)}", field="WHAT") from error
             now = read_totals(answer.text.splitlines())
             if now is None:
                 what = f"{address}/metrics has no totals of llama-server, which needs --metrics for them"

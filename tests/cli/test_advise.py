@@ -75,7 +75,7 @@ def test_flags_are_kept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_flag_that_no_engine_has_is_said_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--keep=--banana"]) == 2
-    assert "constraints.keep_flags: llama.cpp has no `--banana`" in capsys.readouterr().err
+    assert "--keep: llama.cpp has no `--banana`" in capsys.readouterr().err
 
 
 def test_a_build_is_that_of_one_engine(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,3 +115,17 @@ def test_several_are_planned_to_fit_at_once(model: str, tmp_path: Path, capsys: 
     assert said.count("--port") == 1  # the first has the usual one
     assert main([*asked, "--together", "--what-if", "best"]) == 2
     assert "--what-if" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--min-bpw", "20"], "--min-bpw: no variant is"),
+        (["--context", "512"], "--context: depth, prompt and output are"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_option(
+    model: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["advise", model, "-H", RIG, *words]) == 2
+    assert said in capsys.readouterr().err
