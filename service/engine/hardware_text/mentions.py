@@ -28,6 +28,12 @@ _ALLOTTED = re.compile(
 _KERNEL_ALLOTS = re.compile(
     r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", re.I
 )
+# Machines that are known by their own name, where that of their processor follows: `GMKtec EVO-X2 AI Max+ 395`.
+_NAMED_TWICE = re.compile(
+    r"\b(?:framework\sdesktop|(?:gmktec\s)?evo[\s-]x2|bosgame\sm5|(?:beelink\s)?gtr9\spro|(?:minisforum\s)?ms-s1\smax"
+    r"|(?:hp\s)?z2\smini\sg1a)\b[\s,(:-]{1,3}(?:with\s(?:an?\s|the\s)?)?(?=(?:amd\s)?(?:ryzen\s)?(?:ai\s)?max\b)",
+    re.I,
+)
 _MOST_WORDS = 8  # of a product's name
 _LONGEST_NAME = 80
 
@@ -134,6 +140,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
+    text = _NAMED_TWICE.sub("", text)
     text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, lex.GLUED_SIZE.sub(r"\1 \2", text))
     text = _ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
     text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))

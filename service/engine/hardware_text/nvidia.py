@@ -25,7 +25,8 @@ _REPORTED = re.compile(
     r"(?:\*\*)?\s+([A-Za-z][^,;]{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
 )
 _COUNTED = re.compile(r"^\D{0,20}\b(\d{1,2})\b.{0,3}GPU.{0,20}$")  # `3 GPU(s) detected`, in any language
-_AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}[,;]")  # written by hand: `GPU 1: RX 6800, 64GB RAM`
+# Written by hand: `GPU 1: RX 6800, 64GB RAM`, `GPU 1: RTX 3090 (PCIe 4.0 x8)`.
+_AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}(?:[,;]|\bx\d{1,2}\b|pci-?e\s(?:gen\s?)?[1-6]|oculink)", re.I)
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _SLICE = re.compile(rf"^\s*({MIG})\S{{0,20}} +Device +\d+: \(UUID: (?P<uuid>MIG-[^)]{{1,100}})\)\s*$", re.I)

@@ -545,6 +545,20 @@ def test_a_number_of_a_card_and_a_cpu_is_asked_about_beside_a_rate_of_ram() -> N
         parse_hardware("7600, 2x16GB 5600, 3060 12gb")
 
 
+@pytest.mark.parametrize("box", ["GMKtec EVO-X2", "Framework Desktop with Ryzen", "Bosgame M5", "Beelink GTR9 Pro AMD"])
+def test_a_machine_may_be_named_with_its_processor(box: str) -> None:
+    """`GMKtec EVO-X2 AI Max+ 395 128GB`, as shops write it."""
+    hardware = parse_hardware(f"{box} AI Max+ 395 128GB")
+    assert hardware.cpu is not None
+    assert (hardware.cpu.model or "").lower().endswith("ai max+ 395")
+    assert hardware.ram == Ram(total_gb=128)
+
+
+def test_links_on_lines_of_numbered_cards_are_theirs() -> None:
+    text = "GPU 1: RTX 3090 (PCIe 4.0 x8)\nGPU 2: RTX 3060 12GB (PCIe 3.0 x4)\nRyzen 9 3900X\n64GB"
+    assert [gpu.pcie for gpu in parse_hardware(text).gpus] == ["4.0 x8", "3.0 x4"]
+
+
 def test_an_architecture_is_no_system() -> None:
     """`RTX 5090 Laptop (24 GB GDDR7, Blackwell arch), AMD Ryzen 9 9955HX3D`, a comment in a public repository."""
     assert parse_hardware("RTX 5090 Laptop (24 GB GDDR7, Blackwell arch), 64GB RAM").os is None
