@@ -29,13 +29,13 @@ from service.engine.hardware_text.runtimes import (
     read_loading,
     read_ollama,
     read_sycl,
+    read_vulkaninfo,
     read_xpu_smi,
 )
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.ssu import read_ssu
 from service.engine.hardware_text.summaries import read_fetch, read_fetch_json, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
-from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
 from service.engine.hardware_text.windows_reports import (
     read_dxdiag,
     read_hwinfo,
