@@ -112,12 +112,12 @@ def _what_to_install(error: ModuleNotFoundError, command: Command) -> str:
 
 
 def _complain(error: AdvisorError) -> None:
-    from service.cli.inputs import OPTIONS
+    from service.cli.inputs import OPTIONS, option
 
     group, _, name = (error.field or "").partition("[")[0].rpartition(".")
     where = error.field or ""
     if group in ("constraints", "goal") or (not group and name in OPTIONS):
-        where = f"--{OPTIONS.get(name, name).replace('_', '-')}"
+        where = option(name)
     says_where = not where or error.detail.startswith(f"{error.field} is ")
     print(f"advisor: {error.detail if says_where else f'{where}: {error.detail}'}", file=sys.stderr)
     if any(choice not in error.detail for choice in error.choices):

@@ -20,14 +20,15 @@ from service.engine.units import in_digits
 if TYPE_CHECKING:
     from service.settings import Settings
 
-OPTIONS = {  # options whose names differ from their fields'
-    "engines": "engine",
-    "variants": "variant",
-    "kv_types": "kv_type",
-    "current_command": "command",
-    "keep_flags": "keep",
-    "preset": "goal",
-    "what_if": "what_if",
+OPTIONS = {  # of fields, where they are not the field's name
+    "engines": "--engine",
+    "variants": "--variant",
+    "kv_types": "--kv-type",
+    "current_command": "--command",
+    "keep_flags": "--keep",
+    "preset": "--goal",
+    "what_if": "--what-if",
+    "text": "FILE",
 }
 _MAX_PASTE = 65_536
 _MAX_TOKEN = 200
@@ -91,6 +92,11 @@ def machine_or_this(arguments: argparse.Namespace) -> str:
     return msgspec.json.encode(detect()).decode()
 
 
+def option(field: str) -> str:
+    """Return the option of the command line that fills a field."""
+    return OPTIONS.get(field) or f"--{field.replace('_', '-')}"
+
+
 def converted(value: object, kind: type[T], field: str) -> T:
     """Return `value` as a `kind`. Raises InvalidInput, naming the wrong option."""
     try:
@@ -98,10 +104,9 @@ def converted(value: object, kind: type[T], field: str) -> T:
     except msgspec.ValidationError as error:
         what, path, choices = wrong_value(error, kind)
         name = (path or "").partition("[")[0]
-        name = OPTIONS.get(name, name).replace("_", "-")
         detail = in_words(what)
         detail = detail[:1].lower() + detail[1:]
-        raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
+        raise InvalidInput(detail, field=option(name) if name else field, choices=choices) from error
 
 
 def tokens(text: str) -> int:

@@ -135,6 +135,12 @@ def test_an_answer_that_was_lost_is_asked_for_again_under_the_same_key(
     assert len(keys) == 1
 
 
+def test_what_is_too_long_is_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "long.log").write_text("x" * (1 << 21))
+    assert main(["submit", str(tmp_path / "long.log"), "--service", "http://127.0.0.1:9", "-H", "RTX 3090, 64GB"]) == 2
+    assert capsys.readouterr().err == "advisor: FILE: this is longer than 1048576 characters\n"
+
+
 def test_a_service_must_be_named(
     paste: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
