@@ -14,8 +14,7 @@ from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
 from service.errors import WrongKey
 from service.flows.advice import advise
-from service.web.documentation.examples import EXAMPLES
-from service.web.documentation.operations import E_TAG, answer, streamed
+from service.web.documentation.operations import E_TAG, EXAMPLES, answer, streamed
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final

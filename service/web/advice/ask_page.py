@@ -22,7 +22,7 @@ from service.engine.units import in_digits
 from service.errors import AdviceNotFound
 from service.flows.advice import advise, repos
 from service.flows.advice.requests import as_goal
-from service.web.documentation.examples import REPO, RIG
+from service.web.documentation.operations import REPO, RIG
 from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import HTML, page

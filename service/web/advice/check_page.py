@@ -6,7 +6,7 @@ from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError, InvalidInput
 from service.flows.advice import check
-from service.web.documentation.examples import RIG
+from service.web.documentation.operations import RIG
 from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, query_of, read_form
 from service.web.pages.render import page

@@ -1,4 +1,4 @@
-"""What handlers state about their answers, where the framework assumes its own."""
+"""What handlers state about their answers, where the framework assumes its own, and examples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
+from service.engine.tables import table_of
 from service.web.http.problems import problem_responses
 
+RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
+REPO = "unsloth/Qwen3-235B-A22B-GGUF"
+EXAMPLES = table_of("examples.json", dict[str, Example], "service.web.documentation")
+"""Of answers; those of requests are in `document.json`."""
 E_TAG = [ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)]
 
 
