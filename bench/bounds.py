@@ -53,8 +53,8 @@ def ratios_of(seed: int) -> list[Ratio]:
                     search.place_competitors(_OTHER_KINDS)
                 what = f"seed {seed}: {request.model} {variant.name}, {engine}"
                 found += [
-                    Ratio(times, len(c.candidate.cards), c.candidate.strategy, what)
-                    for c, times in search.forecast_errors
+                    Ratio(times, len(candidate.cards), candidate.strategy, what)
+                    for candidate, times in search.forecasts.errors
                 ]
     except InvalidInput:
         return []

@@ -168,11 +168,7 @@ class MemoryPrediction(Contents):
 
     def _options(self, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:
         kernels, whole = self.allocates.checks_kernels and self.cuda, self.flags.n_gpu_layers > self.model.n_layer
-        moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
-        pipeline = (
-            self._n_copies > 1 and self.spec.rules.pipeline and self.cpu > 1 and whole and not moved
-            and not self.flags.no_kv_offload and self.flags.split_mode == "layer"
-        )  # fmt: skip
+        pipeline = self._n_copies > 1 and self.cpu > 1 and self.run.may_pipeline
         return SchedulerOptions(
             cpu=self.cpu,
             n_copies=self._n_copies if pipeline else 1,

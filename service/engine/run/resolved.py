@@ -125,6 +125,18 @@ class ResolvedRun(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """How latent attention is cached: the `-mla` that holds, 0 for heads."""
         return engine_spec(self.engine).memory.latent_mode(self.model, self.flags, self.rules)
 
+    @property
+    def may_pipeline(self) -> bool:
+        """Whether several GPUs that hold the whole model work on several micro-batches at a time.
+
+        Any rule that places tensors turns that off, even one that moves none (llama.cpp src/llama-context.cpp,
+        `pipeline_parallel`).
+        """
+        flags = self.flags
+        placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
+        whole = flags.n_gpu_layers > self.model.n_layer and flags.split_mode == "layer"
+        return self.rules.pipeline and whole and not placed
+
     def with_flags(self, flags: Flags) -> ResolvedRun:
         """Return the run of other flags, placed again. Raises InvalidFlags."""
         placement = place(self.engine, self.model, flags, self.free, self.rules)

@@ -87,7 +87,7 @@ def _work(run: ResolvedRun) -> Work:
         rules=treatment,
         split_mode=flags.split_mode,
         parallel_cards=parallel_cards(flags, host),
-        pipeline=run.build.rules.memory.pipeline,
+        pipeline=run.may_pipeline,
         n_ubatch=run.n_ubatch,
         lacks=lacks,
     )

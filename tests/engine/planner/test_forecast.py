@@ -50,7 +50,7 @@ def test_without_a_card_a_forecast_is_the_time_of_its_placement(model: str, engi
     goal = resolve_goal(GoalRequest(), built.n_ctx_train)
     search = VariantSearch(SearchCase(engine, 0, built, resolve(rigs.TWO_EPYC_NO_GPU), goal, Constraints()))
     search.place_first()
-    assert [times for _, times in search.forecast_errors] == pytest.approx([1.0], rel=1e-3)
+    assert [times for _, times in search.forecasts.errors] == pytest.approx([1.0], rel=1e-3)
 
 
 def test_embeddings_by_layer_stay_in_ram_and_take_no_room_on_cards() -> None:

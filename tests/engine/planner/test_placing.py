@@ -50,6 +50,19 @@ def seconds(problem: Problem, found: Placed) -> float:
     return goal_seconds(problem.run(found.fitted.flags), problem.goal).expected
 
 
+def test_a_rule_that_moves_nothing_makes_room_where_only_the_copies_for_several_micro_batches_do_not_fit() -> None:
+    two = Hardware(gpus=[Gpu(name="RTX 3090")] * 2, cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=96))
+    problem = problem_of(two, "llama.cpp", "Llama-3.3-70B", "q4_k_m")
+    found = best_placement(problem, replace(flags_of(problem, 512, "all on GPU"), n_ctx=20480), whole=True)
+    assert isinstance(found, Placed)
+    plain = check(problem, replace(found.fitted.flags, overrides=()))
+    assert isinstance(plain, Shortfall)
+    without = problem.run(replace(found.fitted.flags, overrides=()))
+    assert without.placement == found.fitted.placement
+    assert without.may_pipeline
+    assert not found.fitted.run.may_pipeline
+
+
 def test_shares_of_every_layer_that_stop_the_engine_do_not_fit() -> None:
     unlike = Hardware(gpus=[Gpu(name="A100 80GB"), Gpu(name="RTX 5090")], cpu=Cpu(model="Threadripper PRO 7965WX"))
     problem = problem_of(unlike, "ik_llama.cpp", "Qwen3-235B-A22B", "exps=iq2_ks,*=iq5_ks")
@@ -110,7 +123,7 @@ def test_experts_lie_apart_from_attention_on_the_fastest_card_where_that_pays_th
         cpu=Cpu(model="Ryzen 9 7950X"),
         ram=Ram(total_gb=96, type="DDR5", channels=2, mts=5600),
     )
-    problem = problem_of(unlike, "llama.cpp", "Qwen3-Coder-480B-A35B", "q3_k_m", "long", first=1)
+    problem = problem_of(unlike, "ik_llama.cpp", "Qwen3-Coder-480B-A35B", "q3_k_m", "long", first=1)
     flags = flags_of(problem, 2048, "all on GPU")
     found, together = best_placement(problem, flags, whole=True), PlacementSearch(problem, flags, whole=True).best()
     assert isinstance(found, Placed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from msgspec.structs import replace
+
 from service.engine.advice import AtOnce, Reason
 from service.engine.config import Device, Flags
 from service.engine.engines import engine_spec
@@ -70,6 +72,7 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
     if flags.mmap is False and contender.candidate.strategy == "all on GPU":
         text = "the file is read, not memory-mapped: with memory shared by GPU and CPU, that loads ten times slower"
         found.append(Reason("read-not-mapped", text))
+    found += _one_micro_batch(contender)
     found += _first_card(contender, rig)
     found += _makers(rig)
     if len(devices) < len(rig.cards):
@@ -179,6 +182,21 @@ def _together(contender: Contender) -> Reason:
     else:
         text = "up and gate of a layer share a device: splitting them gains nothing"
     return Reason("up-gate-together", f"{text}; down may be elsewhere, as only activations cross")
+
+
+def _one_micro_batch(contender: Contender) -> list[Reason]:
+    """Why a rule moves nothing, if that is so."""
+    fitted = contender.fitted
+    if len(contender.problem.devices) < 2 or len(fitted.flags.overrides) != 1:
+        return []
+    if fitted.run.with_flags(replace(fitted.flags, overrides=())).placement != fitted.placement:
+        return []
+    rule = fitted.flags.overrides[0]
+    text = (
+        f"-ot '{rule.pattern}={rule.device}' moves nothing, but as any -ot rule it makes the GPUs work on one "
+        "micro-batch at a time: the copies that they need for several would not fit"
+    )
+    return [Reason("one-micro-batch", text)]
 
 
 def _first_card(contender: Contender, rig: Rig) -> list[Reason]:

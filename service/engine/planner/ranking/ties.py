@@ -19,7 +19,7 @@ from service.engine.planner.pricing.candidate import Strategy
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Choice, Contender, first_by, first_of
 
-NOISE = 0.01  # of cost: a smaller difference is a tie,
+_NOISE = 0.01  # of cost: a smaller difference is a tie,
 _NOISE_WITH_RAM = 0.03  # where the first has weights in RAM
 _LESS = 0.02  # of a card's free memory, or of RAM, which might be missing
 
@@ -53,6 +53,11 @@ def kind_of(contender: Contender) -> Kind:
     return Kind(contender.name, contender.engine, contender.candidate.strategy, names, flags.split_mode, cache)
 
 
+def noise_beside(first: Contender) -> float:
+    """Return the difference of cost to the first config below which another is a tie."""
+    return _NOISE if first.candidate.strategy == "all on GPU" else _NOISE_WITH_RAM
+
+
 def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     """Return the ties of the first config with all other contenders."""
     best: dict[Kind, Contender] = {kind_of(first): first}
@@ -61,7 +66,7 @@ def ties(first: Contender, contenders: Sequence[Contender], goal: Goal) -> Ties:
     found = list(best.values())
     choices = [c.choice(goal) for c in found]
     otherwise = {first_by([c.choice(goal, memory=by) for c in found], goal) for by in (1 - _LESS, 1 + _LESS)}
-    noise = NOISE if first.candidate.strategy == "all on GPU" else _NOISE_WITH_RAM
+    noise = noise_beside(first)
     otherwise.add(first_by(_moved(choices, 0, noise), goal))
 
     def may_be_first(i: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import log
 from typing import NamedTuple
 
 from service.engine.advice import Pick, Weighed
@@ -14,10 +15,13 @@ from service.engine.planner.pricing.fit import Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.ranking.rank import Given, figures_of
 from service.engine.planner.ranking.utility import cost
+from service.engine.planner.search.alike import larger_batch
 from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.quality import ranking_loss
+
+_FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
 
 
 class Queued(NamedTuple):
@@ -36,7 +40,8 @@ class Queued(NamedTuple):
 class Forecasts:
     """The forecasts of one search case, and the problem (devices and memory limits) of each set of cards.
 
-    `loss`: the variant's, in per cent (`ranking_loss`). `build`: the build that the commands are for.
+    `loss`: the variant's, in per cent (`ranking_loss`). `build`: the build that the commands are for. `errors`: of
+    candidates that were placed with the strategy of their forecast, how many times its seconds they take.
     """
 
     def __init__(self, case: SearchCase) -> None:
@@ -45,6 +50,7 @@ class Forecasts:
         self.loss = ranking_loss(case.model)
         self._weighed = Weighed(is_mixture=bool(case.model.moe_layers))
         self._problems: dict[Cards, Problem] = {}
+        self.errors: list[tuple[Candidate, float]] = []
 
     def of(self, candidate: Candidate) -> Queued:
         """Return the candidate with its forecast, and with the strategy (and its flags) that the forecast comes to."""
@@ -73,6 +79,24 @@ class Forecasts:
         """Return the cost (as a pick) of a candidate that takes `slower` times the seconds of its forecast."""
         given = Given(forecast.seconds * slower, forecast.tg, forecast.pp, self.loss)
         return cost(figures_of(candidate.flags, candidate.strategy, self._weighed, given), goal, pick)
+
+    def slower(self, candidate: Candidate) -> float:
+        """Return how many times the seconds of its forecast a candidate is likely to take, by those of its strategy.
+
+        What the forecast of the nearest micro-batch on the same cards was off by, else half the least on any. One that
+        was far off does not count for smaller micro-batches: its buffers may have left no room for what theirs do. All
+        on one card, forecasts are exact.
+        """
+        if candidate.strategy == "all on GPU" and len(candidate.cards) == 1:
+            return 1.0
+        alike = [
+            (other, times)
+            for other, times in self.errors
+            if other.strategy == candidate.strategy and not (times > _FAR_OFF and larger_batch(other, candidate))
+        ]
+        n_ubatch, cards = candidate.flags.n_ubatch, candidate.cards
+        near = [(abs(log(o.flags.n_ubatch / n_ubatch)), times) for o, times in alike if o.cards == cards]
+        return min(near)[1] if near else (1 + min((times for _, times in alike), default=1.0)) / 2
 
     def lacks_room(self, candidate: Candidate, buffers: KnownBuffers) -> Shortfall | None:
         """Return what the cards lack with the least buffers that replays of the like found; None if nothing."""

@@ -57,7 +57,6 @@ _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing els
 _SMALLER_BATCHES = (256, 128)  # micro-batches that are tried where nothing fits with the smallest of the usual ones
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
 _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
-_FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
 # `place_competitors`
 _MAX_FASTER = 3  # placements of what may cost less than the best
 MIN_GAIN = 0.005  # of cost: what may be better by less is not placed
@@ -70,8 +69,7 @@ class VariantSearch:
     """The search for one engine and variant.
 
     `queue`: candidates still to be placed, the best forecast first; `bound`: the first one's seconds. `considered` and
-    `n_placed`: how many were forecast, and placed. `forecast_errors`: of contenders that came out with the strategy of
-    their forecast, the ratio of their seconds to it.
+    `n_placed`: how many were forecast, and placed.
     """
 
     def __init__(self, case: SearchCase, buffers: KnownBuffers | None = None) -> None:
@@ -87,7 +85,6 @@ class VariantSearch:
         self.rejected: list[Rejected] = []
         self.shortfalls: list[Shortfall] = []
         self.considered = self.n_placed = self._n_sharing = 0
-        self.forecast_errors: list[tuple[Contender, float]] = []
         self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
         self._short_cards: list[tuple[int, Flags]] = []  # those that lacked room for one layer, and the flags
         self.queue: list[Queued] = []
@@ -139,7 +136,7 @@ class VariantSearch:
             if not self.queue or self._misses_minimum(self.queue[0]):
                 break
             one = self._likely_best()
-            if self._likely_cost(one) >= self.least() - MIN_GAIN:
+            if self.likely_cost(one) >= self.least() - MIN_GAIN:
                 break
             self.place(self._take_with_largest_batch(one))
         for _ in range(n_other_kinds):
@@ -229,8 +226,8 @@ class VariantSearch:
 
     def _take_with_largest_batch(self, best: Queued) -> Queued:
         """Take a candidate off the queue: `best`, with the largest micro-batch that costs the goal next to nothing."""
-        limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
-        alike = [t for t in self.queue if larger_batch(t.candidate, best.candidate) and t.seconds < limit]
+        limit, strategy = self._likely_seconds(best) * NEGLIGIBLE, best.candidate.strategy
+        alike = [t for t in self.queue if larger_batch(t.candidate, best.candidate) and self._likely_seconds(t) < limit]
         alike = [t for t in alike if t.candidate.strategy == strategy and not any(self._failed_alike(t.candidate))]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
         self.queue.remove(chosen)
@@ -241,7 +238,7 @@ class VariantSearch:
         to be much better."""
         if not self.queue or n_fit > 1:
             return False
-        return n_fit == 0 or self.least() > self._likely_cost(self._likely_best()) + _MUCH_BETTER
+        return n_fit == 0 or self.least() > self.likely_cost(self._likely_best()) + _MUCH_BETTER
 
     def _best_after_failures(self) -> Queued:
         """The best candidate whose cards and micro-batch did not fail too often, or whose cards did not; else the best.
@@ -278,27 +275,14 @@ class VariantSearch:
         return [flags.n_ubatch for card, flags in short if (card.name, card.free) in like]
 
     def _likely_best(self) -> Queued:
-        return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
+        return min(self.queue[:_LOOKED_AT], key=self.likely_cost)
 
-    def _likely_cost(self, one: Queued) -> float:
-        """The likely cost of a candidate: its forecast corrected by what those of the same strategy were off by.
+    def _likely_seconds(self, one: Queued) -> float:
+        return one.seconds * self.forecasts.slower(one.candidate)
 
-        By the least of that on the same cards, else by half the least on any. On several cards, one that is far off
-        does not count for smaller micro-batches: its buffers may have left no room for even spans. All on one card,
-        forecasts are exact.
-        """
-        on_cards = one.candidate.strategy == "all on GPU"
-        if on_cards and len(one.candidate.cards) == 1:
-            return one.cost
-        alike = [
-            (c.candidate.cards, times)
-            for c, times in self.forecast_errors
-            if c.candidate.strategy == one.candidate.strategy
-            and not (on_cards and times > _FAR_OFF and larger_batch(c.candidate, one.candidate))
-        ]
-        on_these = [times for cards, times in alike if cards == one.candidate.cards]
-        on_any = min((times for _, times in alike), default=1.0)
-        slower = min(on_these, default=(1 + on_any) / 2)
+    def likely_cost(self, one: Queued) -> float:
+        """Return the likely cost of a candidate: that of its forecast, corrected by what others were off by."""
+        slower = self.forecasts.slower(one.candidate)
         return self.forecasts.cost(one.candidate, one.forecast, self.case.goal, slower=slower)
 
     def best(self) -> Contender:
@@ -400,7 +384,7 @@ class VariantSearch:
         contender = contender_of(self.case, candidate, problem, fitted, self.loss)
         self.contenders.append(contender)
         if one.seconds and candidate.strategy == one.candidate.strategy:
-            self.forecast_errors.append((contender, contender.seconds.expected / one.seconds))
+            self.forecasts.errors.append((candidate, contender.seconds.expected / one.seconds))
         return True
 
     def _placed_on_fewer_cards(self, one: Queued, fitted: Fitted) -> bool:

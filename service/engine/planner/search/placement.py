@@ -13,7 +13,8 @@ from typing import TypeGuard
 
 from msgspec.structs import replace
 
-from service.engine.config import CPU, Flags
+from service.engine.config import CPU, Flags, Override
+from service.engine.engines import engine_spec
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.contents import derived_by_layer, reserved_bytes
 from service.engine.memory.figures import Memory
@@ -67,7 +68,8 @@ class PlacementSearch:
     """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits.
 
     Of layouts that do not fit, `left_in_all`: the most bytes that all cards together had left; `buffers`: the compute
-    buffers of the last one, of which a card that only hosts pieces needs little.
+    buffers of the last one, of which a card that only hosts pieces needs little; `one_at_a_time`: one lacked room for
+    the copies that several micro-batches at a time need, so that others do without them.
     """
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
@@ -86,6 +88,7 @@ class PlacementSearch:
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
         self._known: dict[Flags, Fitted] = {}
         self.left_in_all, self.buffers = -math.inf, 0
+        self.one_at_a_time = False
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the smallest Shortfall."""
@@ -96,7 +99,7 @@ class PlacementSearch:
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
             tries.append(self.with_ram_empty(starts))
-        if self.whole and len(self.free) > 1 and isinstance(tries[0], Placed) and _is_pipelined(tries[0]):
+        if self.whole and len(self.free) > 1 and isinstance(tries[0], Placed) and _is_pipelined(tries[0].fitted):
             tries.append(self.search_from(self._starts_by_speed(), fixed=True))
         found = [one for one in tries if isinstance(one, Placed)]
         if found:
@@ -182,6 +185,8 @@ class PlacementSearch:
                 layout = layouts.best(starts, widely=widely and number == 0)
             away = moved_pieces(self.problem, self.blocks, layout)
             flags = layout_flags(self.problem, self.flags, layout.starts, away)
+            if self.one_at_a_time and not flags.overrides:
+                flags = replace(flags, overrides=(self._head_where_it_is(layout.starts),))
             if flags in tried:
                 break
             tried.add(flags)
@@ -193,6 +198,7 @@ class PlacementSearch:
                 least = _least(self.problem, left, least)
                 self.left_in_all = max(self.left_in_all, sum(left[:-1]))
                 self.buffers = sum(device.compute for device in fitted.memory.devices[:-1])
+                self.one_at_a_time |= not self.whole and _is_pipelined(fitted)
                 if left[-1] < 0:
                     self.ram_rate = max(_RAM_IS_SHORT, self.ram_rate * _SHORTER)
             if seconds > limit:
@@ -266,6 +272,11 @@ class PlacementSearch:
         """Return the rooms that a replay showed (`now`), but for a card that was too full no more than `before`."""
         return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
 
+    def _head_where_it_is(self, starts: Starts) -> Override:
+        """The shortest rule that moves nothing: any rule makes the cards work on one micro-batch at a time."""
+        card = next(card for card, end in enumerate(starts[1:]) if end == self.n_slots)
+        return Override("output_norm", self.problem.devices[card].name)
+
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
         sizes = Sizes(self.fixed, self.heads, rooms)
         return LayoutSearch(self.blocks, self.n_slots, self.costs, sizes, self.ram_rate)
@@ -276,9 +287,9 @@ def _reads_at_several_rates(problem: Problem) -> bool:
     return len({problem.rig.cards[device.gpu].bandwidth_gbs for device in problem.devices}) > 1
 
 
-def _is_pipelined(placed: Placed) -> bool:
+def _is_pipelined(fitted: Fitted) -> bool:
     """Whether the cards work on several micro-batches at once, so that even spans may be faster."""
-    return placed.fitted.run.build.rules.memory.pipeline
+    return fitted.run.may_pipeline and bool(engine_spec(fitted.run.engine).memory.pipeline_copies)
 
 
 def _leaves_ram_empty(found: Placed | Shortfall) -> TypeGuard[Placed]:

@@ -14,7 +14,7 @@ from service.engine.ggml_types import type_named
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted
 from service.engine.planner.ranking.rank import Contender
-from service.engine.planner.ranking.ties import NOISE, kind_of
+from service.engine.planner.ranking.ties import kind_of, noise_beside
 from service.engine.planner.search.alike import adds_cards, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
 from service.engine.planner.search.candidates import CachePair, cache_pairs, micro_batches
@@ -24,7 +24,7 @@ from service.engine.planner.search.one_variant import MIN_GAIN, NO_FORECAST, Var
 from service.engine.planner.search.outcome import contender_of
 from service.engine.planner.search.respanned import respanned
 
-_NEAREST = math.log(1.2)  # of cost: how far above the best the lower bound of what is placed may be
+_NEAREST = math.log(1.2)  # of cost: how far above the best the likely cost of what is placed may be
 _MOST_HOPEFUL = 2  # of the whole queue, in the first round
 _NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
 _ROUNDS = 4
@@ -43,7 +43,7 @@ def refine(search: VariantSearch) -> None:
     for _ in range(_ROUNDS):
         best = search.best()
         for one in dict.fromkeys((*hopeful, *_neighbours(search, best))):
-            if one in search.queue and _bound_beside(search, best, one) < best.cost(search.case.goal) + _NEAREST:
+            if one in search.queue and _likely_beside(search, best, one) < best.cost(search.case.goal) + _NEAREST:
                 search.queue.remove(one)
                 search.place(
                     _with_ffn_allowed_in_ram(search, one) if adds_cards(one.candidate, best.candidate) else one
@@ -62,7 +62,7 @@ def refine(search: VariantSearch) -> None:
 def _neighbours(search: VariantSearch, best: Contender) -> list[Queued]:
     """What differs from the best one in one respect: the most hopeful on its cards, and on others."""
     near = [one for one in search.queue if is_neighbour(one.candidate, best.candidate)]
-    near.sort(key=lambda one: _bound_beside(search, best, one))
+    near.sort(key=lambda one: _likely_beside(search, best, one))
     same = [one for one in near if one.candidate.cards == best.candidate.cards]
     others = [one for one in near if one.candidate.cards != best.candidate.cards]
     return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
@@ -85,12 +85,13 @@ def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
     return [Queued(candidate, NO_FORECAST) for candidate in tried]
 
 
-def _bound_beside(search: VariantSearch, best: Contender, one: Queued) -> float:
-    """The lower bound of a candidate's cost; at most the best one's cost where the candidate adds cards to it.
+def _likely_beside(search: VariantSearch, best: Contender, one: Queued) -> float:
+    """The likely cost of a candidate; at most the best one's cost where the candidate adds cards to it.
 
     A forecast fills every card, though a slow one may serve best with little on it.
     """
-    return min(one.cost, best.cost(search.case.goal)) if adds_cards(one.candidate, best.candidate) else one.cost
+    likely = search.likely_cost(one)
+    return min(likely, best.cost(search.case.goal)) if adds_cards(one.candidate, best.candidate) else likely
 
 
 def _with_ffn_allowed_in_ram(search: VariantSearch, one: Queued) -> Queued:
@@ -153,7 +154,7 @@ def _keep_if_cheaper(search: VariantSearch, candidate: Candidate, fitted: Fitted
     contender, goal = _contender(search, candidate, fitted), search.case.goal
     kind = kind_of(contender)
     of_kind = min((c.cost(goal) for c in search.contenders if kind_of(c) == kind), default=math.inf)
-    if contender.cost(goal) < min(of_kind - MIN_GAIN, search.least() + NOISE):
+    if contender.cost(goal) < min(of_kind - MIN_GAIN, search.least() + noise_beside(search.best())):
         search.contenders.append(contender)
         search.considered += 1
         search.n_placed += 1
