@@ -81,21 +81,22 @@ class Forecasts:
         return cost(figures_of(candidate.flags, candidate.strategy, self._weighed, given), goal, pick)
 
     def slower(self, candidate: Candidate) -> float:
-        """Return how many times the seconds of its forecast a candidate is likely to take, by those of its strategy.
+        """Return how many times the seconds of its forecast a candidate is likely to take, by others that were placed.
 
-        What the forecast of the nearest micro-batch on the same cards was off by, else half the least on any. One that
-        was far off does not count for smaller micro-batches: its buffers may have left no room for what theirs do. All
-        on one card, forecasts are exact.
+        What the forecast of the nearest micro-batch on the same cards was off by, half of that if it is larger, whose
+        buffers leave less room; else half the least on any cards. A larger one that was far off does not count: its
+        buffers may have left no room for something. All on one card, forecasts are exact.
         """
+        flags, n_ubatch = candidate.flags, candidate.flags.n_ubatch
         if candidate.strategy == "all on GPU" and len(candidate.cards) == 1:
             return 1.0
         alike = [
-            (other, times)
+            (other, (1 + times) / 2 if larger_batch(other, candidate) else times)
             for other, times in self.errors
-            if other.strategy == candidate.strategy and not (times > _FAR_OFF and larger_batch(other, candidate))
+            if (other.strategy, other.flags.split_mode) == (candidate.strategy, flags.split_mode)
+            and not (times > _FAR_OFF and larger_batch(other, candidate))
         ]
-        n_ubatch, cards = candidate.flags.n_ubatch, candidate.cards
-        near = [(abs(log(o.flags.n_ubatch / n_ubatch)), times) for o, times in alike if o.cards == cards]
+        near = [(abs(log(o.flags.n_ubatch / n_ubatch)), t) for o, t in alike if o.cards == candidate.cards]
         return min(near)[1] if near else (1 + min((times for _, times in alike), default=1.0)) / 2
 
     def lacks_room(self, candidate: Candidate, buffers: KnownBuffers) -> Shortfall | None:

@@ -294,11 +294,14 @@ class VariantSearch:
     # -- which candidates are placed -----------------------------------------------------------------------------
 
     def _place_layers_in_ram(self) -> None:
-        """Nothing fitted with a card as forecast: try whole layers in RAM, with the smallest buffers; where a card, or
-        the memory that it shares, is still short, with smaller ones than are worth trying otherwise."""
+        """Nothing fitted with a card as forecast: try whole layers in RAM, with the smallest buffers, then with the
+        smallest cache too; where a card, or the memory that it shares, is still short, with smaller buffers than are
+        worth trying otherwise."""
         rejected = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
-        by_layer = [c for c in rejected if c.splits_by_layer]
-        tried = sorted(by_layer, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_MAX_LAYERS_IN_RAM]
+        by_layer = sorted((c for c in rejected if c.splits_by_layer), key=lambda c: (c.flags.n_ubatch, -len(c.cards)))
+        waiting = [t.candidate for t in self.queue if t.candidate.cards and t.candidate.splits_by_layer]
+        smallest = sorted([*by_layer, *waiting], key=self._bytes_at_least)[:1]
+        tried = list(dict.fromkeys([*by_layer[:_MAX_LAYERS_IN_RAM], *smallest]))
         n_before, least = len(self.shortfalls), MICRO_BATCHES[0]
         if self._one_fits(tried):
             return
@@ -307,6 +310,11 @@ class VariantSearch:
             return
         free = [c for c in tried if not {"n_ubatch", "n_batch"} & {*c.user_fields} and c.flags.n_ubatch == least]
         self._one_fits([replace(c, flags=replace(c.flags, n_ubatch=n)) for n in _SMALLER_BATCHES for c in free])
+
+    def _bytes_at_least(self, candidate: Candidate) -> tuple[int, int, int]:
+        """Sort key: weights and cache, then buffers, then what is left for RAM."""
+        flags = candidate.flags
+        return self.forecasts.bytes_on_cards(flags), flags.n_ubatch, -len(candidate.cards)
 
     def _one_fits(self, tried: Sequence[Candidate]) -> bool:
         """Place candidates, with more in RAM if need be, until one fits; return whether one does."""
