@@ -22,7 +22,7 @@ from service.engine.units import GIB
 PLACEMENT_FIELDS = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _Place: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
 _NoteBytes: TypeAlias = Callable[[Flags, float], None]  # flags, and the bytes that they take on all cards
-_SPLIT_ATTEMPTS = 3
+_SPLIT_ATTEMPTS = 5
 _SMALLER = 0.85  # of the largest share, where the engine stops because one card would get all of some part of a layer
 _WORTH_NO_COPIES = 1.05  # how much faster prompts have to be without copies
 _MOST_TIME_WITHOUT_COPIES = 1.05  # of the goal's time, whose prompt may be too short for experts to be copied at all

@@ -46,6 +46,7 @@ from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
+from service.engine.units import MIB
 
 # `place_first`
 _MAX_FAILURES = 8  # placements that do not fit, after which forecasts are not followed any further
@@ -56,6 +57,7 @@ _MAX_ON_GPU = 3  # placements in search of one with nothing in RAM, where only o
 _MAX_LAYERS_IN_RAM = 3  # placements with whole layers in RAM, where nothing else fits
 _SMALLER_BATCHES = (256, 128)  # micro-batches that are tried where nothing fits with the smallest of the usual ones
 _MAX_SHARING = 3  # placements on cards that share every layer: each replay takes seconds with eight cards
+_LACKS_LITTLE = 512 * MIB  # on a card: a smaller micro-batch may make room for as much
 _AS_FORECAST = 1.05  # of its seconds: what such a placement may take to be as fast as forecast
 # `place_competitors`
 _MAX_FASTER = 3  # placements of what may cost less than the best
@@ -376,7 +378,7 @@ class VariantSearch:
         problem = self.forecasts.problem(one.candidate.cards)
         found = fit_candidate(problem, one.candidate, partial(self._note_buffers, len(one.candidate.cards)), last=last)
         if not one.candidate.splits_by_layer:
-            self._prune_sharing(one, found[1] if isinstance(found, tuple) else None)
+            self._prune_sharing(one, found[1] if isinstance(found, tuple) else found)
         if isinstance(found, Shortfall):
             self._requeue_idle(one.candidate)
             if not self._requeue_with_ffn_in_ram(one, found):
@@ -442,21 +444,23 @@ class VariantSearch:
 
     # -- cards that share every layer ----------------------------------------------------------------------------
 
-    def _prune_sharing(self, tried: Queued, fitted: Fitted | None) -> None:
+    def _prune_sharing(self, tried: Queued, found: Fitted | Shortfall) -> None:
         """Prune the other candidates whose cards share every layer: one placement as fast as forecast is enough, with
         the first one of other cards that is forecast as fast, which might as well come first.
 
-        After one that does not fit (`fitted` None), those with more cards stay; if there are none, those with smaller
-        micro-batches. These stay, too, after one that is slower than forecast: smaller buffers may leave room for even
-        shares. The last placement is of the smallest micro-batch of them.
+        After one that does not fit, those with more cards stay, and those with smaller micro-batches if it lacks little
+        or none has more. These stay, too, after one that is slower than forecast: smaller buffers may leave room for
+        even shares. The last placement is of the smallest micro-batch of them.
         """
         self._n_sharing += 1
         kept: list[Queued] = []
         problem = self.forecasts.problem(tried.candidate.cards)
-        slower = fitted is not None and problem.seconds(fitted).expected > tried.seconds * _AS_FORECAST
-        if self._n_sharing < _MAX_SHARING and (fitted is None or slower):
-            more = [] if slower else [one for one in self.queue if more_cards(one.candidate, tried.candidate)]
-            kept = more or [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
+        short = found if isinstance(found, Shortfall) else None
+        slower = isinstance(found, Fitted) and problem.seconds(found).expected > tried.seconds * _AS_FORECAST
+        if self._n_sharing < _MAX_SHARING and (short or slower):
+            kept = [one for one in self.queue if short and more_cards(one.candidate, tried.candidate)]
+            if not kept or (short and short.n_bytes < _LACKS_LITTLE):
+                kept += [one for one in self.queue if smaller_batch(one.candidate, tried.candidate)]
         elif self._n_sharing == 1:
             kept = [one for one in self.queue if self._is_as_good_on_others(one, tried)][:1]
         if self._n_sharing == _MAX_SHARING - 1:

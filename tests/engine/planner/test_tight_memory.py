@@ -1,0 +1,57 @@
+"""Where memory is short by little: smaller buffers, other shares or a smaller cache make room, and are tried."""
+
+from __future__ import annotations
+
+from service.engine.catalogue import resolve
+from service.engine.config import ENGINES, Engine
+from service.engine.goal import Constraints, GoalRequest, resolve_goal
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.search.all_variants import search
+from service.engine.planner.search.outcome import SearchCase
+from tests.models import build
+
+
+def contenders(
+    hardware: Hardware, engines: tuple[Engine, ...], model: tuple[str, str], goal: GoalRequest, constraints: Constraints
+) -> list[Contender]:
+    """What a search finds for one variant, the best first."""
+    built, rig = build(*model), resolve(hardware)
+    resolved = resolve_goal(goal, built.n_ctx_train)
+    found = search([SearchCase(engine, 0, built, rig, resolved, constraints) for engine in engines])
+    return sorted((c for one in found for c in one.contenders), key=lambda c: c.cost(resolved))
+
+
+def test_a_small_micro_batch_is_placed_though_the_buffers_of_a_large_one_took_most_of_the_card() -> None:
+    hardware = Hardware(
+        gpus=[Gpu(name="RTX 3090")],
+        cpu=Cpu(model="Ryzen 7 5800X3D"),
+        ram=Ram(total_gb=192, type="DDR4", channels=2, mts=3600),
+    )
+    only_q8 = Constraints(kv_types=["q8_0"], reserve_mib=1557)
+    best = contenders(hardware, ENGINES, ("Command-R-35B", "q2_k"), GoalRequest(preset="fastest"), only_q8)[0]
+    assert (best.engine, best.fitted.flags.n_ubatch) == ("llama.cpp", 512)
+
+
+def test_cards_that_share_layers_get_a_smaller_micro_batch_before_more_cards_do() -> None:
+    hardware = Hardware(
+        gpus=[Gpu(name="RTX 3060", count=6, pcie="4.0 x16"), Gpu(name="RTX 4060 Ti 16GB", count=2, free_gib=5.07)],
+        cpu=Cpu(model="Ryzen 7 5800X3D"),
+        ram=Ram(total_gb=128, type="DDR4", channels=2, mts=3600),
+    )
+    goal = GoalRequest(preset="fastest", depth=0, context=4096)
+    best = contenders(hardware, ("llama.cpp",), ("Llama-4-Scout", "q2_k"), goal, Constraints(kv_types=["q8_0"]))[0]
+    assert (best.fitted.flags.split_mode, len(best.candidate.cards)) == ("tensor", 4)
+    assert best.fitted.flags.n_ubatch == 512
+
+
+def test_what_fits_with_the_smallest_cache_alone_is_found_after_many_that_do_not() -> None:
+    hardware = Hardware(
+        gpus=[Gpu(name="RTX 3060", count=2, pcie="4.0 x16"), Gpu(name="RTX 5090", pcie="4.0 x8")],
+        cpu=Cpu(model="Core i9-13900K"),
+        ram=Ram(total_gb=32, type="DDR5", channels=2, mts=6000),
+    )
+    model, goal = ("Command-R-35B", "exps=iq2_ks,*=iq5_ks"), GoalRequest(context=100_000)
+    found = contenders(hardware, ("ik_llama.cpp",), model, goal, Constraints())
+    assert found
+    assert found[0].fitted.flags.cache_type_k == "q4_0"
