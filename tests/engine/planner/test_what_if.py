@@ -54,6 +54,11 @@ def counts(hardware: Hardware) -> dict[str, int]:
         ("would a second 3090 help?", {"RTX 4090": 2, "RTX 3090": 2}),
         ("upgrade the 3090 to a 5090", {"RTX 5090": 1, "RTX 4090": 2}),
         ("+1 RTX 3090 x4", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("how much would a second 3090 help?", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("is it worth adding another 3090", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("3090 -> 5090", {"RTX 5090": 1, "RTX 4090": 2}),
+        ("without the 3090", {"RTX 4090": 2}),
+        ("drop one 4090", {"RTX 4090": 1, "RTX 3090": 1}),
     ],
 )
 def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
@@ -76,6 +81,7 @@ def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
         ("what if I had 512GB RAM", 512),
         ("add another 2x32GB", 320),
         ("add 2x 32GB", 320),
+        ("go from 256GB to 512GB", 512),
     ],
 )
 def test_memory_grows_and_shrinks(text: str, total: int) -> None:
@@ -103,6 +109,7 @@ DESKTOP = canonical(parse_hardware("RTX 3090 [display; 22 GiB free], Ryzen 9 795
         ("EXPO at 6000", 6000),
         ("with XMP at DDR5-6200", 6200),
         ("faster RAM", 6400),
+        ("RAM 4800 -> 6000", 6000),
     ],
 )
 def test_faster_ram_is_understood_as_people_say_it(text: str, mts: int) -> None:
@@ -130,10 +137,15 @@ def test_another_cpu_takes_its_own_kind_of_ram() -> None:
     older = after("Ryzen 7 5800X3D", DESKTOP).hardware.ram
     assert older is not None
     assert (older.type, older.mts, older.total_gb) == ("DDR4", None, 64)
+    pair = canonical(parse_hardware("RTX 3090, Ryzen 9 7950X, 2x32GB DDR5-4800"))
+    both = after("EPYC 9354, 384GB DDR5-4800", pair)
+    assert both.text.endswith("(DDR5-4800 x12)")
+    assert both.hardware.ram is not None
+    assert both.hardware.ram.channels is None
 
 
 def test_the_monitor_on_the_processors_gpu_frees_the_cards_memory() -> None:
-    for text in ("headless", "move the monitor to the iGPU", "no display on the 3090"):
+    for text in ("headless", "move the monitor to the iGPU", "no display on the 3090", "run the display off the iGPU"):
         gpu = after(text, DESKTOP).hardware.gpus[0]
         assert (gpu.display, gpu.free_gib) == (None, None)
 
@@ -150,6 +162,7 @@ def test_another_system_is_asked_for(text: str) -> None:
     [
         ("XMP on", "taken as DDR5-4800; how fast would it be? Write it as in `DDR5-6400`"),
         ("DDR4-3600", "the AMD Ryzen 9 7950X takes DDR5"),
+        ("quad channel", "the AMD Ryzen 9 7950X has 2 channels"),
         ("a faster NVMe SSD", "a drive counts only for a model larger than RAM and VRAM"),
         ("without NVLink", "links from card to card do not count"),
         ("undervolt the 3090", "taken as they are sold"),
@@ -173,7 +186,15 @@ def test_faster_ram_is_asked_about_where_none_is_faster(machine: str, says: str)
 
 
 @pytest.mark.parametrize(
-    "text", ["3090 at PCIe 4.0 x8", "move the 3090 to an x8 slot", "RTX 3090 on x8", "PCIe x8 for the 3090", "x8/x8"]
+    "text",
+    [
+        "3090 at PCIe 4.0 x8",
+        "move the 3090 to an x8 slot",
+        "RTX 3090 on x8",
+        "3090 at gen 4 x8",
+        "PCIe x8 for the 3090",
+        "x8/x8",
+    ],
 )
 def test_a_link_is_asked_for_as_people_say_it(text: str) -> None:
     pair = canonical(parse_hardware("RTX 3090 pcie 4.0 x16 + RTX 4090 pcie 4.0 x4, EPYC 7713, 256GB DDR4-3200"))
@@ -218,6 +239,7 @@ def test_another_cpu_keeps_the_memory() -> None:
         "PCIe 4 x16 for the RTX 5090",
         "faster CPU",
         "more RAM",
+        "second 4090 at x16",
     ],
 )
 def test_what_is_not_understood_is_a_problem_of_its_field(text: str) -> None:

@@ -14,9 +14,18 @@ from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Card, Cpu, Gpu, Hardware, Ram, Rig, os_family
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.lexicon import NUMBERS
+from service.engine.planner.explaining.memory_asked import (
+    FIELD,
+    RATE,
+    definite,
+    kind_of,
+    memory_of,
+    on_its_board,
+    rates_of,
+    with_memory,
+)
 from service.engine.units import GIB
 
-FIELD = "what_if"
 MAX_CARDS = 16
 Component: TypeAlias = Literal["GPU", "RAM", "RAM speed", "link", "CPU", "system", "several"]
 
@@ -34,35 +43,32 @@ _NO_GPU = re.compile(r"(?:no|without) (?:a |the |any )?gpus?|cpu[ -]only", re.I)
 _VRAM = re.compile(r"\bv-?ram\b", re.I)
 # How people ask for the same in a sentence: `swap the 3090 for a 5090`, `add two 3090s`, `what if I had 128GB RAM`.
 _TALK = re.compile(
-    r"^(?:and\s)?(?:(?:what|how)\s(?:if|about)\s|if\s|would\s|with\s)(?:(?:i|we)\s)?(?:(?:had|have|got|get|used?|ran|run)\s)?"
-    r"|\s(?:help|be\s(?:any\s)?(?:better|faster)|be\sworth\sit)$",
+    r"^(?:and\s)?(?:(?:what|how)\s(?:if|about)\s|if\s|with\s|(?:what\s|how\smuch\s(?:faster\s)?)?(?:would|should|could|is)\s"
+    r"(?:it\s(?:be\s(?:faster\s)?with|worth)\s)?)(?:(?:i|we)\s)?(?:(?:had|have|got|get|used?|ran|run)\s)?"
+    r"|\s(?:help|gain|(?:give|bring)(?:\s(?:me|us))?|be\s(?:any\s)?(?:better|faster)|be\sworth\sit|worth\sit)$",
     re.I,
 )
 _SWAP = re.compile(
-    r"(?:swap|replace|exchange|trade|upgrade|raise|overclock)\s(?:from\s)?(?:an?\s|the\s|my\s)?(.+?)\s(?:for|with|by|to)\s(?:an?\s|the\s)?(.+)",
+    r"(?:swap|replace|exchange|trade|upgrade|raise|overclock|(?:go|switch|change)(?=\sfrom))\s(?:from\s)?(?:an?\s|the\s|my\s)?(.+?)\s(?:for|with|by|to)\s(?:an?\s|the\s)?(.+)",
     re.I,
 )
 _TO = re.compile(r"(?:upgrade|switch|move|change|go)\sto\s(?:an?\s)?(.+)", re.I)
 _INSTEAD = re.compile(r"(.+)\sinstead", re.I)
 _REMOVE = re.compile(
-    r"(?:remove|sell|take out)\s(?:the\s|my\s|an?\s|of\s)?(?:(one|two|both|three|four|[1-9])\s)?(.+)", re.I
+    r"(?:remove|sell|drop|without|take out)\s(?:the\s|my\s|an?\s|of\s)?(?:(one|two|both|three|four|[1-9])\s)?(.+)", re.I
 )
 _ONLY = re.compile(r"(?:it|that|(?:(?:my|the|this)\s)?(?:current\s|old\s)?(?:gpu|card|graphics card))", re.I)
+_NTH = re.compile(r"(?:add\s|buy\s)?(?:an?\s|the\s)?(second|third)\s", re.I)
 _ALL = re.compile(r"both|them|all(?: of (?:them|it))?|(?:both |all )?(?:my |the |of the )?(?:gpus|cards)", re.I)
-_RATE = re.compile(r"(\d{4,5})(?:\s?(?:mt/s|mts|mhz))?", re.I)
-_PROFILE = re.compile(
-    r"(?:with\s|enabled?\s|enabling\s|turn(?:ing)?\son\s)?(?:xmp|expo|docp)\b(?:\son|\senabled)?(?:\s(?:at|to|@)\s(.+))?",
-    re.I,
+_SCREEN, _IN_CPU = (
+    r"(?:monitor|display|screen)s?",
+    r"(?:i-?gpu|integrated (?:gpu|graphics)|onboard(?: graphics)?|motherboard|cpu)",
 )
-_FASTER = re.compile(
-    r"(?:an?\s|some\s|buy\s|get\s)?(?:faster|quicker|better)\s(?:ram|memory|ddr\d?)(?:\s(?:sticks?|kit|modules?|speeds?))?",
-    re.I,
-)
-_DOUBLE = re.compile(r"(?:double|twice|2x)\s(?:the\s|my\s|as much\s)?(?:ram|memory)", re.I)
 _HEADLESS = re.compile(
-    r"headless|(?:no|without(?: an?)?) (?:monitor|display|screen)s?(?: .{1,40})?"
-    r"|(?:(?:move|plug|connect|put|attach)\s)?(?:the\s|my\s)?(?:monitor|display|screen)s?\s(?:on|to|into|in|from|via)\s(?:the\s|my\s)?"
-    r"(?:i-?gpu|integrated (?:gpu|graphics)|onboard(?: graphics)?|motherboard|mainboard|cpu)",
+    rf"headless|(?:no|without(?: an?)?) {_SCREEN}(?: .{{1,40}})?"
+    rf"|use\s(?:the\s)?{_IN_CPU}\sfor\s(?:the\s|my\s)?{_SCREEN}"
+    rf"|(?:(?:move|plug|connect|put|attach|run|drive)\s)?(?:the\s|my\s)?{_SCREEN}\s(?:(?:plugged|connected|attached)\s)?"
+    rf"(?:on|to|into|in|from|via|off)\s(?:the\s|my\s)?{_IN_CPU}",
     re.I,
 )
 _ADDING = re.compile(r"(?:add|buy)(?:ing|ed)?\s", re.I)
@@ -93,7 +99,7 @@ _MORE = re.compile(
     r"(?:another |an extra )?([1-9]\d{0,5})\s?(gb|gib|tb)(?: of)?(?: more| extra)?(?: ram| memory)?", re.I
 )
 _SAYS_MORE = re.compile(r"\b(?:more|extra|another)\b", re.I)
-_TO_CARD = r"(?:pci-?e?\s?(?:gen\s?)?([1-6])(?:\.0)?(?:\s?x\s?(\d{1,2}))?|(?:pci-?e\s)?x\s?(\d{1,2}))"
+_TO_CARD = r"(?:(?:pci-?e?\s?(?:gen\s?)?|gen\s?)([1-6])(?:\.0)?(?:\s?x\s?(\d{1,2}))?|(?:pci-?e\s)?x\s?(\d{1,2}))"
 _LINK = re.compile(
     rf"{_TO_CARD}(?: for (?:all|the (.{{1,60}}?)))?"
     r"(?: instead of (?:pci-?e?\s?)?(?:([1-6])(?:\.0)?\s?)?(?:x\s?(\d{1,2}))?)?",
@@ -101,19 +107,12 @@ _LINK = re.compile(
 )
 # `3090 at PCIe 4.0 x16`, `move the 3090 to an x8 slot`, `both at x8`
 _AT_LINK = re.compile(
-    rf"(?:(?:move|put|run)\s)?(?:the\s|my\s)?([^+−–-].{{1,60}}?)\s(?:at|on|in|into|to)\s(?:an?\s|the\s)?(?:full\s)?"
+    rf"(?:(?:move|put|run)\s)?(?:the\s|my\s|both\s|all\s)?([^+−–-].{{1,60}}?)\s(?:at|on|in|into|to)\s(?:an?\s|the\s)?(?:full\s)?"
     rf"({_TO_CARD})(?:\s(?:slots?|lanes?|risers?|each))?",
     re.I,
 )
 _PARTS = re.compile(r"\s*(?:[,;]|\band\b)\s*", re.I)
 _SIGN = re.compile(r"([+\-−–])\s*(.+)")
-_SPEEDS = {
-    "DDR4": (2133, 2400, 2666, 2933, 3200),
-    "DDR5": (4800, 5200, 5600, 6000, 6400),
-}  # JEDEC's rates that modules are sold with
-_DDR5_FROM = 4400
-_DESKTOP_CHANNELS = 2  # CPUs with more take no faster modules than their makers state
-_OF_TWO_KINDS = ("alder lake", "raptor lake")  # with boards for DDR4 and for DDR5
 
 
 class Upgrade(NamedTuple):
@@ -140,17 +139,16 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
     for i, part in enumerate(_PARTS.split(asked)):
         more = adding[0] if adding and i and part[:1].isdigit() else ""
         try:
-            definite = _definite(found, part.strip())
-            said += [definite] if definite != part.strip() else []
-            before, (found, kind) = found, _one(found, resolve(found), more + definite)
-            found = _on_its_board(found) if kind == "CPU" else found
-            said += [_memory(found)] if kind == "CPU" and _memory(found) != _memory(before) else []
+            meant = definite(found, part.strip())
+            said += [meant] if meant != part.strip() else []
+            found, kind = _one(found, resolve(found), more + meant)
         except AdvisorError as error:
             if error.field == FIELD:
                 raise
             raise InvalidInput(f"`{text[:120]}`: {error.detail}", field=FIELD, choices=error.choices) from error
         kinds.append(kind)
     kind = kinds[0] if len(set(kinds)) == 1 else "several"
+    said += [memory_of(found)] if "CPU" in kinds and memory_of(found) != memory_of(hardware) else []
     aloud = f" ({', '.join(said)})" if said else ""
     return _upgrade(f"{text}{aloud}", kind, found, rig)
 
@@ -186,79 +184,18 @@ def _links(cards: Sequence[Card]) -> float:
 
 def _faster_memory(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     ram = hardware.ram or Ram()
-    rates = _rates(hardware) if ram.mts else ()
+    rates = rates_of(hardware) if ram.mts else ()
     if rates:
-        kind, channels = _kind(hardware), f" x{ram.channels}" if ram.channels else ""
+        kind, channels = kind_of(hardware), f" x{ram.channels}" if ram.channels else ""
         found = changed(hardware, rig, f"{kind}-{rates[0]}{channels}")
         if resolve(found.hardware).cpu_bandwidth_gbs > rig.cpu_bandwidth_gbs:
             yield found
 
 
-def _rates(hardware: Hardware) -> list[int]:
-    """The rates at which modules of the machine's kind are sold that are faster than its own, and that a server's CPU
-    takes."""
-    row = cpu_row(hardware.cpu.model) if hardware.cpu and hardware.cpu.model else None
-    most = row.mts if row and row.mts and (row.channels or 0) > _DESKTOP_CHANNELS else None
-    return [mts for mts in _SPEEDS.get(_kind(hardware), ()) if _mts(hardware) < mts <= (most or mts)]
-
-
-def _mts(hardware: Hardware) -> int:
-    stated = (hardware.ram or Ram()).mts
-    return stated or next((int(a.value) for a in resolve(hardware).assumed if a.field == "hardware.ram.mts"), 0)
-
-
-def _kind(hardware: Hardware) -> str:
-    ram = hardware.ram or Ram()
-    row = cpu_row(hardware.cpu.model) if hardware.cpu and hardware.cpu.model else None
-    of_cpu = row.memory if row and ram.mts is None else None
-    return (ram.type or of_cpu or ("DDR5" if _mts(hardware) >= _DDR5_FROM else "DDR4")).upper()
-
-
-def _memory(hardware: Hardware) -> str:
-    """Kind, rate and channels of the RAM, as stated or as taken: `DDR5-4800 x12`."""
-    channels = (hardware.ram or Ram()).channels or next(
-        (a.value for a in resolve(hardware).assumed if a.field == "hardware.ram.channels"), ""
-    )
-    return f"{_kind(hardware)}-{_mts(hardware)} x{channels}"
-
-
-def _definite(hardware: Hardware, text: str) -> str:
-    """Return what a vague change is taken for: `faster RAM` for the fastest that is sold; others as they are."""
-    ram_gb = resolve(hardware).ram_bytes / GIB
-    if _DOUBLE.fullmatch(text):
-        return f"{ram_gb:.0f} GB more RAM"
-    profile = _PROFILE.fullmatch(text)
-    if profile and profile[1]:
-        return profile[1] if not _RATE.fullmatch(profile[1]) else f"RAM at {profile[1]}"
-    if not profile and not _FASTER.fullmatch(text):
-        return text
-    rates, kind = _rates(hardware), _kind(hardware)
-    if kind not in _SPEEDS:
-        raise InvalidInput(f"`{text[:120]}`: {kind} is soldered: no other can be put in", field=FIELD)
-    if profile or not rates:
-        example = f"{kind}-{rates[-1]}" if rates else "DDR4-3600" if kind == "DDR4" else "DDR5-8000"
-        now = f"the RAM is taken as {kind}-{_mts(hardware)}"
-        raise InvalidInput(f"`{text[:120]}`: {now}; how fast would it be? Write it as in `{example}`", field=FIELD)
-    return f"{kind}-{rates[-1]}"
-
-
-def _on_its_board(hardware: Hardware) -> Hardware:
-    """The hardware with RAM of the kind that its CPU takes, at the usual rate, if it was of another."""
-    ram, kind = hardware.ram or Ram(), _only_memory(hardware)
-    if ram.type is None or kind is None or ram.type.upper() == kind:
-        return hardware
-    return replace(hardware, ram=Ram(total_gb=ram.total_gb, type=kind))
-
-
-def _only_memory(hardware: Hardware) -> str | None:
-    """The kind of modules that a CPU takes; None if it is unknown, or if there are boards for two."""
-    row = cpu_row(hardware.cpu.model) if hardware.cpu and hardware.cpu.model else None
-    return row.memory if row and row.memory in _SPEEDS and row.generation not in _OF_TWO_KINDS else None
-
-
 def _reworded(text: str) -> str:
     """Return a sentence as the examples would have it; the text itself where it is none."""
-    if gone := _REMOVE.fullmatch(text):
+    text = re.sub(r"^(?:swap\s)?(.+?)\s?(?:->|→|=>)\s?(.+)$", r"swap \1 for \2", text, flags=re.I)
+    if (gone := _REMOVE.fullmatch(text)) and not _NO_GPU.fullmatch(text):
         n = "2" if (gone[1] or "").lower() == "both" else NUMBERS.get((gone[1] or "one").lower(), gone[1])
         return f"-{n} {gone[2]}"
     swaps = ((_SWAP, r"\2 instead of \1"), (_INSTEAD, r"\1 instead of it"), (_TO, r"\1 instead of it"))
@@ -281,6 +218,7 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
         raise _unclear(text)
     if why := next((why for pattern, why in _NOT_COUNTED if re.fullmatch(pattern, text, re.I)), None):
         raise InvalidInput(f"`{text[:120]}`: {why}", field=FIELD)
+    nth = _NTH.match(text)
     if _HEADLESS.fullmatch(text):
         return _without_display(hardware, text), "GPU"
     text = _reworded(re.sub(r"\b(x\d{1,2})(?:/\1)+\b", r"\1", text))  # `x8/x8`
@@ -289,13 +227,24 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
     if link := _LINK.fullmatch(text):
         return _with_link(hardware, link, text), "link"
     if signed := _SIGN.fullmatch(text):
-        return _signed(hardware, rig, signed[2], 1 if signed[1] == "+" else -1, text)
+        found, kind = _signed(hardware, rig, signed[2], 1 if signed[1] == "+" else -1, text)
+        if nth:
+            _refuse_if_there(found.gpus, nth[1].lower(), text)
+        return found, kind
     if (more := _MORE.fullmatch(text)) and _SAYS_MORE.search(text):
         return _signed(hardware, rig, f"{more[1]} {more[2]} RAM", 1, text)
     new, instead, old = text.partition(" instead of ")
     if instead:
         return _replaced(hardware, rig, _parsed(new), old, text)
     return _stated(hardware, _parsed(text), text)
+
+
+def _refuse_if_there(gpus: Sequence[Gpu], nth: str, text: str) -> None:
+    """Raise InvalidInput for a `second 3090` where there were two: the last of `gpus` is the one that came."""
+    n = sum(gpu.count for gpu in gpus if _name(gpu) == _name(gpus[-1]))
+    if n > {"second": 2, "third": 3}[nth]:
+        said = f"there are {n - gpus[-1].count} already: write `{text}` for another"
+        raise InvalidInput(f"`{nth} {gpus[-1].name[:80]}`: {said}", field=FIELD)
 
 
 def _without_display(hardware: Hardware, text: str) -> Hardware:
@@ -342,7 +291,7 @@ def _only_kind(hardware: Hardware, text: str) -> list[Gpu]:
 
 
 def _parsed(text: str) -> Hardware:
-    text = f"RAM at {text}" if _RATE.fullmatch(text) else text
+    text = f"RAM at {text}" if RATE.fullmatch(text) else text
     found = parse_hardware(text, gpus_required=False)
     if found.notes:
         raise _unclear(text)
@@ -443,10 +392,11 @@ def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, C
         if found.cpu.model is None or cpu_row(found.cpu.model) is None:
             raise _unclear(text)
         sockets = found.cpu.sockets or (hardware.cpu.sockets if hardware.cpu else None)
-        hardware = replace(hardware, cpu=Cpu(model=found.cpu.model, sockets=sockets))
+        other = replace(hardware, cpu=Cpu(model=found.cpu.model, sockets=sockets))
+        hardware = on_its_board(other, hardware)
         kinds.append("CPU")
     if found.ram is not None:
-        hardware, kind = _with_memory(hardware, found.ram, text)
+        hardware, kind = with_memory(hardware, found.ram, text)
         kinds.append(kind)
     if found.os is not None:
         hardware = _with_system(hardware, found.os, text)
@@ -454,22 +404,6 @@ def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, C
     if not kinds:
         raise _unclear(text)
     return hardware, kinds[0] if len(kinds) == 1 else "several"
-
-
-def _with_memory(hardware: Hardware, new: Ram, text: str) -> tuple[Hardware, Component]:
-    old, kind = hardware.ram or Ram(), _only_memory(hardware)
-    if new.type and kind and new.type.upper() != kind and (old.type or kind).upper() == kind and hardware.cpu:
-        raise InvalidInput(f"`{text[:120]}`: the {hardware.cpu.model} takes {kind}", field=FIELD)
-    speed = new.mts is not None or new.channels is not None
-    ram = Ram(
-        total_gb=new.total_gb or old.total_gb,
-        free_gb=None if new.total_gb else old.free_gb,
-        type=new.type or old.type,
-        channels=new.channels or old.channels,
-        mts=new.mts or old.mts,
-        measured_bandwidth_gbs=new.measured_bandwidth_gbs or (None if speed else old.measured_bandwidth_gbs),
-    )
-    return replace(hardware, ram=ram), "RAM speed" if speed or new.measured_bandwidth_gbs else "RAM"
 
 
 def _with_system(hardware: Hardware, system: str, text: str) -> Hardware:

@@ -16,7 +16,8 @@ from service.engine.hardware import Hardware, Rig
 from service.engine.hardware_text.form import to_shorthand
 from service.engine.model import Model
 from service.engine.planner.explaining.comparison import gain, gain_text
-from service.engine.planner.explaining.upgrades import FIELD, Upgrade, asks_for_best, changed, usual
+from service.engine.planner.explaining.memory_asked import FIELD
+from service.engine.planner.explaining.upgrades import Upgrade, asks_for_best, changed, usual
 from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.pricing.support import unsupported_backend
 from service.engine.planner.ranking.rank import Contender, rank
