@@ -72,7 +72,7 @@ def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
         "errors": "\n".join(report(points)).strip(),
         "order": "\n".join(order(judged)).strip(),
         "worst": "\n".join(["| | run | class | predicted / observed |", "|---|---|---|---|", *cases]),
-        "effects": f"{right} of {len(found)} effects come out right.",
+        "effects": f"{right} of {len(found)} effects are predicted right.",
         "failures": "\n".join(["| effect | | measured | predicted | cause |", "|---|---|---|---|---|", *known]),
     }
 
