@@ -192,6 +192,8 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         return
     if re.fullmatch(r"\d{1,2}", m.text):
         raise unreadable(m.text, f"the number of what? {KINDS}")
+    if re.fullmatch(r"\d+[kmgt]i?b", m.text, re.I):
+        raise unreadable(m.text, f"no size of a machine's RAM or VRAM; {KINDS}")
     digits = re.fullmatch(r"\d{3,4}", m.text)
     if digits and behind and behind.kind == "gpu" and behind.at <= m.end + 1:
         raise unreadable(f"{m.text} {behind.text}", f"a machine has {MAX_GPUS} GPUs at most; {KINDS}")

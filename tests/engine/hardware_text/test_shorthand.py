@@ -159,6 +159,8 @@ def test_json_is_the_api_s_own_form() -> None:
         ("99x RTX 3090", "99 cannot be right"),
         ("RTX 3090, 99999GB", "99999 cannot be right"),
         ('{"gpus": [{"name": "RTX 3090", "cnt": 2}]}', "unknown field `cnt`"),
+        ("RTX 3090, 512MB RAM", "no size of a machine's RAM"),
+        ("RTX 3090, 99999999999999999TB", "no size of a machine's RAM"),
         ('{"gpus": [{"name": "RTX 3090"', "begins like JSON"),
         ("", "no GPU found"),
     ],
