@@ -206,7 +206,7 @@ LINK = re.compile(
     rf"|(?:(?:both|all)\s)?(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d|\s?{_UNIT}\b)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
     r"|(?:@\s?|on\s|at\s)?x\d{1,2}(?:/x?\d{1,2}){1,15}(?:\s?pci-?e(?:\s?(?:gen\s?)?[1-6](?:\.\d)?)?)?(?=$|[\s,;)])"
     r"|(?:(?:both|all)\s(?:(?:at|on|in)\s)?|chipset\s|@\s?|at\s|(?:in|on)\s(?:(?:an?|the|my)\s)?)x\d{1,2}(?:\s(?:(?:pci-?e|chipset|mining)\s)?(?:slots?|lanes?|risers?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
-    r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?|risers?|bridge|link|bus|port)\b"
+    r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?|risers?|bridge|link|bus|port|each)\b"
     r"|pci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15})?|pci-?e?\s+x\d{1,2}(?:/x?\d{1,2}){0,15}\b"
     r"|(?:(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:oculink|thunderbolt[\s-]?[345]?|tb[345]|usb\s?4|m\.2\s(?:to\spcie|adapter|riser)|e-?gpus?)\b"
     r"(?:\s(?:dock|enclosure|adapter|cable))?",
@@ -294,7 +294,7 @@ RESPELLED = tuple(
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
         (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
         (
-            r"\b(ddr[345])[\s-]?\d{4}\b([^,;\n]{0,20}?)[\s(]+(?:running|runs|clocked|downclocked)\s(?:at|to)\s(\d{4})\b",
+            r"\b(ddr[345])[\s-]?\d{4}([^,;\n]{0,20}?)[\s(]+(?:(?:running|runs)\s)?(?:at|@)\s?(\d{4})(?:\s?m(?:t/s|hz))?(?!\d)",
             r"\1-\3\2",
         ),
         (r"(\d\s?gb\b[^,;\n]{0,20}?)[\s(]+(?:running|runs)\sat\s(\d{4})\b", r"\1 @ \2"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
+from itertools import pairwise
 
 from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
@@ -17,6 +18,7 @@ OF_WHAT = f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}"
 MACHINE = "describe only the one machine that will run the model"
 
 _MOBILE = re.compile(r"\d(?:MX?|S)(?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
+_LANES = (4, 8, 16)
 _BARE = 3  # characters, beyond which a card is known by its number alone
 _ON_A_BOARD = {
     "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
@@ -143,6 +145,17 @@ def ask_about_sockets(m: Mention, text: str) -> None:
     """Raise InvalidHardware for `8x32GB per CPU`: the machine's memory is the sum."""
     if behind := lex.ROLE_PER_CPU.search(text[m.end : m.end + 48]):
         raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
+
+
+def ask_about_lanes(n: int, name: str, mentions: Sequence[Mention]) -> None:
+    """Raise InvalidHardware for `5090 (x16), 4090 (x4)`, where numbers of lanes look like those of cards."""
+    behind = [
+        int(o.hit[1])
+        for before, o in pairwise([o for o in mentions if o.kind != "size"])
+        if o.kind == "count" and before.kind == "gpu" and before.count is None and o.hit[1]
+    ]
+    if n in _LANES and (n == max(_LANES) or sum(count in _LANES for count in behind) > 1):
+        raise unreadable(f"{name} x{n}", f"{n} cards, or a link? Write `{n}x {name}`, or `{name} pcie x{n}`")
 
 
 def ask_about_bare_link(m: Mention) -> None:

@@ -418,6 +418,7 @@ class _Reading:
         if self.owner == "gpu" and counted_before and m.hit[1] and n in (4, 8, 16) and n != counted_before:
             self.gpus = linked(self.gpus, m.text, [len(self.gpus) - 1])  # `2x RTX 3090 x8`
         elif self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
+            questions.ask_about_lanes(n, self.gpus[-1].name, self.mentions)
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets in (None, n):
             self._count_cpu(n, m.text)

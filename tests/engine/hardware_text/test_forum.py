@@ -245,6 +245,9 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("2x16GB 6800, EPYC 9355", "it may be a GPU or RAM"),
         ("64GB DDR4 4090, 3090", "`4090` is a GPU: write a comma"),
         ("3090 + 4090, PCIe 4.0 x8", "after the GPU that has it"),
+        ("5090 (x16), 4090 (x4), 64GB RAM", "16 cards, or a link"),
+        ("5090 x8 + 4090 x8, 64GB RAM", "8 cards, or a link"),
+        ("3090 and 3060, x8 each, 64GB RAM", "after the GPU that has it"),
         ("3x3090, x16/x4", "after the GPU that has it"),
         ("PCIe 4.0 x8, 3090", "after the GPU that has it"),
         ("toaster", "no GPU found (`toaster` is not known here)"),
@@ -521,6 +524,8 @@ def test_cards_of_one_entry_have_links_of_one_generation() -> None:
         ("128GB DDR5-6000 (running at 5200), 9950X", 5200),
         ("7950X, 4x32gb (runs at 3600 because 4 sticks)", 3600),
         ("4x32GB DDR5 running at 3600, 7950X", 3600),
+        ("128GB DDR5 5600 @ 4800, 9950X", 4800),
+        ("128GB DDR5-5600 at 3600MT/s, 7950X", 3600),
     ],
 )
 def test_ram_has_the_rate_at_which_it_runs(text: str, mts: int) -> None:
