@@ -273,7 +273,7 @@ class Weighed(msgspec.Struct, frozen=True):
     model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
     `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
     leaves with usual buffers; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`).
-    `is_mixture`: it has experts.
+    `is_mixture`: it has experts. `untested`: of an engine whose authors do not test it on NVIDIA cards that old.
     """
 
     usual: float = 1.0
@@ -283,6 +283,7 @@ class Weighed(msgspec.Struct, frozen=True):
     cards_left: float = 0.0
     is_mixture: bool = True
     shared: bool = False
+    untested: bool = False
 
 
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):

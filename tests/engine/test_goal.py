@@ -28,7 +28,7 @@ def test_a_stated_depth_raises_a_context_that_nobody_stated() -> None:
 
 def test_each_of_several_requests_has_the_presets_context_unless_another_is_stated() -> None:
     assert resolve_goal(GoalRequest(parallel=8), 40_960).context == 8 * 16_384
-    assert resolve_goal(GoalRequest(preset="batch", parallel=8), 40_960).context == 8 * 8_192
+    assert resolve_goal(GoalRequest(preset="batch", parallel=8), 40_960).context == 8 * 4_096
     assert resolve_goal(GoalRequest(preset="long", parallel=2), 40_960).context == 2 * 40_960
     deep = resolve_goal(GoalRequest(parallel=4, depth=20_000), 131_072)
     assert deep.context_each >= 21_400

@@ -121,7 +121,8 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
 
 
 def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
-    """Return a config's drawbacks: time, weights off the GPU, a smaller cache, full RAM, a limit to raise, a build.
+    """Return a config's drawbacks: time, weights off the GPU, a smaller cache, full RAM, a limit to raise, cards
+    that nobody tests its engine on, a build.
 
     Less time is none; it is said only where there is nothing else to say.
     """
@@ -140,6 +141,8 @@ def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
         said.append(f"it fills {100 * one.ram_used:.0f} % of the usable RAM")
     if one.raises_limit and not other.raises_limit:
         said.append("it needs a higher memory limit for the GPU")
+    if one.untested and not other.untested:
+        said.append(f"nobody tests {config.engine} on cards that old")
     if one.to_build and not other.to_build:
         said.append("its engine must be built from source")
     return said or [f"a request takes {longer(times)}"]

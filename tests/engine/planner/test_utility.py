@@ -304,3 +304,12 @@ def test_a_minimum_is_reached_by_a_speed_that_is_printed_as_it(tg: float, enough
     case = case_of(parse(command), build("Qwen3-8B", "q4_k_m"), resolve(rigs.ONE_3090_DESKTOP), command, "cuda")
     goal = resolve_goal(GoalRequest(min_tg=8), 40_960)
     assert reaches(replace(case.speed(), tg=Estimate(tg, tg, tg)), goal) is enough
+
+
+def test_on_cards_that_an_engines_authors_do_not_test_a_gain_of_two_per_cent_does_not_decide() -> None:
+    tested = Figures(seconds=40, tg=20, pp=400, loss=1.4, on_gpu=True)
+    untested = replace(tested, untested=True)
+    assert chosen(tested, replace(untested, seconds=39.2)) is tested
+    assert chosen(tested, faster := replace(untested, seconds=36)) is faster
+    body = ask("Qwen3-32B", "q4_k_m", hardware=parse_hardware("2x Tesla P40, Xeon E5-2680 v4, 64GB DDR4-2400"))
+    assert first(body).engine == "llama.cpp"

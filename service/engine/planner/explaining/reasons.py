@@ -18,6 +18,7 @@ from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.pricing.fit import Problem, fitted, slack
+from service.engine.planner.pricing.support import untested_cards
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.run.resolved import ResolvedRun
@@ -311,8 +312,8 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         found.append(f"check in the engine's log that {_names(devices)} are {order}")
     if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
         found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
-    tested, cards = engine_spec(contender.engine).tested_capability, [rig.cards[device.gpu] for device in devices]
-    if old := {_short(card.name) for card in cards if (card.compute_capability or tested) < tested}:
+    cards = [rig.cards[device.gpu] for device in devices]
+    if old := {_short(card.name) for card in untested_cards(contender.engine, cards)}:
         found.append(
             f"{contender.engine} is tested on NVIDIA cards from Turing on only, not on {', '.join(sorted(old))}"
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.ggml_types import type_named
-from service.engine.hardware import Rig
+from service.engine.hardware import Card, Rig
 from service.engine.model import Model
 
 _NAMES_SHOWN = 4
@@ -47,6 +49,12 @@ def unsupported_cpu(engine: Engine, rig: Rig) -> str | None:
         return None
     there = next(one.name for one in all_engines() if rig.isa not in one.lacking_isas)
     return f"{engine} needs a CPU with AVX2, which the {rig.cpu_model} lacks; {there} runs on it"
+
+
+def untested_cards(engine: Engine, cards: Iterable[Card]) -> list[Card]:
+    """Return the NVIDIA cards that are older than those on which the authors of `engine` test it."""
+    tested = engine_spec(engine).tested_capability
+    return [card for card in cards if (card.compute_capability or tested) < tested]
 
 
 def _architecture(engine: Engine, model: Model) -> str | None:

@@ -18,6 +18,7 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
+from service.engine.planner.pricing.support import untested_cards
 from service.engine.planner.ranking.utility import Figures, cost, unnoticed
 from service.engine.speed.predict import Speed, speed_point
 
@@ -113,6 +114,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     def weighed(self) -> Weighed:
         """What its cost counts besides speed and loss, as an answer states it."""
         memory, limits = self.fitted.memory, self.problem.limits
+        cards = [self.problem.rig.cards[card] for card in self.candidate.cards]
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
         return Weighed(
             usual=round(self.typical / max(self.seconds.expected, 1e-9), 4),
@@ -122,6 +124,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             cards_left=round(self.cards_left(), 4),
             is_mixture=bool(self.problem.model.moe_layers),
             shared=limits.shared,
+            untested=bool(untested_cards(self.engine, cards)),
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
@@ -179,6 +182,7 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
         together=factor > 1,
         cache=(flags.cache_type_k, flags.cache_type_v),
         to_build=weighed.to_build,
+        untested=weighed.untested,
         dense=not weighed.is_mixture,
     )
 

@@ -23,6 +23,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   21551); unrotated, more.
 - an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
   less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
+- an engine on NVIDIA cards older than those its authors test it on: `_UNTESTED`, so that a gain of one or two per cent
+  there does not decide.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command. Twice that for a dense model, of which every token reads
   all that lies there.
@@ -54,6 +56,7 @@ _QUANTISED_CACHE, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.01, 0.25, 32_000
 _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING = 0.15
+_UNTESTED = 0.05
 OTHER_BUILD = 0.1  # of cost: how much better another back end than the usual one of these cards has to be
 
 
@@ -85,7 +88,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
     to let the GPU use more of a shared memory. `together`: all cards share every layer. `cache`: types of K and V.
-    `to_build`: the engine has to be built first, on Windows. `dense`: no mixture.
+    `to_build`: the engine has to be built first, on Windows. `dense`: no mixture. `untested`: on cards so old that the
+    engine's authors do not test it there.
     """
 
     seconds: float
@@ -99,6 +103,7 @@ class Figures(msgspec.Struct, frozen=True):
     cache: tuple[str, str] = ("f16", "f16")
     to_build: bool = False
     dense: bool = False
+    untested: bool = False
 
 
 def weights_of(goal: Goal, pick: Pick | None = None) -> Weights:
@@ -127,6 +132,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + (_RAISING if figures.raises_limit else 0.0)
         + (_TOGETHER if figures.together else 0.0)
         + (_BUILDING if figures.to_build else 0.0)
+        + (_UNTESTED if figures.untested else 0.0)
     )
     return (
         math.log1p(figures.seconds / comfortable)
