@@ -156,3 +156,10 @@ def test_one_card_cannot_be_kept_with_vulkan_which_hides_none() -> None:
     hardware = replace(parse_hardware("2x RX 6800 XT, Ryzen 7 5800X, 64GB DDR4-3600"), backend="vulkan")
     with pytest.raises(InvalidFlags, match="cannot be chosen"):
         ask("Qwen3-8B", "q4_k_m", hardware=hardware, constraints=Constraints(keep_flags=["-sm none"]))
+
+
+def test_a_kept_flag_that_places_everything_is_named_where_nothing_fits() -> None:
+    hardware = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3600")
+    constraints = Constraints(keep_flags=["-ts 24,13", "-ub 2048"])
+    body = ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=hardware, constraints=constraints)
+    assert "too little on CUDA0, with everything placed by the kept -ts 24,13 (without it, more" in body.headline
