@@ -160,6 +160,15 @@ def test_one_card_cannot_be_kept_with_vulkan_which_hides_none() -> None:
 
 def test_a_kept_flag_that_places_everything_is_named_where_nothing_fits() -> None:
     hardware = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3600")
-    constraints = Constraints(keep_flags=["-ts 24,13", "-ub 2048"])
-    body = ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=hardware, constraints=constraints)
-    assert "too little on CUDA0, with everything placed by the kept -ts 24,13 (without it, more" in body.headline
+    for keep_flags in (["-ts 24,13", "-ub 2048"], ["-ub 2048 -ts 24,13"], ["-ts", "24,13", "-ub", "2048"]):
+        constraints = Constraints(keep_flags=keep_flags)
+        body = ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=hardware, constraints=constraints)
+        assert "too little on CUDA0, with everything placed by the kept -ts 24,13 (without it, more" in body.headline
+
+
+def test_a_kept_rule_that_moves_nothing_is_not_said_to_make_room() -> None:
+    hardware = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3600")
+    constraints = Constraints(engines=[EngineChoice("llama.cpp")], keep_flags=["-ot output_norm=CUDA1"])
+    config = first(ask("Qwen3-32B", "q4_k_m", hardware=hardware, constraints=constraints))
+    assert "output_norm=CUDA1" in config.commands.server
+    assert "one-micro-batch" not in {reason.rule for reason in config.reasons}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from service.engine.advice import AdvisedConfig, Refusal
 from service.engine.config import Engine
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.planner.pricing.fit import Shortfall, in_mib
 from service.engine.planner.ranking.rank import Contender, beginning, reaches
-from service.engine.planner.search.fitting import PLACEMENT_FIELDS
-from service.engine.planner.search.options import user_flags
+from service.engine.planner.search.options import kept_placement
 from service.engine.planner.search.outcome import Outcome
 from service.engine.units import GIB
 
@@ -117,21 +114,16 @@ def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refus
         variant=variant,
         engine=engine,
         kind="memory",
-        reason=f"{by:,} MiB too little {where}{_as_kept(engine, outcome.case.constraints)}",
+        reason=f"{by:,} MiB too little {where}{_as_kept(outcome.case.constraints)}",
         short_by_mib=by,
         smallest_change=_smallest_change(short, by, goal, outcome.case.model.n_bytes),
     )
 
 
-def _as_kept(engine: Engine, constraints: Constraints) -> str:
+def _as_kept(constraints: Constraints) -> str:
     """Which flags that the user keeps place the model, so that nothing else was tried; empty if none does."""
-    placing = [
-        text
-        for text in constraints.keep_flags or ()
-        if set(PLACEMENT_FIELDS) & user_flags(engine, replace(constraints, keep_flags=[text])).fields.keys()
-    ]
-    kept = " ".join(placing)
-    return f", with everything placed by the kept {kept} (without it, more placements are tried)" if placing else ""
+    kept = kept_placement(constraints)
+    return f", with everything placed by the kept {kept} (without it, more placements are tried)" if kept else ""
 
 
 def _smallest_change(short: Shortfall, by: int, goal: Goal, weights: int) -> str:

@@ -186,9 +186,9 @@ def _together(contender: Contender) -> Reason:
 
 
 def _one_micro_batch(contender: Contender) -> list[Reason]:
-    """Why a rule moves nothing, if that is so."""
-    fitted = contender.fitted
-    if len(contender.problem.devices) < 2 or len(fitted.flags.overrides) != 1:
+    """Why a rule moves nothing, if that is so, and the rule is not the user's."""
+    fitted, kept = contender.fitted, "overrides" in contender.candidate.user_fields
+    if kept or len(contender.problem.devices) < 2 or len(fitted.flags.overrides) != 1:
         return []
     if fitted.run.with_flags(replace(fitted.flags, overrides=())).placement != fitted.placement:
         return []

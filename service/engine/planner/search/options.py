@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.overrides import is_easy
 from service.engine.planner.pricing.candidate import Candidate
+from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import case_of
 from service.engine.run.overrides import device_index
@@ -138,6 +140,16 @@ def user_flags_refusal(engine: Engine, constraints: Constraints) -> str | None:
     except InvalidFlags as error:
         return error.detail
     return None
+
+
+def kept_placement(constraints: Constraints) -> str:
+    """Return the kept options that place the whole model, with their values as written; empty if there are none."""
+    words = " ".join(constraints.keep_flags or ()).split()
+    found: list[str] = []
+    for word, following in pairwise([*words, "-"]):
+        if set(_fields_of(word)) & set(PLACEMENT_FIELDS):
+            found += [word] if following.startswith("-") else [word, following]
+    return " ".join(found)
 
 
 def goal_with_user_flags(goal: GoalRequest, constraints: Constraints) -> GoalRequest:
