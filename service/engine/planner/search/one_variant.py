@@ -304,6 +304,7 @@ class VariantSearch:
         waiting = [t.candidate for t in self.queue if t.candidate.cards and t.candidate.splits_by_layer]
         smallest = sorted([*by_layer, *waiting], key=self._bytes_at_least)[:1]
         tried = list(dict.fromkeys([*by_layer[:_MAX_LAYERS_IN_RAM], *smallest]))
+        self.queue = [t for t in self.queue if t.candidate not in smallest]
         n_before, least = len(self.shortfalls), MICRO_BATCHES[0]
         if self._one_fits(tried):
             return
