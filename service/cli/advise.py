@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
     limits.add_argument("--min-bpw", type=float, metavar="BITS", help="minimum bits per weight of a variant")
     limits.add_argument("--max-bpw", type=float, metavar="BITS", help="maximum bits per weight of a variant")
-    limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="MiB to keep free on every GPU (default: 512)")
+    kept = "MiB to keep free on every GPU (default: 512; 1,024 with a display; 768 or more on Windows)"
+    limits.add_argument("--reserve-mib", type=int, metavar="MIB", help=kept)
     limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="maximum GiB of RAM to use")
     limits.add_argument(
         "--command",

@@ -103,8 +103,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     `device`: its number in the engine's list, None when it was not given.
     `unified`: the card has no memory of its own (Apple, integrated GPUs). `usual_limit`: the bytes of the shared memory
     that the system lets the card have, None where the user states them; `total` is what it has after `raised_by`, if
-    that says something. `copy_measured`: `pcie_gbs` is measured. `tdp_w`: the power that it
-    may take in watts, 0 where it is not known.
+    that says something. `kept_by_system`: bytes of `total` that no program gets. `copy_measured`: `pcie_gbs` is
+    measured. `tdp_w`: the power that it may take in watts, 0 where it is not known.
     """
 
     name: str
@@ -126,6 +126,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     unified: bool = False
     usual_limit: int | None = None
     raised_by: str = ""
+    kept_by_system: int = 0
     bandwidth_known: bool = True
     copy_measured: bool = False
     tdp_w: float = 0.0
@@ -137,8 +138,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserve(self) -> int:
-        """Bytes to keep free where nobody says otherwise: 512 MiB, 1,024 on a card that drives a display."""
-        return _RESERVE_WITH_DISPLAY if self.display else _RESERVE
+        """Bytes to keep free where nobody says otherwise: 512 MiB, 1,024 on a card that drives a display, or what of
+        `kept_by_system` counts as free.
+        """
+        kept = self.kept_by_system - (self.total - self.free)
+        return max(_RESERVE_WITH_DISPLAY if self.display else _RESERVE, kept)
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):

@@ -487,6 +487,35 @@ def test_two_gpus_that_share_a_machines_memory_are_two_machines() -> None:
         resolve(Hardware(gpus=[Gpu(name="DGX Spark", count=2)]))
 
 
+@pytest.mark.parametrize(
+    ("name", "seen_free"),
+    [
+        ("RTX 4090", 22_994),
+        ("RTX 3090", 23_306),
+        ("RTX 4060 Ti 16GB", 15_225),
+        ("RTX 4070 SUPER", 11_053),
+        ("RTX 5070", 11_013),
+        ("RTX 2080 Ti", 10_121),
+    ],
+)
+def test_on_windows_a_card_keeps_free_what_no_program_gets_there(name: str, seen_free: int) -> None:
+    """`seen_free`: MiB that CUDA prints as free there (catalogue/budget.py), with a context of about 450 MiB."""
+    (plain,), *others = (resolve(parse_hardware(name + more)).cards for more in ("", ", Windows 11", ", WSL2"))
+    for (card,) in others:
+        assert card.total == card.free == plain.total
+        assert seen_free - 480 < (card.total - card.reserve) / MIB - 450 < seen_free + 20
+    assert plain.reserve == 512 * MIB
+
+
+def test_on_windows_what_is_in_use_is_part_of_what_no_program_gets() -> None:
+    (idle,), (busy,), (shared,) = (
+        resolve(parse_hardware(text)).cards
+        for text in ("RTX 4090, Windows", "RTX 4090 [23.4 GiB free], Windows", "Strix Halo 128GB, Windows")
+    )
+    assert busy.total - busy.free + busy.reserve == pytest.approx(idle.reserve, abs=MIB)
+    assert shared.reserve == 512 * MIB
+
+
 def test_a_jetson_has_the_cores_and_tensor_rates_of_its_module() -> None:
     nano, agx = (resolve(parse_hardware(name)) for name in ("Jetson Orin Nano Super 8GB", "Jetson AGX Orin 64GB"))
     assert (nano.isa, nano.physical_cores, agx.physical_cores) == ("neon", 6, 12)

@@ -35,6 +35,14 @@ _VGM_SHARE = 0.75  # AMD's driver for Windows gives a GPU that shares memory 96 
 _PAGES_A_GIB = 262_144
 
 
+# What Windows keeps of a card's own memory, with a desktop on it or not. Vulkan's budget on a 3080 Ti is its 12 GiB
+# less 768 MiB (HilbertRaum pull 373). CUDA sees 22,994 MiB free on an RTX 4090, 23,306 on each of four 3090s
+# (gpustack/llama-box issue 15), 15,225 on a 4060 Ti (ollama issue 11292), 11,053 on a 4070 SUPER (llama-cpp-python
+# issue 1943), 11,013 on a 5070 (antirez/llama.cpp-deepseek-v4-flash issue 11), 10,121 on a 2080 Ti (ollama pull 10569):
+# the total less this and the CUDA context, which is counted by itself.
+_WINDOWS_PART, _WINDOWS_LEAST = 0.052, 768 * MIB
+
+
 class GpuLimit(NamedTuple):
     """How many bytes a GPU may use of the memory that it shares with the CPU.
 
@@ -70,6 +78,11 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     elif _JETSON_CPU.search(cpu or ""):
         keeps = min(_JETSON_KEEPS * ram_bytes / GIB, keeps)
     return max(int(whole - keeps * GIB), int(ram_bytes * _SMALL_GIVES))
+
+
+def windows_keeps(total: int) -> int:
+    """Return the bytes of a card's own memory, of `total`, that Windows does not let a program have."""
+    return min(max(int(_WINDOWS_PART * total), _WINDOWS_LEAST), total // 5)
 
 
 def gpu_limit(row: GpuRow, ram_bytes: int, usable: int, os: str) -> GpuLimit:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
-from service.engine.catalogue.budget import GpuLimit, gpu_limit
+from service.engine.catalogue.budget import GpuLimit, gpu_limit, windows_keeps
 from service.engine.catalogue.host import Host
 from service.engine.catalogue.names import gpu_meant, nearest, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
@@ -96,6 +96,7 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
             unified=row.unified,
             usual_limit=limit.usual if limit else None,
             raised_by=limit.raised_by if limit else "",
+            kept_by_system=windows_keeps(total) if host.under_windows and not row.unified else 0,
             bandwidth_known=bandwidth is not None,
             copy_measured=gpu.measured_copy_gbs is not None and not row.unified,
         )

@@ -80,7 +80,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     `lanes` are the PCIe lanes that its GPUs share, None if each has an x16 slot of its own. `stated_peak_gbs` is the
     peak bandwidth of RAM whose speed was stated, None if it was not stated or the channels are unknown. `measured` says
-    whether `bandwidth_gbs` was.
+    whether `bandwidth_gbs` was. `under_windows`: Windows manages the cards' memory, as it does for WSL.
     """
 
     cpu: CpuRow
@@ -96,6 +96,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     pcie: float
     lanes: int | None
     os: str
+    under_windows: bool
     assumed: tuple[Assumption, ...]
 
 
@@ -141,6 +142,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
         pcie=row.pcie or pcie,
         lanes=_DESKTOP_LANES if row.channels == 2 else None,
         os=system,
+        under_windows=os_family(hardware.os or "") in ("windows", "wsl"),
         assumed=tuple(assumed),
     )
 
