@@ -204,11 +204,21 @@ class VersusMine(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[Change]
 
 
+class SmallerBenchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engine's benchmark runs a config with whose micro-batch it does not fit, though the server does.
+
+    `n_ubatch`: its own micro-batch, in tokens. `speed`: predicted with that.
+    """
+
+    n_ubatch: int
+    speed: list[SpeedPoint]
+
+
 class Mine(msgspec.Struct, frozen=True, kw_only=True):
     """The command in use, as `check` sees it. `findings`: its errors and warnings. `unknown`: words not understood.
 
     `rank`: its place among the configs (1: nothing found is better), None where it cannot do what the goal asks: then
-    `verdict` says why.
+    `verdict` says why. `smaller_benchmark`: where its benchmark needs a smaller micro-batch to fit.
     """
 
     verdict: str
@@ -223,6 +233,7 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True):
     goal_seconds: tuple[float, float, float]
     findings: list[Finding]
     rank: int | None
+    smaller_benchmark: SmallerBenchmark | None = None
 
 
 class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,6 +312,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     spelling are for.
     `weighed`: what else it is ranked by. `is_mine`: the command in use, which nothing found beats. `pick`: what it
     was picked as, None for the others. `proposals`: other ways to run it, which others measured.
+    `smaller_benchmark`: where its benchmark needs a smaller micro-batch than the server to fit.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
     `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
     """
@@ -337,6 +349,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     pick: NamedPick | None = None
     at_once: AtOnce | None = None
     proposals: list[Proposal] = []
+    smaller_benchmark: SmallerBenchmark | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

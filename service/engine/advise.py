@@ -21,7 +21,6 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.memory.graphs import share_graphs
-from service.engine.memory.predict import predict_memory
 from service.engine.memory.report import device_table
 from service.engine.model import Model
 from service.engine.planner.explaining.answer import drive_headline, goal_assumptions, headline, refusal
@@ -34,6 +33,7 @@ from service.engine.planner.explaining.proposals import Source, with_proposals
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
+from service.engine.planner.pricing.benchmark import benchmark_note, smaller_benchmark
 from service.engine.planner.pricing.fit import limits_of, max_context
 from service.engine.planner.ranking.current_command import (
     FIELD,
@@ -297,13 +297,17 @@ def _config(
     problem, rig = contender.problem, contender.problem.rig
     devices, limits = problem.devices, problem.limits
     run = contender.fitted.run
-    table = device_table(predict_memory(run), devices, limits.reserve, rig)
-    lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1])
+    table = device_table(contender.fitted.memory, devices, limits.reserve, rig)
+    smaller = smaller_benchmark(problem, contender.fitted)
+    bench_ubatch = smaller.n_ubatch if smaller else None
+    lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1], bench_ubatch)
     depths = sorted({0, goal.depth // 2, goal.depth})
     together = None
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
         together = _together(at_once(run, goal.parallel, goal.depth), goal)
     notes = notes_of(contender, rig, goal, together)
+    if smaller:
+        notes.append(benchmark_note(engine, flags.n_ubatch, smaller))
     if problem.build and problem.build.date:
         notes = [*rule_errors(engine, lines.server, variant.model, rig, problem.build), *notes]
     return AdvisedConfig(
@@ -330,6 +334,7 @@ def _config(
         versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
         at_once=together,
         weighed=contender.weighed,
+        smaller_benchmark=smaller,
     )
 
 
@@ -366,6 +371,7 @@ def _drive_config(
         deeper=[speed_point(at.n_kv, one.speed(at.n_kv)) for at in config.deeper],
         token_ms=config.token_ms | {"reading the drive": round(1000 * reading, 3)},
         max_context=goal.context,
+        smaller_benchmark=config.smaller_benchmark and replace(config.smaller_benchmark, speed=[]),
         reasons=[*why, *one.reasons],
         notes=[one.note, *config.notes],
     )

@@ -16,6 +16,7 @@ import msgspec
 
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
+from service.engine.planner.pricing.benchmark import smaller_benchmark
 from service.engine.planner.pricing.candidate import Candidate, Cards
 from service.engine.planner.pricing.fit import Fitted, Problem, check
 from service.engine.planner.search.one_variant import VariantSearch
@@ -41,8 +42,8 @@ def steps_around(case: SearchCase, cards: Cards, start: Flags) -> tuple[Step, ..
     """Return the start and at most 17 configs around it, these by their predicted time.
 
     They use the same cards in the same order, with other micro-batches, cache types and split modes, each with its best
-    placement; with fewer experts on the cards; a layer moved between two cards; or fewer threads. All fit, and keep the
-    constraints.
+    placement; with fewer experts on the cards; a layer moved between two cards; or fewer threads. All fit, as a
+    benchmark too, and keep the constraints. `start`: the flags of its benchmark.
     """
     search = _placed(case, cards)
     problem = search.contenders[0].problem if search.contenders else None
@@ -50,7 +51,9 @@ def steps_around(case: SearchCase, cards: Cards, start: Flags) -> tuple[Step, ..
     if problem is None or not isinstance(first, Fitted):
         return ()
     found = {start: first}
-    for fitted in _others(case, cards, problem, search, first):
+    for other in _others(case, cards, problem, search, first):
+        smaller = smaller_benchmark(problem, other)
+        fitted = problem.tried(msgspec.structs.replace(other.flags, n_ubatch=smaller.n_ubatch)) if smaller else other
         found.setdefault(fitted.flags, fitted)
     steps = [Step(f.flags, _changed(first, f), problem.seconds(f)) for f in found.values()]
     limit = steps[0].seconds.expected * _TOO_SLOW

@@ -110,21 +110,24 @@ def _measurement(
     of: AdvisedConfig | Mine, run: Closed, goal: Goal, *, kind: Kind, config: str | None, name: str
 ) -> Measurement:  # fmt: skip
     """The measurement of a config as its prediction was made: at depths up to the goal's, with a micro-batch as
-    prompt."""
-    n_prompt = min(run.flags.n_ubatch, run.flags.n_ctx)
-    room = max(run.flags.n_ctx - max(n_prompt, N_GEN), 0)
+    prompt, which is smaller than the config's where only that fits."""
+    flags, speed = run.flags, of.speed
+    if (smaller := of.smaller_benchmark) is not None:
+        flags, speed = msgspec.structs.replace(flags, n_ubatch=smaller.n_ubatch), smaller.speed
+    n_prompt = min(flags.n_ubatch, flags.n_ctx)
+    room = max(flags.n_ctx - max(n_prompt, N_GEN), 0)
     return Measurement(
         kind=kind,
         config=config,
         name=name,
         engine=of.engine,
         variant=of.variant,
-        flags=run.flags,
+        flags=flags,
         depths=tuple(sorted({min(depth, room) for depth in (0, goal.depth // 2, goal.depth)})),
         n_prompt=n_prompt,
         n_gen=N_GEN,
         devices=of.devices,
-        speed=of.speed,
+        speed=speed,
         dropped=run.dropped,
     )
 

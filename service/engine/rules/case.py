@@ -127,24 +127,24 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The command as its engine runs it."""
         return self.run_of(self.flags)
 
-    def run_of(self, flags: Flags, *, tool: Tool | None = None) -> ResolvedRun:
+    def run_of(self, flags: Flags) -> ResolvedRun:
         """Return the run of other flags on the same devices, once for each.
 
         A build that gives up pipeline parallelism runs as one without it. Raises InvalidFlags.
         """
-        known = self._runs.get((flags, tool))
+        known = self._runs.get(flags)
         if known is None:
-            known = self._runs[flags, tool] = self._resolved(flags, tool or self.tool)
+            known = self._runs[flags] = self._resolved(flags)
         return known
 
     @cached_property
-    def _runs(self) -> dict[tuple[Flags, Tool | None], ResolvedRun]:
+    def _runs(self) -> dict[Flags, ResolvedRun]:
         return {}
 
-    def _resolved(self, flags: Flags, tool: Tool, placement: Placement | None = None) -> ResolvedRun:
+    def _resolved(self, flags: Flags, placement: Placement | None = None) -> ResolvedRun:
         run = resolve_run(
             self.engine, self.model, flags, self.rig, self.devices, self.parsed.build, self.environment,
-            tool=tool, allocator=self.allocator, placement=placement,
+            tool=self.tool, allocator=self.allocator, placement=placement,
         )  # fmt: skip
         return as_started(run)
 
@@ -221,34 +221,22 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return device_table(memory, self.devices, [0] * len(self.devices), self.rig, self.companions)
 
     def fits(self, flags: Flags) -> bool:
-        """Return whether everything fits with other flags, and every card keeps free what it has to.
-
-        In its benchmark as well, where that takes other memory: a change that cannot be measured is not proposed.
-        """
-        if not self._leaves_reserve(self.predict(flags)):
-            return False
-        if self.spec.memory.tools_alike or self.tool == "bench":
-            return True
-        return self._leaves_reserve(
-            predict_memory(self.run_of(msgspec.structs.replace(flags, n_parallel=1), tool="bench"))
-        )
+        """Return whether everything fits with other flags, and every card keeps free what it has to."""
+        rows = self.table_of(self.predict(flags))
+        kept = zip(rows, self.reserve, strict=False)
+        return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
 
     def fits_where(self, before: Case) -> bool:
         """Return whether everything fits that did before, by the devices' names: a change may hide some of them."""
         too_small = {row.device for row in before.table if not row.fits}
         return all(row.fits or row.device in too_small for row in self.table)
 
-    def _leaves_reserve(self, memory: Memory) -> bool:
-        rows = self.table_of(memory)
-        kept = zip(rows, self.reserve, strict=False)
-        return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
-
     def speed(self, n_kv: int = 0, *, flags: Flags | None = None, run: ResolvedRun | None = None) -> Speed:
         """Return the speed at a depth; with other flags where everything stays in its place, or of another run.
 
         Where RAM is too small for weights that are mapped, with the time for reading them from the drive.
         """
-        run = run or (self._resolved(flags, self.tool, self.placement) if flags is not None else self.run)
+        run = run or (self._resolved(flags, self.placement) if flags is not None else self.run)
         speed = predict_speed(run, n_kv)
         reads = self._reads(run)
         return from_drive(speed, reads) if reads else speed

@@ -53,7 +53,7 @@ def seconds(problem: Problem, found: Placed) -> float:
 def test_a_rule_that_moves_nothing_makes_room_where_only_the_copies_for_several_micro_batches_do_not_fit() -> None:
     two = Hardware(gpus=[Gpu(name="RTX 3090")] * 2, cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=96))
     problem = problem_of(two, "llama.cpp", "Llama-3.3-70B", "q4_k_m")
-    found = best_placement(problem, replace(flags_of(problem, 512, "all on GPU"), n_ctx=20480), whole=True)
+    found = best_placement(problem, replace(flags_of(problem, 1024, "all on GPU"), n_ctx=18432), whole=True)
     assert isinstance(found, Placed)
     plain = check(problem, replace(found.fitted.flags, overrides=()))
     assert isinstance(plain, Shortfall)

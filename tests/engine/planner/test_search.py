@@ -385,13 +385,10 @@ def test_smaller_batches_get_their_turn_where_the_buffers_of_large_ones_do_not_f
 def test_what_a_large_batch_was_off_by_is_not_held_against_smaller_ones() -> None:
     """62 t/s were shown, beside 119 of the other engine: only -ub 4096 was placed, whose buffers left no room for even
     spans of layers (the cards of GenerelSchwerz/llama.cpp issue 96)."""
-    gpus = [Gpu(name="RTX 5070 Ti", count=2)]
-    case = _case("llama.cpp", "Qwen3.5-35B-A3B", "q5_k_m", "agent", gpus, 64)
-    found = VariantSearch(case._replace(goal=replace(case.goal, context=32_768)))
-    found.place_first()
-    best = min(found.contenders, key=lambda c: c.seconds.expected)
-    assert best.fitted.flags.n_ubatch < 4096
-    assert best.fitted.flags.overrides == ()
+    cards, goal = Hardware(gpus=[Gpu(name="RTX 5070 Ti", count=2)]), GoalRequest(preset="agent", context=65_536)
+    config = first(ask("Qwen3.5-35B-A3B", "q5_k_m", hardware=cards, engine="llama.cpp", goal=goal))
+    assert config.flags.n_ubatch < 4096
+    assert config.flags.overrides == ()
 
 
 def test_a_batch_is_no_larger_than_a_prompt_of_one_request_may_be() -> None:

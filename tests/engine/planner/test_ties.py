@@ -12,7 +12,7 @@ from bench.stability import CHANGES, answer
 from service.engine.advice import AdviceBody
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
-from service.engine.goal import Constraints, GoalRequest, resolve_goal
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.ranking.measured import MeasuredConfig, rerank
@@ -94,11 +94,12 @@ def test_a_first_place_that_hangs_on_how_much_memory_is_left_is_a_tie() -> None:
     assert now.first in less.as_good
 
 
-@pytest.mark.parametrize(("free", "by_a_hair"), [(2.8, True), (3.6, False)])
+@pytest.mark.parametrize(("free", "by_a_hair"), [(3.44, True), (3.6, False)])
 def test_a_config_with_all_experts_in_ram_fits_by_a_hair_if_its_card_is_full(free: float, by_a_hair: bool) -> None:
     hardware = parse_hardware("RTX 3060 12GB, Ryzen 7 5800X3D, 64GB DDR4-3200")
     gpu, goal = replace(hardware.gpus[0], free_gib=free), GoalRequest(context=16_384)
-    body = ask("Qwen3-30B-A3B", "q4_k_m", hardware=replace(hardware, gpus=[gpu]), engine="llama.cpp", goal=goal)
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
+    body = ask("Qwen3-30B-A3B", "q4_k_m", hardware=replace(hardware, gpus=[gpu]), constraints=limits, goal=goal)
     assert first(body).strategy == "FFN in RAM"
     assert bool(said(body, "hardly-fits")) is by_a_hair
 

@@ -40,7 +40,8 @@ def test_cards_that_share_layers_get_a_smaller_micro_batch_before_more_cards_do(
         ram=Ram(total_gb=128, type="DDR4", channels=2, mts=3600),
     )
     goal = GoalRequest(preset="fastest", depth=0, context=4096)
-    best = contenders(hardware, ("llama.cpp",), ("Llama-4-Scout", "q2_k"), goal, Constraints(kv_types=["q8_0"]))[0]
+    tight = Constraints(kv_types=["q8_0"], reserve_mib=1200)
+    best = contenders(hardware, ("llama.cpp",), ("Llama-4-Scout", "q2_k"), goal, tight)[0]
     assert (best.fitted.flags.split_mode, len(best.candidate.cards)) == ("tensor", 4)
     assert best.fitted.flags.n_ubatch == 512
 

@@ -58,18 +58,19 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
 
 def commands(
     engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None,
-    asked: Build | None = None, server_options: Sequence[str] = (),
+    asked: Build | None = None, server_options: Sequence[str] = (), bench_ubatch: int | None = None,
 ) -> Commands:  # fmt: skip
     """Return the commands of a config on `cards` of `rig`: download, server in all forms, benchmark, build.
 
     `asked`: the build in use, whose spelling they have; if it is stated, there is no command for building one.
-    `server_options`: options for the server alone.
+    `server_options`: options for the server alone. `bench_ubatch`: the benchmark's micro-batch, by default the same.
     """
     stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix = prefix_of(flags.numa)
     bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
+    measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
@@ -81,7 +82,7 @@ def commands(
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
-        bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
+        bench=render(engine, "bench", measured, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),
         docker="" if mac or tegra else docker(engine, server, backend, mounted, pins=pins, capabilities=capabilities),
         systemd="" if mac else systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
@@ -93,7 +94,8 @@ def commands(
 
 
 def lines_of(
-    contender: Contender, flags: Flags, files: Files, models_dir: str | None, host: DeviceMemory
+    contender: Contender, flags: Flags, files: Files, models_dir: str | None, host: DeviceMemory,
+    bench_ubatch: int | None = None,
 ) -> Commands:  # fmt: skip
     """Return the commands of a contender with these flags; `host`: the memory that they take in RAM.
 
@@ -105,7 +107,7 @@ def lines_of(
     stated = problem.build is not None and problem.build.date is not None
     bounded = () if stated else bounds(engine, growth_of(engine, model, flags), left)
     cards = contender.candidate.cards
-    return commands(engine, model, flags, files, problem.rig, cards, models_dir, problem.build, bounded)
+    return commands(engine, model, flags, files, problem.rig, cards, models_dir, problem.build, bounded, bench_ubatch)
 
 
 def _left_of(problem: Problem, host: DeviceMemory) -> int:

@@ -14,14 +14,14 @@ from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
+from service.engine.memory.figures import Memory
 from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
-from service.engine.planner.pricing.fit import Problem, fitted, slack
+from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.pricing.support import untested_cards
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
-from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.interval import Phase
 from service.engine.speed.predict import Limit, Resource, is_called, limit_of, predict_speed, versus
 from service.engine.units import GIB
@@ -103,11 +103,11 @@ def _engines_own(contender: Contender) -> str:
     if flags is None:
         return ""
     run, why = problem.run(flags), ""
-    if min(slack(problem, fitted(run).memory)) < 0:
-        if not _loads(problem, run):
+    memory = predict_memory(run)
+    if min(slack(problem, memory)) < 0:
+        if not _loads(problem, memory):
             return ""
-        bench = engine_spec(problem.engine).programs["bench"]
-        why = f"; it leaves too little free for the reserve or for {bench}"
+        why = "; it leaves too little free for the reserve"
     theirs = predict_speed(run, problem.goal.depth)
     return (
         f" (TG {theirs.tg.expected:,.1f} and PP {theirs.pp.expected:,.0f} t/s, "
@@ -115,9 +115,9 @@ def _engines_own(contender: Contender) -> str:
     )
 
 
-def _loads(problem: Problem, run: ResolvedRun) -> bool:
-    """Whether the server loads; its benchmark needs more, for the logits of a large batch."""
-    memory, there = predict_memory(run), [*(device.free for device in problem.devices), problem.limits.host]
+def _loads(problem: Problem, memory: Memory) -> bool:
+    """Whether the server loads: what it takes fits, whatever is left."""
+    there = [*(device.free for device in problem.devices), problem.limits.host]
     return all(memory.total(i).expected <= room for i, room in enumerate(there))
 
 

@@ -149,24 +149,7 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
 
 def fitted(run: ResolvedRun) -> Fitted:
     """Return the run with its memory, whether that fits or not."""
-    return Fitted(run, _larger(run))
-
-
-def _larger(run: ResolvedRun) -> Memory:
-    """The memory of a run: on each device that of the server or of the benchmark tool, whichever is larger.
-
-    A benchmark has one slot, and reserves logits for a whole batch.
-    """
-    if engine_spec(run.engine).memory.tools_alike:
-        return predict_memory(run)
-    alone = msgspec.structs.replace(run.flags, n_parallel=1)
-    bench = predict_memory(msgspec.structs.replace(run, flags=alone, tool="bench"))
-    if run.flags.n_parallel == 1:
-        return bench
-    server = predict_memory(run)
-    pairs = enumerate(zip(bench.devices, server.devices, strict=True))
-    larger = tuple(a if bench.total(i).high > server.total(i).high else b for i, (a, b) in pairs)
-    return msgspec.structs.replace(bench, devices=larger)
+    return Fitted(run, predict_memory(run))
 
 
 def slack(problem: Problem, memory: Memory) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
+from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SmallerBenchmark, SpeedPoint
 from service.engine.builds import BuildAsked
 from service.engine.commands.companions import file_name
 from service.engine.commands.parse import ParsedCommand, parse
@@ -18,6 +18,7 @@ from service.engine.finding import Finding
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
+from service.engine.planner.pricing.benchmark import benchmark_note, smaller_benchmark
 from service.engine.planner.pricing.candidate import Candidate, strategy_of
 from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, max_context
 from service.engine.planner.ranking.rank import Contender, first_of
@@ -183,7 +184,12 @@ def mine_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) ->
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         findings=current.findings,
         rank=rank,
+        smaller_benchmark=_benchmark(current),
     )
+
+
+def _benchmark(current: CurrentCommand) -> SmallerBenchmark | None:
+    return smaller_benchmark(current.contender.problem, current.contender.fitted)
 
 
 def _verdict(current: CurrentCommand, rank: int | None, n_others: int) -> str:
@@ -203,7 +209,7 @@ def _speeds(current: CurrentCommand, goal: Goal) -> list[SpeedPoint]:
 
 def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> AdvisedConfig:
     """Return the command in use as the config that comes first. `reserve`: bytes that a GPU should keep free."""
-    case, contender = current.case, current.contender
+    case, contender, smaller = current.case, current.contender, _benchmark(current)
     seconds = contender.seconds
     return AdvisedConfig(
         id="mine",
@@ -213,7 +219,7 @@ def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> Ad
         bpw=round(case.model.bpw, 3),
         strategy=contender.candidate.strategy,
         flags=case.flags,
-        commands=_commands(case),
+        commands=_commands(case, smaller),
         devices=case.table,
         speed=_speeds(current, goal),
         deeper=[speed_point(n_kv, case.speed(n_kv)) for n_kv in goal.deeper],
@@ -221,9 +227,10 @@ def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> Ad
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         max_context=max_context(contender.problem, contender.fitted, case.model.n_ctx_train),
         reasons=[Reason("mine", "this is your own command: nothing tried serves the goal better")],
-        notes=_notes(current, reserve),
+        notes=[*_notes(current, reserve), *([benchmark_note(case.engine, case.n_ubatch, smaller)] if smaller else [])],
         weighed=contender.weighed,
         is_mine=True,
+        smaller_benchmark=smaller,
     )
 
 
@@ -233,13 +240,14 @@ def _notes(current: CurrentCommand, reserve: Sequence[int]) -> list[str]:
     return [*close, *(f.message for f in current.findings)]
 
 
-def _commands(case: Case) -> Commands:
+def _commands(case: Case, smaller: SmallerBenchmark | None) -> Commands:
     """The command in its build's spelling; options that change no figure are left out where it was no server."""
     parsed = case.parsed
     server = case.flags
     if parsed.tool == "server":
         server = msgspec.structs.replace(server, other=(*server.other, *parsed.rest))
-    return Commands(download="", server=_rendered(case, "server", server), bench=_rendered(case, "bench", case.flags))
+    bench = msgspec.structs.replace(case.flags, n_ubatch=smaller.n_ubatch) if smaller else case.flags
+    return Commands(download="", server=_rendered(case, "server", server), bench=_rendered(case, "bench", bench))
 
 
 def _rendered(case: Case, tool: str, flags: Flags) -> str:

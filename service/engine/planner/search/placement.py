@@ -241,7 +241,7 @@ class PlacementSearch:
         if len(others) > 1:
             others.pop(0, None)
         compute[head] = min(compute[head], *others.values()) if others else compute[head]
-        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench")
+        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "server")
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
         return tuple(self.head + max(0, logits - peak) for peak in compute)
 
