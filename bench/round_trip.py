@@ -27,7 +27,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
 from service.engine.config import Flags, Tool
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Hardware, Rig
+from service.engine.hardware import Card, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.memory.figures import Memory
 from service.engine.memory.predict import predict_memory
@@ -76,8 +76,8 @@ def within_budget(seed: int) -> Outcome:
         body = advise(request.variants, hardware, request.goal, request.constraints)
     except InvalidInput:
         return Counter({"requests refused": 1}), []
-    rig, reserve = resolve(hardware), request.constraints.reserve_mib
-    wrong = [f"seed {seed} #{c.rank}: {text}" for c in body.configs for text in over_budget(c, rig, reserve)]
+    rig, reserve, windows = resolve(hardware), request.constraints.reserve_mib, hardware.os in ("Windows 11", "WSL2")
+    wrong = [f"seed {seed} #{c.rank}: {text}" for c in body.configs for text in over_budget(c, rig, reserve, windows)]
     n = len(body.configs)
     return Counter({"advices": 1, "configs": n, "advices without a config": not n}), wrong
 
@@ -89,14 +89,16 @@ def _machine(rng: random.Random, hardware: Hardware) -> Hardware:
     return replace(hardware, gpus=gpus, os=rng.choice(_SYSTEMS))
 
 
-def over_budget(config: AdvisedConfig, rig: Rig, reserve_mib: int | Sequence[int] | None) -> Iterator[str]:
+def over_budget(
+    config: AdvisedConfig, rig: Rig, reserve_mib: int | Sequence[int] | None, under_windows: bool
+) -> Iterator[str]:
     """Yield what a config takes of a device beyond what the machine gives: RAM, and each card less its reserve."""
     *cards, cpu = config.devices
     unified = {card.name for card in rig.cards if card.unified}
     in_ram = cpu.total_mib + sum(row.total_mib for row in cards if row.gpu in unified)
     if in_ram > rig.usable_ram / MIB and config.strategy != "experts from a drive":  # mapped: what RAM holds, it holds
         yield f"{in_ram:,.0f} MiB of RAM, of {rig.usable_ram / MIB:,.0f}"
-    reserves = _reserves(rig, reserve_mib)
+    reserves = _reserves(rig, reserve_mib, under_windows)
     rooms = [(card.name, card.free / MIB - kept) for card, kept in zip(rig.cards, reserves, strict=True)]
     for row in cards:
         room = max(room for name, room in rooms if name == row.gpu)
@@ -104,10 +106,18 @@ def over_budget(config: AdvisedConfig, rig: Rig, reserve_mib: int | Sequence[int
             yield f"{row.device}: {row.total_mib:,.0f} MiB, of {room:,.0f} that its reserve leaves"
 
 
-def _reserves(rig: Rig, stated_mib: int | Sequence[int] | None) -> tuple[float, ...]:
+def _reserves(rig: Rig, stated_mib: int | Sequence[int] | None, under_windows: bool) -> tuple[float, ...]:
     if stated_mib is None:
-        return tuple(1024 if card.display else 512 for card in rig.cards)
+        return tuple(_least_free(card, under_windows) for card in rig.cards)
     return tuple(float(stated_mib) if isinstance(stated_mib, int) else stated_mib[i] for i in range(len(rig.cards)))
+
+
+def _least_free(card: Card, under_windows: bool) -> float:
+    """MiB to keep free on a card. Windows lets a program have a card less 768 MiB at most, what is in use included."""
+    usual = 1024.0 if card.display else 512.0
+    if not under_windows or card.unified:
+        return usual
+    return max(usual, (min(768 * MIB, card.total / 5) - (card.total - card.free)) / MIB)
 
 
 def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> Iterator[str]:
@@ -138,9 +148,11 @@ def _other_figures(config: AdvisedConfig, totals: list[float]) -> Iterator[str]:
 
 
 def _as_run(config: AdvisedConfig, tool: Tool) -> Flags:
-    """A benchmark of llama.cpp has one slot."""
-    one_slot = tool == "bench" and config.engine == "llama.cpp"
-    return replace(config.flags, n_parallel=1) if one_slot else config.flags
+    """A benchmark of llama.cpp has one slot, and a smaller micro-batch where only that fits."""
+    if tool != "bench" or config.engine != "llama.cpp":
+        return config.flags
+    smaller = config.smaller_benchmark
+    return replace(config.flags, n_parallel=1, n_ubatch=smaller.n_ubatch if smaller else config.flags.n_ubatch)
 
 
 def _over_the_reserve(config: AdvisedConfig, memory: Memory, free: list[int]) -> Iterator[str]:

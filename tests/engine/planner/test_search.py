@@ -503,3 +503,11 @@ def test_unlike_cards_share_every_layer_with_a_quantised_cache_too() -> None:
     flags = rank(found, goal).order[0].fitted.flags
     assert (flags.split_mode, flags.overrides) == ("tensor", ())
     assert flags.cache_type_k in {"q8_0", "q4_0"}
+
+
+def test_an_engines_own_placement_that_leaves_the_head_in_ram_is_placed_again_with_it_on_a_card() -> None:
+    gpus = [Gpu(name="RTX 3090", count=2, free_gib=6.53, display=True), Gpu(name="RTX 3060", pcie="3.0 x4")]
+    ram = Ram(total_gb=64, type="DDR5", channels=8, mts=5200)
+    hardware = Hardware(gpus=gpus, cpu=Cpu(model="Threadripper PRO 7965WX"), ram=ram, os="Windows 11")
+    config = first(ask("Qwen3-32B", "exps=iq2_ks,*=iq5_ks", hardware=hardware, goal=GoalRequest(preset="agent")))
+    assert (config.strategy, config.flags.n_gpu_layers) == ("FFN in RAM", 999)

@@ -32,9 +32,10 @@ def respanned(best: Contender, others: Sequence[Contender]) -> Placed | None:
     candidate, problem, stated = best.candidate, best.problem, set(best.candidate.user_fields)
     if candidate.strategy != "FFN in RAM" or len(candidate.cards) < 2 or stated & set(PLACEMENT_FIELDS):
         return None
-    flags = replace(best.fitted.flags, overrides=(), tensor_split=(), n_cpu_moe=0, cpu_moe=False)
+    flags = replace(best.fitted.flags, n_gpu_layers=999, overrides=(), tensor_split=(), n_cpu_moe=0, cpu_moe=False)
     search, found = PlacementSearch(problem, flags, whole=False), None
-    for spans in dict.fromkeys(_spans(best, others, search.n_slots)):
+    # An engine's own placement may leave the last slot in RAM: the head, which the last card gets here.
+    for spans in dict.fromkeys((*starts[:-1], search.n_slots) for starts in _spans(best, others, search.n_slots)):
         found = _faster_from(search, spans, found)
     return _faster_from(search, starts_of(found.fitted.placement, len(candidate.cards)), found) if found else None
 
