@@ -56,3 +56,11 @@ def test_what_fits_with_the_smallest_cache_alone_is_found_after_many_that_do_not
     found = contenders(hardware, ("ik_llama.cpp",), model, goal, Constraints())
     assert found
     assert found[0].fitted.flags.cache_type_k == "q4_0"
+
+
+def test_cards_that_hold_nothing_are_left_out_of_the_command() -> None:
+    """`-ts 23,26,0,8,0` on five cards was shown, because the search from three alone did not find those spans."""
+    hardware = Hardware(gpus=[Gpu(name="RTX 5090", count=8, free_gib=4.17)])
+    goal = GoalRequest(preset="fastest", prompt=1100)
+    found = contenders(hardware, ("llama.cpp",), ("Nemotron-Nano-9B-v2", "q3_k_m"), goal, Constraints(reserve_mib=0))
+    assert all(device.weights for c in found for device in c.fitted.memory.devices[:-1])

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
-from service.engine.planner.pricing.candidate import Candidate, Strategy, strategy_of, with_strategy
+from service.engine.hardware import Rig
+from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, strategy_of, with_strategy
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check, fitting, shortfall_of, slack
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.search.placement import best_placement
@@ -70,6 +71,34 @@ def as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> 
     on_gpu = with_strategy(problem.rig, problem.engine, problem.model, placed, "all on GPU")
     checked = fitting(problem, on_gpu.flags)
     return (candidate, fitted) if checked is None else (on_gpu, checked)
+
+
+def working_cards(rig: Rig, candidate: Candidate, fitted: Fitted) -> tuple[int, ...]:
+    """Return the cards of a placed candidate that hold or compute anything; all of its cards where which ones was
+    stated, or where a back end has no variable that hides the others.
+    """
+    pairs = zip(candidate.cards, fitted.memory.devices, strict=False)
+    working = tuple(card for card, d in pairs if d.weights or d.kv or d.compute or d.derived)
+    stated = candidate.user_fields or any(rig.cards[i].backend == "vulkan" for i in candidate.cards)
+    return candidate.cards if stated or not working else working
+
+
+def without_idle_cards(
+    problem_of: Callable[[Cards], Problem], candidate: Candidate, fitted: Fitted
+) -> tuple[Candidate, Fitted]:
+    """Return a placed candidate with the same placement on its working cards alone; itself where all work, or where
+    that would not fit.
+    """
+    problem = problem_of(candidate.cards)
+    cards, shares = working_cards(problem.rig, candidate, fitted), fitted.flags.tensor_split
+    if cards == candidate.cards or len(shares) != len(candidate.cards) or not candidate.splits_by_layer:
+        return candidate, fitted
+    fewer, at = problem_of(cards), [candidate.cards.index(card) for card in cards]
+    names = {problem.devices[i].name: device.name for i, device in zip(at, fewer.devices, strict=True)}
+    rules = tuple(replace(rule, device=names.get(rule.device, rule.device)) for rule in fitted.flags.overrides)
+    flags = replace(fitted.flags, tensor_split=tuple(shares[i] for i in at), overrides=rules)
+    found = fitting(fewer, flags)
+    return (candidate, fitted) if found is None else (replace(candidate, cards=cards), found)
 
 
 def _has_own_placement(candidate: Candidate) -> bool:

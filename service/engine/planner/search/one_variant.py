@@ -41,7 +41,7 @@ from service.engine.planner.search.candidates import (
     candidates,
     keeps_quality,
 )
-from service.engine.planner.search.fitting import fit_candidate
+from service.engine.planner.search.fitting import fit_candidate, without_idle_cards, working_cards
 from service.engine.planner.search.forecasts import Forecasts, Queued
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
@@ -392,7 +392,8 @@ class VariantSearch:
         if self._placed_on_fewer_cards(one, fitted):
             self.rejected.append(Rejected(candidate, "a card idle", one.forecast, None))
             return True
-        contender = contender_of(self.case, candidate, problem, fitted, self.loss)
+        candidate, fitted = without_idle_cards(self.forecasts.problem, candidate, fitted)
+        contender = contender_of(self.case, candidate, self.forecasts.problem(candidate.cards), fitted, self.loss)
         self.contenders.append(contender)
         if one.seconds and candidate.strategy == one.candidate.strategy:
             self.forecasts.errors.append((candidate, contender.seconds.expected / one.seconds))
@@ -403,13 +404,9 @@ class VariantSearch:
 
         False where all cards work, or which ones do was stated.
         """
-        candidate, rig = one.candidate, self.case.rig
-        devices = zip(candidate.cards, fitted.memory.devices, strict=False)
-        working = tuple(card for card, d in devices if d.weights or d.kv or d.compute or d.derived)
-        stated = candidate.user_fields or any(rig.cards[i].backend == "vulkan" for i in candidate.cards)
-        if working == candidate.cards or not working or stated:
+        fewer = replace(one.candidate, cards=working_cards(self.case.rig, one.candidate, fitted))
+        if fewer == one.candidate:
             return False
-        fewer = replace(candidate, cards=working)
         self.queue = [t for t in self.queue if not same_setup(t.candidate, fewer)]
         return any(same_setup(c.candidate, fewer) for c in self.contenders) or self.place(one._replace(candidate=fewer))
 

@@ -18,7 +18,7 @@ from service.engine.planner.ranking.ties import kind_of, noise_beside
 from service.engine.planner.search.alike import adds_cards, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
 from service.engine.planner.search.candidates import CachePair, cache_pairs, micro_batches
-from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards
+from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards, without_idle_cards
 from service.engine.planner.search.forecasts import Queued
 from service.engine.planner.search.one_variant import MIN_GAIN, NO_FORECAST, VariantSearch
 from service.engine.planner.search.outcome import contender_of
@@ -162,6 +162,7 @@ def _keep_if_cheaper(search: VariantSearch, candidate: Candidate, fitted: Fitted
 
 def _contender(search: VariantSearch, candidate: Candidate, fitted: Fitted) -> Contender:
     """Return the contender of a placement that was not made by `place`."""
-    problem = search.forecasts.problem(candidate.cards)
-    candidate, fitted = as_it_turned_out(problem, candidate, fitted)
-    return contender_of(search.case, candidate, problem, fitted, search.loss)
+    problem_of = search.forecasts.problem
+    candidate, fitted = as_it_turned_out(problem_of(candidate.cards), candidate, fitted)
+    candidate, fitted = without_idle_cards(problem_of, candidate, fitted)
+    return contender_of(search.case, candidate, problem_of(candidate.cards), fitted, search.loss)
