@@ -45,7 +45,11 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
             "the engine continues without them, and so do these figures"
         )
     elif len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
-        yield Found("with several GPUs every input is kept four times on each, and memory is short here")
+        last = case.devices[case.placement.head].name
+        yield Found(
+            "with several GPUs every input is kept four times on each, and memory is short here; a rule that moves "
+            f"nothing, such as -ot output_norm={last}, ends that as well: prompts take one micro-batch at a time then"
+        )
 
 
 @rule(
