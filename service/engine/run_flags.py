@@ -14,7 +14,7 @@ import re
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from service.engine.config import CacheType, Flags, Override
 from service.engine.errors import InvalidFlags
@@ -41,7 +41,11 @@ class RunOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunFlags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`Flags` as a host may be asked to run them: each field as there, and within a range."""
+    """`Flags` as a host may be asked to run them: each field as there, and within a range.
+
+    `n_logits` changes neither placement nor speed, and is left out where it is not set: agents of before 2026-11-28
+    do not know it.
+    """
 
     n_ctx: Tokens
     n_batch: Batch = 2048
@@ -62,6 +66,7 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fused_moe: bool = True
     runtime_repack: bool = False
     op_offload: bool = True
+    n_logits: Batch | UnsetType = UNSET
     threads: Threads | None = None
     threads_batch: Threads | None = None
     mmap: bool | None = None
@@ -73,6 +78,7 @@ def to_flags(run: RunFlags) -> Flags:
     """Return the same as `Flags`: what placement, memory, speed and the command are computed from."""
     overrides = tuple(Override(rule.pattern, rule.device) for rule in run.overrides)
     stated = {name: getattr(run, name) for name in run.__struct_fields__ if name != "overrides"}
+    stated["n_logits"] = None if run.n_logits is UNSET else run.n_logits
     return Flags(**stated, overrides=overrides)
 
 
@@ -94,14 +100,15 @@ def closed(flags: Flags) -> Closed:
             f"{flags.other[0][:80]} changes memory or speed, and no host may be asked to run it", field="flags.other"
         )
     stated = {name: getattr(flags, name) for name in RunFlags.__struct_fields__ if name != "overrides"}
+    if flags.n_logits is None:
+        del stated["n_logits"]
     stated["overrides"] = [{"pattern": rule.pattern, "device": rule.device} for rule in flags.overrides]
     try:
         run = msgspec.convert(msgspec.to_builtins(stated), RunFlags)
     except msgspec.ValidationError as error:
         raise InvalidFlags(f"no host may be asked to run it: {error}", field="flags") from error
     dropped = [f"-np {flags.n_parallel}"] if flags.n_parallel != 1 else []
-    dropped += ["--jinja"] if flags.jinja else []
-    return Closed(run, (*dropped, *([f"-wgt {flags.n_logits}"] if flags.n_logits is not None else [])))
+    return Closed(run, (*dropped, *(["--jinja"] if flags.jinja else [])))
 
 
 MAX_NAME = 64  # GGML_MAX_NAME, ggml.h of both engines: no tensor's name is longer

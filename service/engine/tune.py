@@ -18,7 +18,7 @@ from service.engine.config import Flags
 from service.engine.estimate import Estimate
 from service.engine.planner.pricing.benchmark import smaller_benchmark
 from service.engine.planner.pricing.candidate import Candidate, Cards
-from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.pricing.fit import Fitted, Problem, check, with_all_logits
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import GIB
@@ -54,6 +54,7 @@ def steps_around(case: SearchCase, cards: Cards, start: Flags) -> tuple[Step, ..
     for other in _others(case, cards, problem, search, first):
         smaller = smaller_benchmark(problem, other)
         fitted = problem.tried(msgspec.structs.replace(other.flags, n_ubatch=smaller.n_ubatch)) if smaller else other
+        fitted = with_all_logits(problem, fitted)
         found.setdefault(fitted.flags, fitted)
     steps = [Step(f.flags, _changed(first, f), problem.seconds(f)) for f in found.values()]
     limit = steps[0].seconds.expected * _TOO_SLOW

@@ -83,6 +83,7 @@ class EngineMemory(ABC):
     latent_ignores_v: bool = False
     latent_needs_sizes: bool = False
     tools_alike: bool = False
+    limits_logits_from: str | None = None
     pipeline_copies: int | None = None
     pools_results: bool = False
     checkpoints_windows: bool = False

@@ -15,8 +15,10 @@ from service.wire.measuring.agent import RunFile
 
 
 def cell_of(one: Measurement, files: Sequence[RunFile]) -> str:
+    """Return the hash of everything that decides what is measured: how many logits are kept does not."""
     cards = [device.gpu for device in one.devices if device.device != CPU]
-    parts = (one.engine, [file.sha256 for file in files], one.flags, cards)
+    flags = msgspec.structs.replace(one.flags, n_logits=msgspec.UNSET)
+    parts = (one.engine, [file.sha256 for file in files], flags, cards)
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands.parse import parse
@@ -13,6 +16,8 @@ from service.engine.measured.chosen import chosen
 from service.engine.memory.predict import predict_memory
 from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.run.resolved import resolve_run
+from service.engine.run_flags import to_flags
+from service.flows.results.cells import cell_of
 from tests.engine.planner.asking import ask, first
 from tests.models import build
 
@@ -74,3 +79,49 @@ def test_a_benchmark_that_takes_what_the_server_takes_has_the_same_micro_batch(
     config = first(ask(MODEL, MIX, hardware=HARDWARE, constraints=Constraints(engines=[choice])))
     assert config.smaller_benchmark is None
     assert f" -ub {config.flags.n_ubatch} " in config.commands.bench
+
+
+OF_MANY_TOKENS = ("Qwen3.5-35B-A3B", "q4_k_m")  # 248,320 of them: logits of 4,096 take 3.8 GiB
+SMALL = parse_hardware("RTX 3060 12GB, Xeon E5-2650 v4, 32GB DDR4-2400")
+
+
+def ik(build_date: str | None = None, keep_flags: list[str] | None = None) -> Constraints:
+    return Constraints(engines=[EngineChoice("ik_llama.cpp", build=build_date)], keep_flags=keep_flags)
+
+
+def test_ik_llama_cpp_keeps_the_logits_of_as_many_tokens_as_requests_where_all_have_no_room() -> None:
+    """As its author advises: `-b 8192 -ub 8192` and `-wgt 1` (ik_llama.cpp issue 1699, pull 1560)."""
+    body = ask(*OF_MANY_TOKENS, hardware=SMALL, constraints=ik())
+    config = first(body)
+    assert config.flags.n_ubatch >= 2048
+    assert all(" -wgt 1 " in command for command in (config.commands.server, config.commands.bench))
+    assert config.smaller_benchmark is None
+    assert [r.text for r in config.reasons if r.rule == "few-logits"]
+    assert chosen(body.configs, body.goal, None, None).measurements[0].flags.n_logits == 1
+
+
+def test_ik_llama_cpp_is_not_told_how_many_logits_to_keep_where_there_is_room_for_all() -> None:
+    roomy = parse_hardware("RTX 3090, Ryzen 7 5800X3D, 64GB DDR4-3200")
+    assert first(ask("Qwen3-14B", "q4_k_m", hardware=roomy, constraints=ik())).flags.n_logits is None
+
+
+def test_builds_from_before_the_option_keep_all_logits() -> None:
+    config = first(ask(*OF_MANY_TOKENS, hardware=SMALL, constraints=ik("2026-03-30")))
+    assert config.flags.n_logits is None
+    assert "-wgt" not in config.commands.server
+
+
+def test_a_limit_of_logits_that_the_user_keeps_stays() -> None:
+    roomy = parse_hardware("RTX 3090, Ryzen 7 5800X3D, 64GB DDR4-3200")
+    limits = ik(keep_flags=["-wgt 4"])
+    assert "-wgt 4" in first(ask("Qwen3-14B", "q4_k_m", hardware=roomy, constraints=limits)).commands.server
+
+
+def test_how_many_logits_are_kept_makes_no_other_measurement() -> None:
+    """Agents of before 2026-11-28 do not know the field, so it is left out where it is not set."""
+    body = ask(*OF_MANY_TOKENS, hardware=SMALL, constraints=ik())
+    one = chosen(body.configs, body.goal, None, None).measurements[0]
+    plain = replace(one, flags=replace(one.flags, n_logits=UNSET))
+    assert cell_of(one, []) == cell_of(plain, [])
+    assert b"n_logits" not in msgspec.json.encode(plain.flags)
+    assert to_flags(plain.flags).n_logits is None

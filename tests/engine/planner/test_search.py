@@ -51,6 +51,7 @@ SMALL: tuple[tuple[str, tuple[str, ...], Hardware, Preset], ...] = (
 IN_EVERY_RUN = 1  # the others take seconds each
 CASES = [pytest.param(*case, marks=pytest.mark.full if i >= IN_EVERY_RUN else ()) for i, case in enumerate(SMALL)]
 NAMES = [f"{model} {preset}" for model, _, _, preset in SMALL]
+NEARLY_TIED = 0.03  # where no local search looked
 TIED = 0.01  # of cost, 1 % of the time: configs this near are equal, and which of them is first does not matter
 
 
@@ -79,9 +80,9 @@ def test_pruning_loses_none_of_the_first_three_of_all_candidates(
     assert len(kept) == len(best)
     whole = [c for c in kept if c.loss <= DAMAGED]  # what quantisation hurts only fills up a short list
     assert whole
-    for ours, theirs in zip(whole, best, strict=False):
-        goal = ours.problem.goal
-        assert ours.cost(goal) <= theirs.cost(goal) + TIED
+    for number, (ours, theirs) in enumerate(zip(whole, best, strict=False)):
+        goal = ours.problem.goal  # only around the first one is there a local search
+        assert ours.cost(goal) <= theirs.cost(goal) + (NEARLY_TIED if number else TIED)
 
 
 @pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
@@ -423,7 +424,9 @@ def test_cards_without_room_for_a_layer_are_left_out_before_all_cards_are() -> N
         goal=GoalRequest(preset="long"),
         constraints=Constraints(reserve_mib=2048),
     )
-    assert [one.device for one in first(body).devices] == ["CUDA0", "CUDA1", "CUDA2", "CPU"]
+    roomy = {"NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4060 Ti"}
+    assert {one.gpu for one in first(body).devices if one.gpu} <= roomy
+    assert first(body).strategy != "CPU only"
 
 
 @pytest.mark.full

@@ -38,13 +38,13 @@ def test_a_shorter_command_puts_nothing_in_ram_of_what_is_all_on_gpu() -> None:
 
 def test_where_the_head_is_the_embedding_ik_leaves_whole_layers_in_ram_by_its_own_fit() -> None:
     # `-ngl` keeps a tied head in RAM as soon as one layer lies there, and no rule moves it alone
-    small = parse_hardware("RTX 5090 4.81GB free, Ryzen 9 7950X, 128GB DDR5-5600")
-    config = first(ask("Phi-4-mini", "q8_0", hardware=small, engine="ik_llama.cpp"))
+    small = parse_hardware("RTX 5090 3.78GB free, Ryzen 9 7950X, 128GB DDR5-5600")
+    config = first(ask("Qwen3-4B", "q8_0", hardware=small, engine="ik_llama.cpp"))
     server = config.commands.server
     assert "--fit" in server
     assert "-ngl" not in server
-    assert "of 33 layers are on CUDA0" in config.reasons[0].text
-    checked = check(server, config.engine, build("Phi-4-mini", "q8_0"), resolve(small))
+    assert "of 37 layers are on CUDA0" in config.reasons[0].text
+    checked = check(server, config.engine, build("Qwen3-4B", "q8_0"), resolve(small))
     assert [row.total_mib for row in checked.memory.devices] == [row.total_mib for row in config.devices]
 
 

@@ -43,7 +43,7 @@ def test_a_config_that_is_clearly_first_is_called_no_tie() -> None:
     assert not said(body, "as-good")
 
 
-@pytest.mark.parametrize(("free", "by_a_hair"), [(10.4, True), (11.2, False)])
+@pytest.mark.parametrize(("free", "by_a_hair"), [(10.2, True), (11.2, False)])
 def test_what_is_first_with_less_memory_is_named_where_the_first_fits_by_a_hair(free: float, by_a_hair: bool) -> None:
     hardware = parse_hardware("RTX 3060 12GB, Ryzen 7 5800X3D, 64GB DDR4-3200")
     gpu = replace(hardware.gpus[0], free_gib=free)

@@ -13,6 +13,7 @@ from service.engine.planner.pricing.fit import Fitted, check
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
 from service.engine.planner.search.outcome import SearchCase
+from service.engine.planner.search.simple import shortest
 from service.engine.tune import MOST_STEPS, Step, steps_around
 from tests import rigs
 from tests.models import build
@@ -33,7 +34,7 @@ def case_of(model: str, mix: str, hardware: Hardware, engine: Engine, constraint
 @cache
 def tuned(model: str, mix: str, rig: str, engine: Engine) -> tuple[Contender, tuple[Step, ...]]:
     case = case_of(model, mix, RIGS[rig], engine, Constraints())
-    first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal).order[0]
+    first = shortest(rank([c for outcome in search([case]) for c in outcome.contenders], case.goal)).order[0]
     return first, steps_around(case, first.candidate.cards, first.fitted.flags)
 
 

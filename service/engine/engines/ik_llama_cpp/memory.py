@@ -55,6 +55,7 @@ class IkMemory(EngineMemory):
     divides_by = "bytes of free memory"
     latent_ignores_v = True
     tools_alike = True
+    limits_logits_from = "2026-04-01"  # -wgt, pull 1560
     reserves_before_policy = True  # common.cpp:4085
     pools_results = True
     checkpoint_option = "-ctx-ckpt"

@@ -55,6 +55,7 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
     found += _every_layer(flags)
     found += _micro_batch(contender, model)
     found += _cache(flags, bool(devices))
+    found += _few_logits(contender)
     if flags.layers_in_ram:
         text = "--fit finds this placement at startup, from the memory that is free then"
         found.append(Reason("engine-fit", text))
@@ -92,6 +93,19 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
             Reason("numa-interleave", "two sockets: weights are spread over both, to use the memory bandwidth of both")
         )
     return found
+
+
+def _few_logits(contender: Contender) -> Iterator[Reason]:
+    """Why the engine is told how many tokens' logits to keep, and what that saves."""
+    flags = contender.fitted.flags
+    if flags.n_logits is None:
+        return
+    whole = contender.problem.tried(replace(flags, n_logits=None)).memory
+    pairs = zip(whole.devices, contender.fitted.memory.devices, strict=True)
+    saved = max(before.compute - now.compute for before, now in pairs)
+    text = f"-wgt {flags.n_logits} leaves room for the logits that a server needs, not for a whole micro-batch's"
+    text += f": {saved / GIB:.1f} GiB less"
+    yield Reason("few-logits", text)
 
 
 def _engines_own(contender: Contender) -> str:

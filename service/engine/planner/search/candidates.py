@@ -47,15 +47,20 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield every candidate of one engine and model for a build of this date (None: today's).
 
-    Their strategy is only where the forecast and the placement start: these find what has to lie in RAM.
+    Their strategy is only where the forecast and the placement start: these find what has to lie in RAM. Where the
+    engine has an option for it, it keeps logits of as many tokens as there are requests, which is what a server needs.
     """
+    since = engine_spec(engine).memory.limits_logits_from
+    n_logits = goal.parallel if since is not None and (date or since) >= since else None
     for cards in card_sets(rig) if rig.cards and dense_part_runs_on_gpu(engine, model) else ():
         for order in orders(rig, cards):
             for pair in pairs:
                 for n_ubatch in micro_batches(goal):
                     for mode in _split_modes(engine, model, rig, order, pair, date):
                         flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, *pair)
-                        yield Candidate("FFN in RAM", order, msgspec.structs.replace(flags, split_mode=mode))
+                        rows = n_logits if mode == "layer" else None
+                        flags = msgspec.structs.replace(flags, split_mode=mode, n_logits=rows)
+                        yield Candidate("FFN in RAM", order, flags)
     for pair in pairs:
         for n_ubatch in (512, 2048):
             yield Candidate("CPU only", (), base_flags(engine, model, rig, goal, "CPU only", n_ubatch, *pair))

@@ -12,7 +12,7 @@ from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.candidate import strategy_of
-from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack, with_all_logits
 from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
@@ -32,14 +32,21 @@ def shortest(ranked: Ranked) -> Ranked:
 
     Where none was picked as simple, the first one's own placement in a far shorter command is, if that costs little.
     """
-    short = {id(contender): simplified(contender) for contender in ranked.order}
+    short = {id(contender): _with_all_logits(simplified(contender)) for contender in ranked.order}
     order, picks = [short[id(c)] for c in ranked.order], {name: short[id(c)] for name, c in ranked.picks.items()}
     if order and "simple" not in picks:
-        plain = simplified(order[0], COSTS_LITTLE)
+        plain = _with_all_logits(simplified(order[0], COSTS_LITTLE))
         if plain.n_words <= order[0].n_words * FEWER_WORDS and plain is not order[0]:
             order.insert(len({id(c) for c in picks.values()}), plain)
             picks["simple"] = plain
     return Ranked(order[:MAX_CONFIGS], picks)
+
+
+def _with_all_logits(contender: Contender) -> Contender:
+    if "n_logits" in contender.candidate.user_fields:
+        return contender
+    found = with_all_logits(contender.problem, contender.fitted)
+    return contender if found is contender.fitted else replace(contender, fitted=found)
 
 
 def simplified(contender: Contender, costing: float = _COSTS_NOTHING) -> Contender:
