@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from service.engine.catalogue import resolve
+from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory.least import least_memory
-from service.engine.planner.pricing.candidate import base_flags
+from service.engine.planner.pricing.candidate import Candidate, base_flags
+from service.engine.planner.pricing.fit import limits_of
 from service.engine.planner.pricing.forecast import Forecaster
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase
@@ -83,3 +85,19 @@ def test_more_cards_than_a_model_needs_are_tried_where_they_work_on_several_micr
     on_one = min(t.seconds for t in search.queue if len(t.candidate.cards) == 1)
     assert len(search.best().candidate.cards) > 1
     assert search.best().seconds.expected < on_one
+
+
+def test_a_forecast_counts_the_logits_that_its_own_flags_keep() -> None:
+    """Cards that share every layer were forecast with the few logits of the same flags by layer."""
+    built, rig = build("Qwen3.5-35B-A3B", "q4_k_m"), resolve(Hardware(gpus=[Gpu(name="RTX 3060")]))
+    goal = resolve_goal(GoalRequest(), built.n_ctx_train)
+    whole = base_flags("ik_llama.cpp", built, rig, goal, "FFN in RAM", 4096, "f16")
+    devices, limits = engine_devices(rig, "ik_llama.cpp", (0,)), limits_of(rig, Constraints(), (0,))
+    seconds = []
+    for others in ([], [replace(whole, n_logits=1)]):
+        made = Forecaster("ik_llama.cpp", built, rig, goal, whole)
+        for flags in (*others, whole):
+            found = made.forecast(Candidate("FFN in RAM", (0,), flags), devices, limits)
+        seconds.append(found.seconds)
+    few = made.forecast(Candidate("FFN in RAM", (0,), replace(whole, n_logits=1)), devices, limits)
+    assert seconds[0] == seconds[1] > few.seconds

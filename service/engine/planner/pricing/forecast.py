@@ -86,7 +86,7 @@ class Forecaster:
         whole = [n for n, device in self.placement.tensors.items() if device == 0 and n not in head]
         self.fixed_in_ram, self.head_in_ram = (weights_of(model, names, 1, self.work) for names in (whole, head))
         self._caches: dict[tuple[str, str], int] = {}
-        self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._buffers: dict[tuple[int, str, str, int | None], tuple[int, int]] = {}
         self._requests: dict[tuple[Device, ...], TimedRequest] = {}
 
     def forecast(
@@ -153,7 +153,7 @@ class Forecaster:
 
     def _compute(self, flags: Flags) -> tuple[float, float]:
         """Bytes of a card's compute buffer, and those that the first card needs more for weights copied from RAM."""
-        key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v)
+        key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v, flags.n_logits)
         if key not in self._buffers:
             spec = make_spec(self.engine, self.model, flags, "server")
             staged = rough_compute(self.model, spec, self.placement)[0]
