@@ -51,7 +51,6 @@ SMALL: tuple[tuple[str, tuple[str, ...], Hardware, Preset], ...] = (
 IN_EVERY_RUN = 1  # the others take seconds each
 CASES = [pytest.param(*case, marks=pytest.mark.full if i >= IN_EVERY_RUN else ()) for i, case in enumerate(SMALL)]
 NAMES = [f"{model} {preset}" for model, _, _, preset in SMALL]
-NEARLY_TIED = 0.03  # where no local search looked
 TIED = 0.01  # of cost, 1 % of the time: configs this near are equal, and which of them is first does not matter
 
 
@@ -80,9 +79,9 @@ def test_pruning_loses_none_of_the_first_three_of_all_candidates(
     assert len(kept) == len(best)
     whole = [c for c in kept if c.loss <= DAMAGED]  # what quantisation hurts only fills up a short list
     assert whole
-    for number, (ours, theirs) in enumerate(zip(whole, best, strict=False)):
-        goal = ours.problem.goal  # only around the first one is there a local search
-        assert ours.cost(goal) <= theirs.cost(goal) + (NEARLY_TIED if number else TIED)
+    for ours, theirs in zip(whole, best, strict=False):
+        goal = ours.problem.goal
+        assert ours.cost(goal) <= theirs.cost(goal) + TIED
 
 
 @pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
@@ -410,8 +409,8 @@ def test_cards_without_room_for_a_layer_are_left_out_before_all_cards_are() -> N
     """Found by a random request whose answer was the CPU alone, three times as slow."""
     in_use = Hardware(
         gpus=[
-            Gpu(name="RTX 4060 Ti 16GB", pcie="4.0 x16", free_gib=6.4),
-            Gpu(name="RTX 3090", count=2, pcie="4.0 x16", free_gib=6.05),
+            Gpu(name="RTX 4060 Ti 16GB", pcie="4.0 x16", free_gib=6.8),
+            Gpu(name="RTX 3090", count=2, pcie="4.0 x16", free_gib=6.4),
             Gpu(name="RTX A2000 Laptop GPU", count=3, pcie="4.0 x16"),
         ],
         cpu=Cpu(model="Ryzen 9 7950X"),
@@ -424,9 +423,7 @@ def test_cards_without_room_for_a_layer_are_left_out_before_all_cards_are() -> N
         goal=GoalRequest(preset="long"),
         constraints=Constraints(reserve_mib=2048),
     )
-    roomy = {"NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4060 Ti"}
-    assert {one.gpu for one in first(body).devices if one.gpu} <= roomy
-    assert first(body).strategy != "CPU only"
+    assert [one.device for one in first(body).devices] == ["CUDA0", "CUDA1", "CUDA2", "CPU"]
 
 
 @pytest.mark.full

@@ -22,7 +22,7 @@ from service.engine.planner.pricing.candidate import Candidate, Cards, base_flag
 from service.engine.planner.pricing.fit import Fitted, Shortfall
 from service.engine.planner.pricing.forecast import Forecast
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, reaches
 from service.engine.planner.search.alike import (
     complexity,
     is_neighbour,
@@ -133,9 +133,13 @@ class VariantSearch:
             self._place_on_cpu()
 
     def place_competitors(self, n_other_kinds: int) -> None:
-        """Place what may cost less than the best placed one, and the best of so many other kinds."""
+        """Place what may cost less than the best placed one, and the best of so many other kinds.
+
+        What misses a minimum by its forecast counts only where all that was placed misses one too.
+        """
         for _ in range(_MAX_FASTER):
-            if not self.queue or self._misses_minimum(self.queue[0]):
+            reached = any(reaches(c.speed, self.case.goal) for c in self.contenders)
+            if not self.queue or (reached and self._misses_minimum(self.queue[0])):
                 break
             one = self._likely_best()
             if self.likely_cost(one) >= self.least() - MIN_GAIN:
