@@ -205,9 +205,9 @@ class VersusMine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmallerBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """How the engine's benchmark runs a config with whose micro-batch it does not fit, though the server does.
+    """The benchmark of a config that fits as a server, but not as a benchmark with the same micro-batch.
 
-    `n_ubatch`: its own micro-batch, in tokens. `speed`: predicted with that.
+    `n_ubatch`: the benchmark's micro-batch, in tokens. `speed`: predicted with that.
     """
 
     n_ubatch: int

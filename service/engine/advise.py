@@ -33,8 +33,8 @@ from service.engine.planner.explaining.proposals import Source, with_proposals
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
-from service.engine.planner.pricing.benchmark import benchmark_note, smaller_benchmark
 from service.engine.planner.pricing.fit import limits_of, max_context
+from service.engine.planner.pricing.logits import benchmark_note, smaller_benchmark
 from service.engine.planner.ranking.current_command import (
     FIELD,
     CurrentCommand,

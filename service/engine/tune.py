@@ -16,9 +16,9 @@ import msgspec
 
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
-from service.engine.planner.pricing.benchmark import smaller_benchmark
 from service.engine.planner.pricing.candidate import Candidate, Cards
-from service.engine.planner.pricing.fit import Fitted, Problem, check, with_all_logits
+from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.pricing.logits import smaller_benchmark, with_all_logits
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import GIB

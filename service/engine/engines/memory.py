@@ -50,7 +50,8 @@ class EngineMemory(ABC):
     - `divides_by`: what `-ngl` without `-ts` divides layers by, in words.
     - `latent_ignores_v`: a latent cache has no values, so that `-ctv` has no effect. `latent_needs_sizes`: attention
       is latent only in files that name the sizes of absorbed heads. `tools_alike`: server and benchmark take the same
-      memory.
+      memory. `limits_logits_from`: the date from which an option says how many tokens' logits are kept, None if there
+      is none.
     - `pipeline_copies`: of a build without options, None where the build's rules say. `pools_results`: fused experts
       and caches that are copied to f16 take memory of the pool, which no buffer size shows.
     - `checkpoints_windows`: its server keeps checkpoints of sliding windows, not of recurrent states alone.

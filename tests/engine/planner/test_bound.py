@@ -32,7 +32,6 @@ def test_sums_over_blocks_are_the_seconds_where_they_are_taken_and_never_above_t
 
 
 def test_a_placement_of_a_published_model_is_near_the_bound() -> None:
-    row = judged(7)
-    assert row.name.startswith("7: Llama-4-Scout")
-    assert row.gap <= WITHIN
-    assert row.most <= 2 * WITHIN
+    row = judged(19)
+    assert row.name.startswith("19: Ling-3.0-flash")
+    assert row.most <= WITHIN

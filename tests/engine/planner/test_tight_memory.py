@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.engine.catalogue import resolve
-from service.engine.config import ENGINES, Engine
+from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.planner.ranking.rank import Contender
@@ -29,8 +29,8 @@ def test_a_small_micro_batch_is_placed_though_the_buffers_of_a_large_one_took_mo
         ram=Ram(total_gb=192, type="DDR4", channels=2, mts=3600),
     )
     only_q8 = Constraints(kv_types=["q8_0"], reserve_mib=1557)
-    best = contenders(hardware, ENGINES, ("Command-R-35B", "q2_k"), GoalRequest(preset="fastest"), only_q8)[0]
-    assert best.fitted.flags.n_ubatch == 512
+    best = contenders(hardware, ("llama.cpp",), ("Command-R-35B", "q2_k"), GoalRequest(preset="fastest"), only_q8)[0]
+    assert (best.engine, best.fitted.flags.n_ubatch) == ("llama.cpp", 512)
 
 
 def test_cards_that_share_layers_get_a_smaller_micro_batch_before_more_cards_do() -> None:

@@ -183,13 +183,6 @@ def fitting(problem: Problem, flags: Flags) -> Fitted | None:
     return found if isinstance(found, Fitted) else None
 
 
-def with_all_logits(problem: Problem, now: Fitted) -> Fitted:
-    """Return a config without `-wgt`, where it fits without; itself where not."""
-    if now.flags.n_logits is None:
-        return now
-    return fitting(problem, msgspec.structs.replace(now.flags, n_logits=None)) or now
-
-
 def _checked(problem: Problem, run: ResolvedRun) -> Fitted | Shortfall:
     found = fitted(run)
     left = slack(problem, found.memory)

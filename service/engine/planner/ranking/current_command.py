@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -18,9 +19,9 @@ from service.engine.finding import Finding
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
-from service.engine.planner.pricing.benchmark import benchmark_note, smaller_benchmark
 from service.engine.planner.pricing.candidate import Candidate, strategy_of
 from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, max_context
+from service.engine.planner.pricing.logits import benchmark_note, smaller_benchmark
 from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
@@ -35,7 +36,7 @@ _FILE_OPTIONS = ("-hff", "--hf-file")
 _OWN_PLACEMENT = "fit-places-itself"  # a finding that is kept though only info: the engine decides the placement
 
 
-class CurrentCommand(msgspec.Struct, frozen=True):
+class CurrentCommand(msgspec.Struct, frozen=True, dict=True):
     """The command in use: its case, itself as a contender, its findings. `because`: why it has no rank, else None."""
 
     case: Case
@@ -48,6 +49,11 @@ class CurrentCommand(msgspec.Struct, frozen=True):
     def works(self) -> bool:
         """Whether it runs: it fits, and the engine refuses nothing in it. Only then its speeds mean anything."""
         return all(row.fits for row in self.case.table) and all(f.severity != "error" for f in self.findings)
+
+    @cached_property
+    def smaller_benchmark(self) -> SmallerBenchmark | None:
+        """How its benchmark differs, where that needs a smaller micro-batch to fit."""
+        return smaller_benchmark(self.contender.problem, self.contender.fitted)
 
 
 def parsed_command(constraints: Constraints) -> ParsedCommand | None:
@@ -184,12 +190,8 @@ def mine_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) ->
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         findings=current.findings,
         rank=rank,
-        smaller_benchmark=_benchmark(current),
+        smaller_benchmark=current.smaller_benchmark,
     )
-
-
-def _benchmark(current: CurrentCommand) -> SmallerBenchmark | None:
-    return smaller_benchmark(current.contender.problem, current.contender.fitted)
 
 
 def _verdict(current: CurrentCommand, rank: int | None, n_others: int) -> str:
@@ -209,7 +211,7 @@ def _speeds(current: CurrentCommand, goal: Goal) -> list[SpeedPoint]:
 
 def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> AdvisedConfig:
     """Return the command in use as the config that comes first. `reserve`: bytes that a GPU should keep free."""
-    case, contender, smaller = current.case, current.contender, _benchmark(current)
+    case, contender, smaller = current.case, current.contender, current.smaller_benchmark
     seconds = contender.seconds
     return AdvisedConfig(
         id="mine",

@@ -12,7 +12,8 @@ from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.candidate import strategy_of
-from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack, with_all_logits
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
+from service.engine.planner.pricing.logits import with_all_logits
 from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS

@@ -1,7 +1,7 @@
-"""The micro-batch that a config's benchmark has memory for.
+"""What logits take, and who keeps them: 1.2 GiB for a micro-batch of 2,048 tokens and a vocabulary of 150,000.
 
-llama-bench keeps logits of a whole micro-batch, 1.2 GiB for 2,048 tokens of a vocabulary of 150,000; llama-server keeps
-a row a slot (llama.cpp pull 23861). So a config that fits as a server may not fit as a benchmark.
+llama-server keeps a row a slot (llama.cpp pull 23861), llama-bench those of a whole micro-batch. So a config that fits
+as a server may not fit as a benchmark. ik_llama.cpp keeps them all in both, unless `-wgt` says how many (pull 1560).
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from service.engine.builds import rule_since
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.memory.predict import predict_memory
-from service.engine.planner.pricing.fit import Fitted, Problem, slack
+from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
 from service.engine.speed.predict import predict_speed, speed_point
 
 _LEAST = 32  # tokens: from this size on engines copy weights to a card
+
+
+def with_all_logits(problem: Problem, config: Fitted) -> Fitted:
+    """Return a config without `-wgt`, where it fits without; itself where not."""
+    if config.flags.n_logits is None:
+        return config
+    return fitting(problem, replace(config.flags, n_logits=None)) or config
 
 
 def smaller_benchmark(problem: Problem, config: Fitted) -> SmallerBenchmark | None:
