@@ -563,7 +563,8 @@ def test_a_virtual_gpu_larger_than_its_card_is_none() -> None:
      ("Core Ultra 7 265", 8), ("Core Ultra 5 225", 6), ("Core Ultra 9 285H", 6), ("Core 7 240H", 6),
      ("Xeon E5-2620 v4", 8), ("Xeon E5-1650 v2", 6), ("Xeon E-2288G", 8), ("Xeon E-2224", 4), ("Xeon W-1290P", 10),
      ("Xeon Platinum 8175M", 24), ("EPYC 7K62", 48), ("EPYC 9B14", 96), ("EPYC 7203", 8),
-     ("Ryzen 5 2500U", 4), ("Ryzen 7 3750H", 4), ("Ryzen 9 7940HX", 16), ("Ryzen 7 255", 8), ("Ryzen 3 3250U", 2)],
+     ("Ryzen 5 2500U", 4), ("Ryzen 7 3750H", 4), ("Ryzen 9 7940HX", 16), ("Ryzen 7 255", 8), ("Ryzen 3 3250U", 2),
+     ("10400F", 6), ("10900", 10), ("9400F", 6), ("13th gen i9", 8), ("8th gen i5", 6)],
 )  # fmt: skip
 def test_a_cpu_without_a_row_has_the_cores_that_its_maker_states(name: str, cores: int) -> None:
     assert cpu_row(name) is None

@@ -104,10 +104,13 @@ _MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
 
 
 # A Core named by its number alone, and its tier by a digit: a mobile one of the 11th to 14th generation by the third,
-# an unlocked one of the 2nd to 9th by the second (Intel ARK).
+# an unlocked one of the 2nd to 9th by the second, a desktop's from the 10th on by the third (Intel ARK).
 _ULTRA = re.compile(r"(?:(1[23]|22)|(15|16|25|26)|(18|28))[58][hukv]x?f?")  # `155H`, and its tier
-_NO_TIER = re.compile(r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-9])\d{2}k[fs]?|[45](9)60x")
-_UNLOCKED = {"3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "8": "7", "9": "9"}
+_NO_TIER = re.compile(
+    r"1[1-4]([4-9])\d{2}(?:hx|hk|h|p)|[2-9]([3-9])\d{2}k[fs]?|[45](9)60x|1[0-4]([1345679])00(?:[ft]|k[fs]?)?|9([14])00f"
+)
+_GENERATION = re.compile(r"\b([4-9]|1[0-4])(?:th) gen\b.*\bi([3579])\b(?! ?\d)")  # `13th gen i9`
+_UNLOCKED = {"1": "3", "3": "3", "4": "5", "5": "5", "6": "5", "7": "7", "8": "7", "9": "9"}
 _TIER_OF = {"4": "5", "5": "5", "6": "7", "7": "7", "8": "7", "9": "9"}
 
 
@@ -117,7 +120,10 @@ def family_of(name: str) -> CpuRow | None:
     if ultra := _ULTRA.fullmatch(text):
         text = f"ultra {5 if ultra[1] else 7 if ultra[2] else 9} {text}"
     elif bare := _NO_TIER.fullmatch(text):
-        text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED.get(bare[2] or '', '7')} {text}"
+        unlocked = bare[2] or bare[4] or bare[5]
+        text = f"i{_TIER_OF[bare[1]] if bare[1] else _UNLOCKED.get(unlocked or '', '7')} {text}"
+    elif named := _GENERATION.search(text):
+        text = f"i{named[2]} {named[1]}{named[2]}00"
     for pattern, row in _FAMILIES:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
             cores = exact_cores().get(cpu_key(name))

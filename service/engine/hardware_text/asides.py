@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from service.engine.hardware_text.found import unreadable
-from service.engine.hardware_text.mentions import mentions_of, plain
+from service.engine.hardware_text.mentions import mentions_of
+from service.engine.hardware_text.spelling import plain
 
 # What root runs behind a bare `#`, which else begins a heading or a comment, as `>` begins a quotation.
 _TOOLS = (

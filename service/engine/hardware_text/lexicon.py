@@ -7,40 +7,6 @@ import re
 from service.engine.catalogue.names import MIG
 
 _I = re.I
-SIGNS = {
-    "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
-    "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
-    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "虚拟": " virtual ",
-    "的": " of ",
-    "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop", "기가": "GB ",
-    "显卡": " GPU: ", "核显": " iGPU ", "集显": " iGPU ", "计算单元": " compute units ", "硬盘": " HDD ",
-    "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
-    "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
-    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ", "根": " ", "張": " ", "塊": " ", "條": " ", "顆": " ",
-    "颗": " ",
-    "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
-    "加": " + ", "英伟达": " NVIDIA ",
-    "メモリ": " RAM ", "메모리": " RAM ", "램": " RAM ", "ОЗУ": " RAM ", "ГБ": "GB", "Гб": "GB", "гб": "GB",
-    "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
-}  # fmt: skip
-# `15,9 GB`, of a Windows that is not English
-DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
-# `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
-KIND_OF_MODULES = re.compile(
-    r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
-    r"(?:\s(4|8|16|24|32|48|64|96|128)\s?gi?b?\b)?",
-    _I,
-)
-# Numbers before a measure word, which says that something is counted: `两张`, `四块`.
-COUNTED = re.compile(r"([一两兩二三四五六七八十])(?=[张張块塊条條颗顆路卡])")
-COUNTED_BEHIND = re.compile(
-    r"(?<=[A-Za-z\d])\s?([一两兩二三四五六七八十]|(?<!\d)\d)\s?[张張颗顆块塊](?=\s*(?:[,，。；\n]|$))"
-)
-NUMERALS = {"一": 1, "两": 2, "兩": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
-# Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
-_OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
-SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
-MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d[.)])[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
 # Separators between two parts; a full stop ends a clause if a word follows.
 SEPARATOR = re.compile(
@@ -50,7 +16,6 @@ WORD = re.compile(r"[^\W_][\w.'’-]*[\w+]|[^\W_]\+?", _I)
 NEXT_WORD = re.compile(r"[ \t]{0,2}\(?[^\W_](?:[\w.'’-]*\w)?(?:\+(?=\s|$|[,)]))?\)?")
 BRAND_AT_END = re.compile(r"(?<!titan)\s(?:amd|nvidia|intel|geforce|radeon|rtx|gtx|rx|ryzen|r)$", _I)
 TIERED = re.compile(r"[3579]\s\d{4}\w{0,3}\b", _I)
-GLUED_COUNT = re.compile(r"\b([a-z]{0,3}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
 REJOINING = re.compile(r"which|has|having", _I)
 JOINING = re.compile(r"mit|con|avec|de|von|with|w|have|of|at|@|on|in|each|that|is|a|an|the|-|:|=|x", _I)
 FILLER = re.compile(
@@ -169,14 +134,6 @@ USED = re.compile(
     r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n+|&]{0,40})?\)?",
     _I,
 )
-# Memory and disk of a Mac: `M4 Pro 24/512`.
-MAC_SHORT = re.compile(
-    r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)(?:\s|\s-\s)(\d{1,3})(?:\s?gb)?\s?[/-]\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b",
-    _I,
-)
-BYTES = re.compile(r"\b(v?ram|memory)(\s(?:total|size))?\s?[:=]\s?(\d{9,13})\b", _I)  # `VRAM Total: 12884443136`
-MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
-GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
 BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
@@ -187,18 +144,6 @@ CORES = re.compile(
     _I,
 )
 
-STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
-# The settings of KDE (`Processors: 16 x AMD Ryzen 7 5800X`) and GNOME (`Processor AMD Ryzen 7 5800X x 16`) count
-# threads, and name a card as the PCI list does: `NVIDIA Corporation GA102 [GeForce RTX 3090]`.
-LOGICAL = re.compile(
-    r"^[ \t]*processors?\b:?[ \t]+(?!\d x .*(?:xeon|epyc)|.*(?:xeon|epyc).* x ?\d[ \t]*$)"
-    r"(?:(\d{2,3}|[4-9]) ?x (\S.{3,80})|(\S.{3,80}) x ?(\d{2,3}|[4-9]))[ \t]*$",
-    _I | re.M,
-)
-PRODUCT = re.compile(r"\s\[((?:geforce|radeon|rtx|quadro|tesla|arc)\s[^]/;]{3,60})\]", _I)
-# `RAM: 64`, `ram 16`
-GB_LEFT_OUT = re.compile(r"(?:(?<=[\sv]ram)|(?<=^ram))(\s?[:=]\s?\d{1,3}|\s\d{1,3})[ \t]*$", _I | re.M)
-CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
 
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
 LINK = re.compile(
@@ -272,80 +217,6 @@ NUMBERS = {
     "a pair of": 2, "a couple of": 2, "pair of": 2, "couple of": 2,
 }  # fmt: skip
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
-# `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
-_KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
-CORES_IN_WORDS = re.compile(
-    rf"\b({'|'.join(n for n in NUMBERS if n not in _KINDS_OF_CORES)})"
-    r"(?=[\s-](?:(?:physical|cpu)\s)?(?:cores?|v-?cpus?)\b)",
-    _I,
-)
-_SOME = "|".join(n for n in NUMBERS if n not in _KINDS_OF_CORES)
-STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
-    rf"\b({_SOME}|\d{{1,2}})\s(?:(\d{{1,3}})\s?gb\s(?:\w+\s)?(?:stick|dimm|module)s\b"
-    r"|(?:stick|dimm|module)s\sof\s(\d{1,3})\s?gb\b)",
-    _I,
-)
-# Spellings that are replaced before anything is read, in this order.
-RESPELLED = tuple(
-    (re.compile(pattern, _I), right)
-    for pattern, right in (
-        (r"(?<=\d)\+(?=双路|单路)", " + "),
-        (r"(?<=\w)双路(?!\w)", " x2"),
-        (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
-        (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
-        (
-            r"\b(ddr[345])[\s-]?\d{4}([^,;\n]{0,20}?)[\s(]+(?:(?:running|runs)\s)?(?:at|@)\s?(\d{4})(?:\s?m(?:t/s|hz))?(?!\d)",
-            r"\1-\3\2",
-        ),
-        (r"(\d\s?gb\b[^,;\n]{0,20}?)[\s(]+(?:running|runs)\sat\s(\d{4})\b", r"\1 @ \2"),
-        (
-            r"(well|lovelace|ada|ampere|turing|pascal|hopper|volta|rdna\s?\d|x86(?:_64)?|cpu|gpu)\sarch\b",
-            r"\1 architecture",
-        ),
-        (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
-        (r"(?<![a-zœúu])(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
-        (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French
-        (r"\barc\s{0,2}-?(310|380|750|770)\b", r"Arc A\1"),
-        (rf"\b{STRIX_HALO}", "Ryzen AI Max+ 395"),
-        (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
-        (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`
-        (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
-        (r"\b((?:ryzen|epyc|xeon|ultra|core|i[3579])[\s-][^,;()\n]{1,30})\s\(([468]|\d\d\d?)\)", r"\1, \2 threads"),
-        (r"[\u2500-\u257f]+", " | "),  # frames of tables
-        (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
-        (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
-        (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
-        (r"(?<=/)(\d{1,3}\s?GB)/(256|512|1024|[124]TB)\s?(?:GB)?(?=/|$|\s)", r"\1, \2 SSD"),  # of a laptop in a shop
-        (r"\b\d{1,6}(?:\s?MiB)?\s?/\s?(?=\d{4,6}\s?MiB\b)", ""),  # used of all, as nvidia-smi has it
-        (r"(?<=\d),(?=\d{3}\s?MiB\b)", ""),
-        (r"\s?\(build \w{3,12}\)", ""),  # of macOS
-        (r"\b(?:no|without|w/o)\s(?:an?\s)?(?:egpus?|external\sgpus?)\b", ""),
-        (r"\bexternal\s(?:gpu|graphics\scard)\b|\bexternal(?=\s(?:nvidia|geforce|amd|radeon|[rg]tx|rx)\b)", "eGPU"),
-        (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
-        (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
-        (r"\b(\d{1,2})(?:c|c?\s?CPU)(?:/|(?<=c CPU),?\s)(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores,"),
-        (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
-        (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
-        (r"\b(\d{4}(?:\s?ti|\s?super|d)?)-(\d{1,2})gb?\b", r"\1 \2GB"),  # `3080-10G`
-        (
-            r"\b(ram:?|kingston|corsair|g\.?skill|crucial|hyperx|vengeance|trident\sz|patriot|adata|ballistix)\s"
-            r"([1248])\s?x\s?(4|8|16|24|32|48|64)\b(?=\s*(?:[,;)\n]|$))",
-            r"\1 \2x\3GB RAM",
-        ),  # `Kingston 2x8`
-        (r"(?:^|(?<=[\n,;:])\s?)\((\d{1,2})\)\s(?=(?:intel\s|amd\s)?(?:xeon|epyc)\b)", r" \1x "),  # `(2) Xeon E5-2690`
-        (r"\bmi50/(?:mi)?60\b", "MI50"),  # as ROCm names both
-        (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
-        (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
-        (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
-        (r"\bddr\s(?=[2-5]\b)", "DDR"),
-        (r"\b(cpu|gpu)(?=[a-z]{0,3}\d{3})", r"\1 "),  # `cpuX5675`
-        (r"\bpci-?e-(?=[1-6]\b)", "PCIe "),
-        (r"(?<=\d\w)-(?=[cg]pus?\b)", " "),  # `8745H-CPU`, in German
-        (r"\b(?:ddr5\s)?m[cr]r?-?dimms?(?:[\s-](?=\d{4,5}\b))?", "DDR5-"),  # `MRDIMM-8800`
-        (r"\bon\sa\s(?:dual|two|2)[\s-]socket\s\w+,?\s(?=using\s(?:only\s)?(?:1|one)\s(?:cpu|socket)\b)", ""),
-        (r"(\bm[1-5](?:\s?(?:pro|max|ultra))?)/(?=\d{1,3}(?:$|[\s,;)]))", r"\1 "),  # `M1 Pro/16`
-    )
-)
 _KIND = r"(?:(?:of|my|old|new|used|refurbished|modded|cheap|second-?hand)\s){0,3}"
 COUNT = re.compile(
     rf"\(?(\d{{1,6}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+{_KIND}"
@@ -416,7 +287,7 @@ CPU_LINE = re.compile(
 ALSO_CPUS = {"5700": "AMD Ryzen 7 5700", "6600": "Intel Core i5-6600", "6700": "Intel Core i7-6700"}
 OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as `R9 5900X` is a Ryzen
 CPU_NUMBER = re.compile(
-    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|\d{4,5}(?:x3d2?|hx3d|hx|hk|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
+    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|1[0-4][1345679]00|\d{4,5}(?:x3d2?|hx3d|hx|hk|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))", _I
 )
 APU = re.compile(r"(?<!\d)(?:2[24]00|3[24]00|4[3-7][05]0|5[35-7][05]0|8[5-7]00)g$", _I)  # a Ryzen's, and no size
 QUOTED = re.compile(

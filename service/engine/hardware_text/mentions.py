@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
 import msgspec
 
 from service.engine.catalogue.families import family_of
-from service.engine.catalogue.names import cpu_row, gpu_key, gpu_rows, spaced
+from service.engine.catalogue.names import cpu_row, gpu_key, gpu_rows
 from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.hardware_text import lexicon as lex
 
-# Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
-_GB = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
-_ALLOTTED = re.compile(
-    rf"{_GB}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
-    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
-    rf"|{_GB}\s(?:of\s)?gtt\b"
-    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
-    rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
-    re.I,
-)
-# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
-_KERNEL_ALLOTS = re.compile(
-    r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", re.I
-)
-# Machines that are known by their own name, where that of their processor follows: `GMKtec EVO-X2 AI Max+ 395`.
-_NAMED_TWICE = re.compile(
-    r"\b(?:framework\sdesktop|(?:gmktec\s)?evo[\s-]x2|bosgame\sm5|(?:beelink\s)?gtr9\spro|(?:minisforum\s)?ms-s1\smax"
-    r"|(?:hp\s)?z2\smini\sg1a)\b[\s,(:-]{1,3}(?:with\s(?:an?\s|the\s)?)?(?=(?:amd\s)?(?:ryzen\s)?(?:ai\s)?max\b)",
-    re.I,
-)
 _MOST_WORDS = 8  # of a product's name
 _LONGEST_NAME = 80
 
@@ -110,56 +89,6 @@ _LATER: tuple[tuple[str, re.Pattern[str]], ...] = (
 _NOTHING = frozenset(
     ("name", "i", "my", "the", "and", "to", "is", "it", "this", "that", "be", "you", "have", "am", "so")
 )
-
-
-def plain(text: str) -> str:
-    """Return the text in normalised spelling: foreign signs and Markdown replaced, quoted names unchanged."""
-    parts = re.split(r'("[^"\n]{0,200}")', text)
-    return "".join(part if part.startswith('"') else _plain(part) for part in parts)
-
-
-def _plain(text: str) -> str:
-    text = re.sub(r"(?<=\S)[^\S\n]{2,}(?=\S)", " ", text)
-    for pattern, right in lex.RESPELLED:
-        text = pattern.sub(right, text)
-    text = re.sub(
-        r"\bx\d{1,2}(?:,?\s?x(?:16|8|4|2|1))+\b", lambda m: re.sub(r"(?!^),?\s?x", "/x", m[0].lower()), text, flags=re.I
-    )
-    text = lex.CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
-    text = lex.STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)
-    text = lex.KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
-    text = lex.DECIMAL_COMMA.sub(r"\1.\2", text)
-    text = lex.COUNTED_BEHIND.sub(lambda m: f" x{lex.NUMERALS.get(m[1], m[1])}", text)
-    text = lex.COUNTED.sub(lambda m: f" {lex.NUMERALS[m[1]]} ", text)
-    for sign, meaning in lex.SIGNS.items():
-        text = text.replace(sign, meaning)
-    text = lex.SCRIPTS.sub(" ", re.sub(r"\b(core|socket|slot|node|thread|module)\(s\)", r"\1s", text, flags=re.I))
-    text = re.sub(r"(?<=\d)(gi?b?)[x*](?=\d{1,2}\b)", r"\1 x", text, flags=re.I)
-    text = re.sub(r"\b(max|ultra)\s+(m[1-5])\b(?!\s?(?:pro|max|ultra))", r"\2 \1", text, flags=re.I)
-    text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
-    text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
-    text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
-    text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
-    text = _NAMED_TWICE.sub("", text)
-    text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, lex.GLUED_SIZE.sub(r"\1 \2", text))
-    text = _ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
-    text = lex.CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
-    text = lex.GB_LEFT_OUT.sub(r"\1GB", text)
-    text = lex.LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
-    text = lex.PRODUCT.sub(r" \1", text)
-    text = lex.MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
-    text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
-    text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
-    text = lex.BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
-    text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
-    return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
-
-
-def _allotted_by_kernel(m: re.Match[str]) -> str:
-    """Return what a kernel's parameter gives a processor's GPU, as VRAM; nothing for one that gives none."""
-    if m[1] and m[1].lower() == "page_pool_size":
-        return ""
-    return f"{int(m[2]) / 262_144 if m[2] else int(m[3]) / 1024:.4g}GB VRAM,"
 
 
 def mentions_of(text: str, most: int) -> Iterator[Mention]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from service.engine.catalogue.names import MIG, gpu_rows
+from service.engine.hardware import Gpu
+from service.engine.hardware_text.cards import largest
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 TOOL = "nvidia-smi"
@@ -44,6 +46,7 @@ _CELL = re.compile(
     re.I,
 )
 _SAME_SIZE = 0.01
+_REBUILT = 2.2  # times its largest size: more than any card was rebuilt with
 _MIB = re.compile(r"^(\d{1,7})(?: MiB)?$")
 _COLUMN = re.compile(r"\s*\[[^\]]*\]$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,64}$")
@@ -175,6 +178,8 @@ def _headless(cells: Sequence[str]) -> SeenGpu | None:
     if len(names) != 1 or not sizes or not all(cell in names or _CELL.fullmatch(cell) for cell in cells):
         return None
     if not any(cell.endswith("MiB") for cell in cells) and not _has(names[0], max(sizes)):
+        return None
+    if (most := largest(Gpu(name=names[0]))) and max(sizes) > _REBUILT * most * 1024:  # `RTX 3090, 65536 MiB`: of RAM
         return None
     index = cells[0]
     uuids = [cell for cell in cells if _UUID.match(cell)]

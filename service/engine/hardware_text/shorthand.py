@@ -23,7 +23,7 @@ from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
 from service.engine.hardware_text.memory import Memory, gigabytes
-from service.engine.hardware_text.mentions import Mention, mentions_of, plain
+from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
     are_threads,
     counted,
@@ -39,7 +39,7 @@ from service.engine.hardware_text.parts import (
     sold_with,
     without_own,
 )
-from service.engine.hardware_text.questions import MACHINE, OF_WHAT
+from service.engine.hardware_text.spelling import plain
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
@@ -53,7 +53,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     kept, asides = without_asides(words.split("\n"))
     text = plain("\n".join(kept))
     if len(rented) > 1:
-        raise unreadable(" / ".join(rented), f"several machines: {MACHINE}")
+        raise unreadable(" / ".join(rented), f"several machines: {questions.MACHINE}")
     if not (text.strip() or rented or asides):
         return None
     found = _read(text) if text.strip() else Found()
@@ -124,7 +124,7 @@ class _Reading:
         self.notes += self.memory.notes
         questions.ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and not questions.are_of_macs(self.gpus):
-            raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
+            raise unreadable(self._mac_text(), f"several machines? {questions.MACHINE.capitalize()}")
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has that? Write `M3 Ultra 512GB`")
         named = self.gpus or own
@@ -268,7 +268,7 @@ class _Reading:
         known = any(gpu.name.startswith(chip) for gpu in self.gpus)
         again, self.numbers = known and self.numbers, []  # `Device 1: Mac Studio M3 Ultra`, and a second one
         if again or (m.count or 1) > 1 or (self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not known):
-            raise unreadable(m.text, f"several machines: {MACHINE}")
+            raise unreadable(m.text, f"several machines: {questions.MACHINE}")
         if known:
             return
         gpu = f"{chip} {m.hit[3]}-core GPU" if m.hit[3] else chip
@@ -427,7 +427,7 @@ class _Reading:
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
         elif not (self.owner == "gpu" and self.gpus[-1].count == n):
-            raise unreadable(m.text, OF_WHAT)
+            raise unreadable(m.text, questions.OF_WHAT)
 
     def _read_some(self, m: Mention) -> None:
         questions.ask_about_some(m, self.text)

@@ -193,6 +193,10 @@ def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
     ("text", "same_as"),
     [
         ("i9-14900K 64GB no GPU", "no GPU, i9-14900K, 64GB"),
+        ("RTX 3090, i9 13th gen, 64GB", "RTX 3090, 13th gen i9, 64GB"),
+        ("RTX 3090, 128GB DDR4 quad", "RTX 3090, 128GB quad-channel DDR4"),
+        ("3x 3090 at 8x/8x/4x, 64GB", "3x 3090 at x8/x8/x4, 64GB"),
+        ("RTX 3090, 65536 MiB", "RTX 3090, 64GB RAM"),
         ("64GB without a GPU", "no GPU, 64GB"),
         ("Ryzen 9 7950X 128GB CPU only", "no GPU, Ryzen 9 7950X, 128GB"),
         ("cpu: ryzen 7950x ram: 64gb gpu: 4090", "RTX 4090, Ryzen 9 7950X, 64GB"),

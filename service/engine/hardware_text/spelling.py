@@ -1,0 +1,220 @@
+"""Normalised spelling of a text about hardware: foreign signs, glued words and Markdown, before anything is read."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from service.engine.catalogue.names import spaced
+from service.engine.hardware_text import lexicon as lex
+
+_I = re.IGNORECASE
+_WIDTHS = re.compile(r"\b(?:16|[1248])x(?:\s?/\s?(?:16|[1248])x)+(?!\w)", _I)  # of slots: `8x/8x/4x`
+# Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
+_OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+_STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
+# `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
+_KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
+_SOME = "|".join(n for n in lex.NUMBERS if n not in _KINDS_OF_CORES)
+_SIGNS = {
+    "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
+    "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
+    "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "虚拟": " virtual ",
+    "的": " of ",
+    "笔记本": " laptop ", "ノートPC": " laptop ", "노트북": " laptop ", "ноутбук": "laptop", "기가": "GB ",
+    "显卡": " GPU: ", "核显": " iGPU ", "集显": " iGPU ", "计算单元": " compute units ", "硬盘": " HDD ",
+    "核": " cores ", "线程": " threads ", "ядер": " cores ", "ядра": " cores ",
+    "потоков": " threads ", "потока": " threads ", "枚挿し": "x, ", "枚の": "x ", "枚": "x ", "장": "x ",
+    "개의": "x ", "张": " ", "块": " ", "个": " ", "条": " ", "根": " ", "張": " ", "塊": " ", "條": " ", "顆": " ",
+    "颗": " ",
+    "라이젠": " Ryzen ", "至强": " Xeon ", "铂金": " Platinum ", "金牌": " Gold ", "银牌": " Silver ",
+    "加": " + ", "英伟达": " NVIDIA ",
+    "メモリ": " RAM ", "메모리": " RAM ", "램": " RAM ", "ОЗУ": " RAM ", "ГБ": "GB", "Гб": "GB", "гб": "GB",
+    "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
+}  # fmt: skip
+# `15,9 GB`, of a Windows that is not English
+_DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
+# `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
+_KIND_OF_MODULES = re.compile(
+    r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
+    r"(?:\s(4|8|16|24|32|48|64|96|128)\s?gi?b?\b)?",
+    _I,
+)
+# Numbers before a measure word, which says that something is counted: `两张`, `四块`.
+_COUNTED = re.compile(r"([一两兩二三四五六七八十])(?=[张張块塊条條颗顆路卡])")
+_COUNTED_BEHIND = re.compile(
+    r"(?<=[A-Za-z\d])\s?([一两兩二三四五六七八十]|(?<!\d)\d)\s?[张張颗顆块塊](?=\s*(?:[,，。；\n]|$))"
+)
+_NUMERALS = {"一": 1, "两": 2, "兩": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "十": 10}
+_SCRIPTS = re.compile(rf"(?<={_OTHER_SCRIPT})(?=[A-Za-z\d])|(?<=[A-Za-z\d])(?={_OTHER_SCRIPT})")
+_MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d[.)])[ \t]+|~(?=\d)")
+_GLUED_COUNT = re.compile(r"\b([a-z]{0,3}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
+# Memory and disk of a Mac: `M4 Pro 24/512`.
+_MAC_SHORT = re.compile(
+    r"\b(m[1-5](?:\s?(?:pro|max|ultra))?)(?:\s|\s-\s)(\d{1,3})(?:\s?gb)?\s?[/-]\s?(256|512|1024|2048|[1248]\s?tb)(?:\s?gb)?\b",
+    _I,
+)
+_BYTES = re.compile(r"\b(v?ram|memory)(\s(?:total|size))?\s?[:=]\s?(\d{9,13})\b", _I)  # `VRAM Total: 12884443136`
+_MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
+_GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
+# The settings of KDE (`Processors: 16 x AMD Ryzen 7 5800X`) and GNOME (`Processor AMD Ryzen 7 5800X x 16`) count
+# threads, and name a card as the PCI list does: `NVIDIA Corporation GA102 [GeForce RTX 3090]`.
+_LOGICAL = re.compile(
+    r"^[ \t]*processors?\b:?[ \t]+(?!\d x .*(?:xeon|epyc)|.*(?:xeon|epyc).* x ?\d[ \t]*$)"
+    r"(?:(\d{2,3}|[4-9]) ?x (\S.{3,80})|(\S.{3,80}) x ?(\d{2,3}|[4-9]))[ \t]*$",
+    _I | re.M,
+)
+_PRODUCT = re.compile(r"\s\[((?:geforce|radeon|rtx|quadro|tesla|arc)\s[^]/;]{3,60})\]", _I)
+# `RAM: 64`, `ram 16`
+_GB_LEFT_OUT = re.compile(r"(?:(?<=[\sv]ram)|(?<=^ram))(\s?[:=]\s?\d{1,3}|\s\d{1,3})[ \t]*$", _I | re.M)
+_CPU_COUNT = re.compile(r"^(?:v?cpus?|cpu\scount)\s?[:=]\s?(\d{1,3})\s*$", _I | re.M)  # `CPU: 8`, of rented machines
+_CORES_IN_WORDS = re.compile(
+    rf"\b({_SOME})"
+    r"(?=[\s-](?:(?:physical|cpu)\s)?(?:cores?|v-?cpus?)\b)",
+    _I,
+)
+_STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
+    rf"\b({_SOME}|\d{{1,2}})\s(?:(\d{{1,3}})\s?gb\s(?:\w+\s)?(?:stick|dimm|module)s\b"
+    r"|(?:stick|dimm|module)s\sof\s(\d{1,3})\s?gb\b)",
+    _I,
+)
+# Spellings that are replaced before anything is read, in this order.
+_RESPELLED = tuple(
+    (re.compile(pattern, _I), right)
+    for pattern, right in (
+        (r"(?<=\d)\+(?=双路|单路)", " + "),
+        (r"(?<=\w)双路(?!\w)", " x2"),
+        (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
+        (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
+        (
+            r"\b(ddr[345])[\s-]?\d{4}([^,;\n]{0,20}?)[\s(]+(?:(?:running|runs)\s)?(?:at|@)\s?(\d{4})(?:\s?m(?:t/s|hz))?(?!\d)",
+            r"\1-\3\2",
+        ),
+        (r"(\d\s?gb\b[^,;\n]{0,20}?)[\s(]+(?:running|runs)\sat\s(\d{4})\b", r"\1 @ \2"),
+        (
+            r"(well|lovelace|ada|ampere|turing|pascal|hopper|volta|rdna\s?\d|x86(?:_64)?|cpu|gpu)\sarch\b",
+            r"\1 architecture",
+        ),
+        (r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 "),
+        (r"(?<![a-zœúu])(?:c(?:œ|oe)urs?|n[úu]cleos?|kernen?|rdzeni[ea]?)\b", "cores"),
+        (r"(?<=\d)\s?(?-i:To)\b", "TB"),  # `4 To`, in French
+        (r"\barc\s{0,2}-?(310|380|750|770)\b", r"Arc A\1"),
+        (rf"\b{_STRIX_HALO}", "Ryzen AI Max+ 395"),
+        (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
+        (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`
+        (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
+        (r"\b((?:ryzen|epyc|xeon|ultra|core|i[3579])[\s-][^,;()\n]{1,30})\s\(([468]|\d\d\d?)\)", r"\1, \2 threads"),
+        (r"[\u2500-\u257f]+", " | "),  # frames of tables
+        (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
+        (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
+        (  # `i9 13th gen`
+            r"\b((?:core\s)?i[3579])[\s,(-]{1,3}((?:[2-9]|1[0-4])(?:nd|rd|th))[\s-]gen(?:eration)?\b\)?",
+            r"\2 gen \1",
+        ),
+        (  # `DDR4-3200 quad`
+            r"\b(ddr[345](?:[\s-]?\d{4,5})?\s)(dual|quad|hexa|octa)(?=\s*(?:[,;.)\n]|$|\d{2,4}\s?gb))",
+            r"\1\2 channel",
+        ),
+        (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
+        (r"(?<=/)(\d{1,3}\s?GB)/(256|512|1024|[124]TB)\s?(?:GB)?(?=/|$|\s)", r"\1, \2 SSD"),  # of a laptop in a shop
+        (r"\b\d{1,6}(?:\s?MiB)?\s?/\s?(?=\d{4,6}\s?MiB\b)", ""),  # used of all, as nvidia-smi has it
+        (r"(?<=\d),(?=\d{3}\s?MiB\b)", ""),
+        (r"\s?\(build \w{3,12}\)", ""),  # of macOS
+        (r"\b(?:no|without|w/o)\s(?:an?\s)?(?:egpus?|external\sgpus?)\b", ""),
+        (r"\bexternal\s(?:gpu|graphics\scard)\b|\bexternal(?=\s(?:nvidia|geforce|amd|radeon|[rg]tx|rx)\b)", "eGPU"),
+        (r"\bmax memory(?=\s?[:=])", "VRAM"),  # as Unsloth prints it
+        (r"(\bm[1-5]\s(?:pro|max|ultra)\s?)\(?(\d\d)/(\d\d)\b\)?", r"\1 \2c/\3c "),
+        (r"\b(\d{1,2})(?:c|c?\s?CPU)(?:/|(?<=c CPU),?\s)(\d\d)(?:c|c?\s?GPU)\b", r"\1 CPU cores, \2 GPU cores,"),
+        (r"\b1[3-8](?:\.\d)?[\"”″](?=\s)", "laptop "),
+        (r"(?<=\d)\s?卡(?=\s?\w)", "x "),
+        (r"\b(\d{4}(?:\s?ti|\s?super|d)?)-(\d{1,2})gb?\b", r"\1 \2GB"),  # `3080-10G`
+        (
+            r"\b(ram:?|kingston|corsair|g\.?skill|crucial|hyperx|vengeance|trident\sz|patriot|adata|ballistix)\s"
+            r"([1248])\s?x\s?(4|8|16|24|32|48|64)\b(?=\s*(?:[,;)\n]|$))",
+            r"\1 \2x\3GB RAM",
+        ),  # `Kingston 2x8`
+        (r"(?:^|(?<=[\n,;:])\s?)\((\d{1,2})\)\s(?=(?:intel\s|amd\s)?(?:xeon|epyc)\b)", r" \1x "),  # `(2) Xeon E5-2690`
+        (r"\bmi50/(?:mi)?60\b", "MI50"),  # as ROCm names both
+        (r"\b\d{1,2}\s?x\s?(\d{1,3})\s?gb?\s(?=v-?ram\b)", r"\1GB each "),
+        (r"(\b(?:ryzen\s)?[3579]\s\d{4})\s(x3d|xt?|ge?|hs|u)\b(?!\s?\d\b)", r"\1\2"),  # `5 2400 G`
+        (r"\bddr[-\s]?(?=\d{4}\b)", ""),  # `DDR3200`
+        (r"\bddr\s(?=[2-5]\b)", "DDR"),
+        (r"\b(cpu|gpu)(?=[a-z]{0,3}\d{3})", r"\1 "),  # `cpuX5675`
+        (r"\bpci-?e-(?=[1-6]\b)", "PCIe "),
+        (r"(?<=\d\w)-(?=[cg]pus?\b)", " "),  # `8745H-CPU`, in German
+        (r"\b(?:ddr5\s)?m[cr]r?-?dimms?(?:[\s-](?=\d{4,5}\b))?", "DDR5-"),  # `MRDIMM-8800`
+        (r"\bon\sa\s(?:dual|two|2)[\s-]socket\s\w+,?\s(?=using\s(?:only\s)?(?:1|one)\s(?:cpu|socket)\b)", ""),
+        (r"(\bm[1-5](?:\s?(?:pro|max|ultra))?)/(?=\d{1,3}(?:$|[\s,;)]))", r"\1 "),  # `M1 Pro/16`
+    )
+)
+# Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
+_GB = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
+_ALLOTTED = re.compile(
+    rf"{_GB}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
+    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
+    rf"|{_GB}\s(?:of\s)?gtt\b"
+    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
+    rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
+    re.I,
+)
+# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
+_KERNEL_ALLOTS = re.compile(
+    r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", re.I
+)
+# Machines that are known by their own name, where that of their processor follows: `GMKtec EVO-X2 AI Max+ 395`.
+_NAMED_TWICE = re.compile(
+    r"\b(?:framework\sdesktop|(?:gmktec\s)?evo[\s-]x2|bosgame\sm5|(?:beelink\s)?gtr9\spro|(?:minisforum\s)?ms-s1\smax"
+    r"|(?:hp\s)?z2\smini\sg1a)\b[\s,(:-]{1,3}(?:with\s(?:an?\s|the\s)?)?(?=(?:amd\s)?(?:ryzen\s)?(?:ai\s)?max\b)",
+    re.I,
+)
+
+
+def plain(text: str) -> str:
+    """Return the text in normalised spelling: foreign signs and Markdown replaced, quoted names unchanged."""
+    parts = re.split(r'("[^"\n]{0,200}")', text)
+    return "".join(part if part.startswith('"') else _plain(part) for part in parts)
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"(?<=\S)[^\S\n]{2,}(?=\S)", " ", text)
+    for pattern, right in _RESPELLED:
+        text = pattern.sub(right, text)
+    text = re.sub(
+        r"\bx\d{1,2}(?:,?\s?x(?:16|8|4|2|1))+\b", lambda m: re.sub(r"(?!^),?\s?x", "/x", m[0].lower()), text, flags=re.I
+    )
+    text = _WIDTHS.sub(lambda m: "/".join(f"x{n}" for n in re.findall(r"\d+", m[0])), text)
+    text = _CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
+    text = _STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)
+    text = _KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
+    text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    text = _COUNTED_BEHIND.sub(lambda m: f" x{_NUMERALS.get(m[1], m[1])}", text)
+    text = _COUNTED.sub(lambda m: f" {_NUMERALS[m[1]]} ", text)
+    for sign, meaning in _SIGNS.items():
+        text = text.replace(sign, meaning)
+    text = _SCRIPTS.sub(" ", re.sub(r"\b(core|socket|slot|node|thread|module)\(s\)", r"\1s", text, flags=re.I))
+    text = re.sub(r"(?<=\d)(gi?b?)[x*](?=\d{1,2}\b)", r"\1 x", text, flags=re.I)
+    text = re.sub(r"\b(max|ultra)\s+(m[1-5])\b(?!\s?(?:pro|max|ultra))", r"\2 \1", text, flags=re.I)
+    text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
+    text = re.sub(r"[^\S\n]{2,}", " ", _MARKUP.sub(" ", text))
+    text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
+    text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
+    text = _NAMED_TWICE.sub("", text)
+    text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, _GLUED_SIZE.sub(r"\1 \2", text))
+    text = _ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
+    text = _CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
+    text = _GB_LEFT_OUT.sub(r"\1GB", text)
+    text = _LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
+    text = _PRODUCT.sub(r" \1", text)
+    text = _MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
+    text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
+    text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
+    text = _BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
+    text = _MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
+    return spaced(_GLUED_COUNT.sub(r"\1 x\2", text))
+
+
+def _allotted_by_kernel(m: re.Match[str]) -> str:
+    """Return what a kernel's parameter gives a processor's GPU, as VRAM; nothing for one that gives none."""
+    if m[1] and m[1].lower() == "page_pool_size":
+        return ""
+    return f"{int(m[2]) / 262_144 if m[2] else int(m[3]) / 1024:.4g}GB VRAM,"
