@@ -224,6 +224,17 @@ def test_a_card_that_holds_nothing_is_not_in_a_config(preset: Preset) -> None:
         assert all(d.weights + d.kv + d.compute for d in c.fitted.memory.devices[: len(c.candidate.cards)])
 
 
+def test_rules_that_move_nothing_go_with_the_cards_they_name() -> None:
+    """llama.cpp's own fit writes rules for a block that this model does not have, for cards that then hold nothing."""
+    cards = [Gpu(name="RTX PRO 6000 Blackwell"), *[Gpu(name="RTX 4060 Ti", vram_gib=8, free_gib=4.2)] * 2]
+    rig = resolve(Hardware(gpus=cards, ram=Ram(total_gb=192)))
+    model = build("Llama-4-Scout", "iq4_xs")
+    case = SearchCase(
+        "llama.cpp", 0, model, rig, resolve_goal(GoalRequest(preset="long"), model.n_ctx_train), Constraints()
+    )
+    assert {c.candidate.cards for c in search([case])[0].contenders} == {(0,)}
+
+
 def test_where_ram_is_a_little_short_only_as_much_as_needed_leaves_it() -> None:
     """Qwen3.5-397B on two nearly full RTX 4090, an A6000 and a 40HX with 192 GiB: another start of the search found a
     placement that was 2 % faster, with as little in RAM."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from service.engine.config import Flags
+from service.engine.config import CPU, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, strategy_of, with_strategy
@@ -94,8 +94,9 @@ def without_idle_cards(
     if cards == candidate.cards or len(shares) != len(candidate.cards) or not candidate.splits_by_layer:
         return candidate, fitted
     fewer, at = problem_of(cards), [candidate.cards.index(card) for card in cards]
-    names = {problem.devices[i].name: device.name for i, device in zip(at, fewer.devices, strict=True)}
-    rules = tuple(replace(rule, device=names.get(rule.device, rule.device)) for rule in fitted.flags.overrides)
+    names = {problem.devices[i].name: device.name for i, device in zip(at, fewer.devices, strict=True)} | {CPU: CPU}
+    kept = (rule for rule in fitted.flags.overrides if rule.device in names)  # the others move nothing
+    rules = tuple(replace(rule, device=names[rule.device]) for rule in kept)
     flags = replace(fitted.flags, tensor_split=tuple(shares[i] for i in at), overrides=rules)
     found = fitting(fewer, flags)
     return (candidate, fitted) if found is None else (replace(candidate, cards=cards), found)
