@@ -287,7 +287,7 @@ CPU_LINE = re.compile(
 ALSO_CPUS = {"5700": "AMD Ryzen 7 5700", "6600": "Intel Core i5-6600", "6700": "Intel Core i7-6700"}
 OLD_RADEON = re.compile(r"(?:radeon\s)?r[579]\s?[23]\d0x?", _I)  # `R9 390`, as `R9 5900X` is a Ryzen
 CPU_NUMBER = re.compile(
-    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|1[0-4][1345679]00"
+    r"(?:amd\s+|intel\s+)?(?:[12][2568][58][hukv]x?f?|1[0-4][1345679]00|7[bcfhjkrtv]\d{2}"
     r"|\d{4,5}(?:x3d2?|hx3d|hx|hk|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f))",
     _I,
 )

@@ -140,8 +140,8 @@ class Memory:
             )
         return True
 
-    def size(self, m: Mention, owner: str, gpus: Sequence[Gpu]) -> str:
-        """Take a size and return whose it is: `gpu` or `ram`."""
+    def size(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int) -> str:
+        """Take a size and return whose it is: `gpu`, of which `current` is meant, or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
         if last and self.text[last.end : m.at].strip() in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
@@ -149,11 +149,11 @@ class Memory:
         if lex.NEEDED.search(before):
             self.notes.append(f"{m.text}: what something needs, not what the machine has")
             return owner
-        size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
+        size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=current % len(gpus) if gpus else -1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
-        size.near = owner == "gpu" and gpus[-1].name.lower() in line
+        size.near = owner == "gpu" and gpus[current].name.lower() in line
         size.behind = size.near and m.gap in ("", "with")
-        of_it = size.near and re.search(rf"{re.escape(gpus[-1].name.lower())}\s?\([^()]*$", line) is not None
+        of_it = size.near and re.search(rf"{re.escape(gpus[current].name.lower())}\s?\([^()]*$", line) is not None
         since = self.text[self.sizes[-1].end : m.at] if self.sizes else ":"
         used = (
             since.rstrip()[-1:] not in (":", "=")
@@ -161,7 +161,7 @@ class Memory:
             and not re.sub(r"\W|of|v?ram|memory", "", since, flags=re.I)
         )
         named = None if used else lex.ROLE_BEFORE.search(before)
-        of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[-1], gb)
+        of_card = owner == "gpu" and lex.RAM_OF_EACH.match(behind) is not None and fits(gpus[current], gb)
         if lex.OF_WSL.match(behind) or lex.WSLCONFIG.search(before):
             size.role = "wsl"
         elif (
@@ -174,10 +174,10 @@ class Memory:
             size.role = "ram"
         elif (
             owner == "gpu"
-            and (m.gap in ("", "with") or ((of_it or _is_of_card(before, behind, gb)) and fits(gpus[-1], gb)))
+            and (m.gap in ("", "with") or ((of_it or _is_of_card(before, behind, gb)) and fits(gpus[current], gb)))
             and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
         ):
-            size.role = "gpu" if gpus[-1].vram_gib is None else "bare"
+            size.role = "gpu" if gpus[current].vram_gib is None else "bare"
         after = lex.ROLE_VRAM.sub("", behind, count=1) if size.role == "vram" else behind
         size.each = lex.ROLE_EACH.search(after) is not None
         size.total = (
@@ -193,14 +193,14 @@ class Memory:
         """Take the size between a number and a card's name: `2x 24GB 3090`."""
         self.sizes.append(_Size(gb=gb, role="before", text=text, at=0, end=0, gpu=gpu, each=True, own=True))
 
-    def take_before(self, m: Mention, gpus: Sequence[Gpu]) -> None:
-        """Assign a size right before a card's name (`24GB 3090`) to the card."""
+    def take_before(self, m: Mention, gpus: Sequence[Gpu], current: int) -> None:
+        """Assign a size right before a card's name (`24GB 3090`) to the card, which is `current`."""
         last = self.sizes[-1] if self.sizes else None
         between = self.text[last.end : m.at] if last is not None else ""
-        if last is None or (m.count and not fits(gpus[-1], last.gb)):  # `768GB 2x T4`
+        if last is None or (m.count and not fits(gpus[current], last.gb)):  # `768GB 2x T4`
             return
         if last.role == "bare" and "\n" not in between and lex.AT_CARD.fullmatch(between):
-            last.role, last.gpu = "before", len(gpus) - 1
+            last.role, last.gpu = "before", current % len(gpus)
             last.own = re.search(r"\w", between) is not None
 
     def settle(self, gpus: Sequence[Gpu], *, is_mac: bool) -> list[Gpu]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.cards import usual
 from service.engine.hardware_text.found import is_shared, merged, unreadable
 from service.engine.hardware_text.mentions import Mention, may_be_several
 
@@ -44,6 +45,10 @@ _OWN_GRAPHICS = re.compile(
 )
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _LEAST_CORES = 4
+_MUCH_SMALLER = 1 / 3  # of the largest card's memory: a card that drives the display is then left to it
+_SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|\s[—–-]{1,2}\s")
+_IS_LISTED = re.compile(r"[\d:]|\b(?:other|second|extra|spare)\b", re.I)  # `slot 2: 3090 on x4`, `another 3090 is`
+_SAYS_MORE = re.compile(r"\s(?:is|are|has|have|was|runs?|sits?|goes|does|gets?|as|for|on|at|in|will)\b", re.I)
 _OTHER_PARTS = frozenset(("cpu", "apple", "modules", "memory", "os", "channels", "sockets", "laptop"))
 # GB of memory that Apple sells a chip with, by kind and generation (apple.com/mac, technical specifications).
 _SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -88,6 +93,28 @@ def is_apart(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
     kinds, between = [o.kind for o in mentions if end <= o.at < m.at], text[end : m.at]
     is_new = re.search(r"[.!?]\s", between) is not None and ("word" in kinds or ":" in between)
     return is_new or not _OTHER_PARTS.isdisjoint(kinds)
+
+
+def is_mentioned_again(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
+    """Return whether a card that was listed before is named again, to say more: `4090 + 3090 (3090 on a riser)`.
+
+    That is so in a bracket opened since, or before a verb in a sentence of its own: `3090 + 3060. 3060 is for display`.
+    """
+    gpus = [o for o in mentions if o.kind in ("gpu", "either") and o.end <= m.at]
+    end = next((o.end for o in gpus if _is_like(o, m)), m.at)
+    between = text[end : m.at]
+    if between.count("(") > between.count(")"):
+        return True
+    ends = [found.end() for found in _SENTENCE_END.finditer(text, end, m.at)]
+    since = text[ends[-1] : m.at] if ends else "0"
+    for other in gpus:
+        since = since.replace(other.text, "")
+    return not _IS_LISTED.search(since) and _SAYS_MORE.match(text, m.end) is not None
+
+
+def _is_like(one: Mention, other: Mention) -> bool:
+    names = {row.name for row in gpu_rows(one.name)}
+    return bool(names & {row.name for row in gpu_rows(other.name)})
 
 
 def is_row(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
@@ -200,6 +227,26 @@ def own_gpus(cpu: Cpu | None, text: str) -> tuple[Gpu, ...]:
     if name is None and _OWN_GRAPHICS.search(text):
         name = next((graphics for pattern, graphics in _GRAPHICS if pattern.search(model)), None)
     return (Gpu(name=name),) if name else ()
+
+
+def without_displays(gpus: Sequence[Gpu], for_display: Mapping[str, bool]) -> tuple[list[Gpu], list[str]]:
+    """Return the cards, with nothing free on those that drive a display beside others, and notes on these.
+
+    They are those that do nothing else, and those much smaller than the largest card. `for_display`: names of cards
+    that drive one, and whether they do nothing else.
+    """
+    sizes = [gpu.vram_gib or usual(gpu) for gpu in gpus]
+    left = [
+        gpu.count == 1 and gpu.name in for_display and (for_display[gpu.name] or gb <= _MUCH_SMALLER * max(sizes))
+        for gpu, gb in zip(gpus, sizes, strict=True)
+    ]
+    if all(left):
+        return list(gpus), []
+    found = [
+        msgspec.structs.replace(gpu, free_gib=0) if is_left else gpu for gpu, is_left in zip(gpus, left, strict=True)
+    ]
+    names = [gpu.name for gpu, is_left in zip(gpus, left, strict=True) if is_left]
+    return found, [f"{name}: left to the display; leave that out to use it as well" for name in names]
 
 
 def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:

@@ -17,26 +17,22 @@ from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text import questions
 from service.engine.hardware_text.asides import ask_about_negative, without_asides
-from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_laptops, usual
-from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
+from service.engine.hardware_text.card_details import CardDetails
+from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_laptops
+from service.engine.hardware_text.details import HOW_TO_LINK, details, linked
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
-from service.engine.hardware_text.memory import Memory, gigabytes
+from service.engine.hardware_text.memory import gigabytes
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
     are_threads,
     counted,
-    gpu_follows,
-    in_engines_list,
-    is_apart,
-    is_of_other_device,
-    is_row,
     numbered,
     one_cpu,
     own_gpus,
-    same_cards,
     sold_with,
+    without_displays,
     without_own,
 )
 from service.engine.hardware_text.spelling import plain
@@ -75,27 +71,20 @@ def _read(text: str) -> Found:
     return _Reading(text, mentions).found()
 
 
-class _Reading:
-    """The state of reading one text: what the mentions so far have said. `owner`: the part that details are about."""
+class _Reading(CardDetails):
+    """The state of reading one text: what the mentions so far have said."""
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
-        self.text, self.mentions = text, mentions
-        self.gpus: list[Gpu] = []
+        super().__init__(text, mentions)
         self.cpus: list[Cpu] = []
-        self.memory = Memory(text)
-        self.owner = ""
-        self.notes: list[str] = []
-        self.no_gpu = self.no_card = self.has_mac = self.is_reference = False
+        self.no_gpu = self.no_card = self.has_mac = False
         self.os: str | None = None
         self.backend: Backend | None = None
-        self.waiting: Mention | None = None  # a link or display whose GPU is named next
         self.laptops: set[int] = set()
         self.is_laptop = False
         self.laptop_name: str | None = None
-        self.quoted: set[str] = set()
         self.sockets: int | None = None  # of the CPU named next
         self.of_cpu: set[str] = set()  # GPUs within a processor's name: `8845HS w/ Radeon 780M`
-        self.numbers: list[int] = []  # in the engine's list, of the GPU named next
         self.all_cards: list[tuple[int, bool]] = []  # stated counts of cards; whether of the card just named
 
     def found(self) -> Found:
@@ -121,6 +110,8 @@ class _Reading:
         questions.ask_about_boards(self.gpus, self.quoted, self.text)
         cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
+        self.gpus, left_out = without_displays(self.gpus, self.for_display)
+        self.notes += left_out
         self.notes += self.memory.notes
         questions.ask_about_unknown(self.gpus, self.quoted)
         if self.has_mac and self.os != "macos" and not questions.are_of_macs(self.gpus):
@@ -183,7 +174,7 @@ class _Reading:
             name, inside = re.sub(r"[()]", "", name), None
         name = f"{name[: inside.start()].strip(' -(')} {name[inside.end() :].strip()}" if inside else name
         gpu = Gpu(name=name.strip("() "), count=m.count or 1)
-        self.owner = "gpu"
+        self.owner, self.current = "gpu", -1
         numbered = msgspec.structs.replace(gpu, vram_gib=gigabytes(inside) if inside else None)
         if self._number(numbered) or self._named_again(m, gpu):
             return
@@ -193,7 +184,7 @@ class _Reading:
         if size := m.size or inside:
             self.memory.behind_gpu(gigabytes(size), len(self.gpus) - 1, size[0].strip())
         else:
-            self.memory.take_before(m, self.gpus)
+            self.memory.take_before(m, self.gpus, self.current)
         if self.waiting is not None:
             waiting, self.waiting = self.waiting, None
             if waiting.kind == "link":
@@ -251,15 +242,6 @@ class _Reading:
     def _read_ram_word(self, m: Mention) -> None:
         self.owner = "ram"
 
-    def _read_brackets(self, m: Mention) -> None:
-        if self.owner == "gpu":
-            self.gpus[-1] = details(m.text, self.gpus[-1])[1]
-            self.quoted.add(self.gpus[-1].name)
-        elif re.search(r"\d|display|link|p2p", m.text, re.I):
-            raise unreadable(m.text, "brackets hold details of the GPU before them, as in `RTX 3090 [24 GiB; display]`")
-        else:
-            self.notes.append(m.text)
-
     def _read_apple(self, m: Mention) -> None:
         kind = (m.hit[2] or "").lower()
         chip = f"Apple M{m.hit[1]}{' ' + kind.title() if kind else ''}"
@@ -279,33 +261,6 @@ class _Reading:
 
     def _read_numbers(self, m: Mention) -> None:
         self.numbers = [int(n) for n in re.findall(r"\d+", next(group for group in m.hit.groups() if group))]
-
-    def _number(self, gpu: Gpu) -> bool:
-        """Assign numbers just read to the GPUs of that name, mentioned before or now. Return whether there were any."""
-        numbers, self.numbers = self.numbers, []
-        if numbers:
-            self.gpus = in_engines_list(self.gpus, gpu, numbers)
-        return bool(numbers)
-
-    def _named_again(self, m: Mention, gpu: Gpu) -> bool:
-        """Return whether `the 2080 Ti` or `my 12GB 3060` is the card named before, which what follows is then about."""
-        is_reference = m.count is None and lex.REFERENCE.search(self.text, max(0, m.at - 20), m.at) is not None
-        first, self.is_reference = self.is_reference, is_reference
-        same = same_cards(self.gpus, gpu)
-        if same and is_shared(gpu.name) and m.count is None:  # `Strix Halo (Radeon 8060S)`
-            return True
-        is_again = bool(same) and len(self.gpus) == 1
-        if is_again and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
-            self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
-            return True
-        is_again = is_again and is_reference
-        if same and not is_reference and is_apart(m, self.mentions, self.text):
-            questions.ask_about_repeated(m, self.gpus, same)
-            self.notes.append(f"{m.text}: named before, taken as the same")
-            is_again = True
-        if is_again:
-            self.memory.take_before(m, self.gpus)
-        return is_again
 
     def _read_mac(self, m: Mention) -> None:
         is_size = re.match(r"1[3-8][\s-]?inch", m.text, re.I) is not None
@@ -346,26 +301,10 @@ class _Reading:
 
     def _read_size(self, m: Mention) -> None:
         questions.ask_about_sockets(m, self.text)
-        self.owner = self.memory.size(m, self.owner, self.gpus)
+        self.owner = self.memory.size(m, self.owner, self.gpus, self.current)
 
     def _read_range(self, m: Mention) -> None:
         raise unreadable(m.text, "how much is it? Write one size")
-
-    def _read_free(self, m: Mention) -> None:
-        if self.owner == "gpu":
-            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], free_gib=gigabytes(m.hit))
-        else:
-            self.memory.free = gigabytes(m.hit)
-
-    def _read_used(self, m: Mention) -> None:
-        size = gigabytes(m.hit)
-        if self.owner != "gpu":
-            raise unreadable(m.text, "of what? Write it after the GPU that has it, as in `RTX 3090 (21GB free)`")
-        gpu = self.gpus[-1]
-        whole = gpu.vram_gib or usual(gpu)
-        if gpu.count > 1 or not whole or not 0 <= size < whole:
-            raise unreadable(m.text, "how much is free on each? Write it as `RTX 3090 (21GB free)`")
-        self.gpus[-1] = msgspec.structs.replace(gpu, free_gib=whole - size)
 
     def _read_sockets(self, m: Mention) -> None:
         word = next(filter(None, m.hit.groups())).lower()
@@ -376,20 +315,6 @@ class _Reading:
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
         else:
             raise unreadable(m.text, "how many sockets? There are two numbers")
-
-    def _read_copies(self, m: Mention) -> None:
-        if not self.gpus:
-            raise unreadable(m.text, HOW_TO_LINK)
-        self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], measured_copy_gbs=float(m.hit[1]))
-
-    def _read_bandwidth(self, m: Mention) -> None:
-        gbs = float(m.hit[1]) if m.hit[1] and not is_of_other_device(m, self.mentions) else None
-        if gbs and self.owner == "gpu" and m.gap in ("", "with"):
-            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], bandwidth_gbs=gbs)
-        elif gbs and self.owner == "ram":
-            self.memory.measured = gbs
-        else:
-            self.notes.append(m.text)
 
     def _read_cores(self, m: Mention) -> None:
         if self.os == "macos" or m.is_of_gpu_cores:
@@ -416,49 +341,21 @@ class _Reading:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
         counted_before = next((o.count for o in reversed(self.mentions) if o.kind == "gpu" and o.end <= m.at), None)
         if self.owner == "gpu" and counted_before and m.hit[1] and n in (4, 8, 16) and n != counted_before:
-            self.gpus = linked(self.gpus, m.text, [len(self.gpus) - 1])  # `2x RTX 3090 x8`
-        elif self.owner == "gpu" and self.gpus[-1].count == 1 and n <= _MOST_CARDS:
-            questions.ask_about_lanes(n, self.gpus[-1].name, self.mentions)
-            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
+            self.gpus = linked(self.gpus, m.text, [self.current % len(self.gpus)])  # `2x RTX 3090 x8`
+        elif self.owner == "gpu" and self.gpus[self.current].count == 1 and n <= _MOST_CARDS:
+            questions.ask_about_lanes(n, self.gpus[self.current].name, self.mentions)
+            self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets in (None, n):
             self._count_cpu(n, m.text)
         elif self.owner == "ram" and self.memory.are_modules(n, m.at):
             pass
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
-        elif not (self.owner == "gpu" and self.gpus[-1].count == n):
+        elif not (self.owner == "gpu" and self.gpus[self.current].count == n):
             raise unreadable(m.text, questions.OF_WHAT)
 
     def _read_some(self, m: Mention) -> None:
         questions.ask_about_some(m, self.text)
-
-    def _read_link(self, m: Mention) -> None:
-        questions.ask_about_bare_link(m)
-        if m.gap != "," and is_of_other_device(m, self.mentions):
-            self.notes.append(m.text)
-            return
-        targets = list(range(len(self.gpus)))
-        if (m.gap != "," and self.owner == "gpu") or is_row(m, self.mentions, self.text):
-            widths = widths_of(m.text)
-            targets = targets[-1:] if len(widths) < 2 or len(widths) == self.gpus[-1].count else targets
-        elif not self.gpus or (m.gap == "," and gpu_follows(m, self.mentions)):
-            if re.search(r"pci|x\d", m.text, re.I):
-                raise unreadable(m.text, HOW_TO_LINK)
-            self.waiting = self.waiting or m
-            return
-        self.gpus = linked(self.gpus, m.text, targets)
-
-    def _read_switch(self, m: Mention) -> None:
-        if not self.gpus:
-            self.waiting = m
-            return
-        word = m.hit[1].lower().replace("-", "")
-        field = SWITCHES[word.removeprefix("no ")]
-        place = re.match(r"\s(?:is\s)?(?:on|at)\s(?:the\s)?(first|second|third|last)\b", self.text[m.end :], re.I)
-        if place and place[1].lower() not in ("first", "last"):
-            raise unreadable(f"{m.text}{place[0]}", "write it after the GPU that has it, as in `RTX 3090 (display)`")
-        i = 0 if place and place[1].lower() == "first" else -1
-        self.gpus[i] = msgspec.structs.replace(self.gpus[i], **{field: not word.startswith("no ")})
 
     def _read_no_gpu(self, m: Mention) -> None:
         if re.search(r"dedicated|discrete", m.text, re.I):
@@ -479,7 +376,7 @@ class _Reading:
 
     def _read_laptop(self, m: Mention) -> None:
         if self.owner == "gpu" and m.gap in ("", "with"):
-            self.laptops.add(len(self.gpus) - 1)
+            self.laptops.add(self.current % len(self.gpus))
         else:
             self.is_laptop = True
 

@@ -9,6 +9,10 @@ from service.engine.catalogue.names import spaced
 from service.engine.hardware_text import lexicon as lex
 
 _I = re.IGNORECASE
+_RATE = r"(?:1[0368]|2[1469]|[3-9]\d)\d{2}"  # MT/s of RAM
+_NO_UNIT = r"(?!\s?(?:m(?:hz|t)|[gmt]i?b)|\s?\w*3d)"
+_IGPU = r"(?:the\s|an?\s|its\s)?(?:i-?gpu|(?:integrated|onboard|cpu|intel)\s(?:graphics|gpu))\b"
+_SCREEN = r"(?:displays?|monitors?|desktop|screens?)\b"
 _WIDTHS = re.compile(r"\b(?:16|[1248])x(?:\s?/\s?(?:16|[1248])x)+(?!\w)", _I)  # of slots: `8x/8x/4x`
 # Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
 _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
@@ -107,6 +111,34 @@ _RESPELLED = tuple(
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
         (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
+        (r"(?<=\d)(\s?[gt]i?b)(?=(?:lp)?d?dr\d|v?ram\b)", r"\1 "),  # `64GBDDR5`, `64gbram`
+        (
+            rf"\b(ram|memory)\s(?:(?:runs?|running|is|clocked|speed|xmp|expo|at|of|@|:|=)\s){{1,3}}({_RATE})\b{_NO_UNIT}",
+            r"\1 \2MHz",
+        ),  # `RAM runs at 3600`, which names a Ryzen as well
+        (rf"(\d\s?gb\s)of\s({_RATE})(?=\s(?:ram|memory)\b)", r"\1\2MHz"),  # `64GB of 3200 RAM`
+        (
+            rf"(\d\s?gb(?:\sddr[345])?\s)(dual|quad|hexa|octa)\s({_RATE})\b{_NO_UNIT}",
+            r"\1\2 channel \3MHz",
+        ),
+        (r"(?<!xeon\s)(?<!platinum\s)(?<![\w-])(8[45]\d{2}c)(?![\w-])", r"Xeon \1"),
+        (r"(\bryzen\s\d{4})\s(x3d|xt?|ge?)\b", r"\1\2"),
+        (r"(?<![\w-])([35][46]00|5[57]00|8[57]00)\sg\b", r"\1G"),  # `5700 G`, no size
+        (r"\bx(16|8|4|1)\s([3-6]\.0)\b", r"PCIe \2 x\1"),
+        (
+            rf"{_IGPU}\s(?:(?:is|used)\s)*(?:for|drives|runs|handles|does)\s(?:the\s|my\s|all\s)?{_SCREEN}",
+            "headless",
+        ),  # `iGPU for display`: no card drives it
+        (
+            rf"\b{_SCREEN}\s(?:(?:is|are|runs?|connected|plugged|hooked|up|attached|out|output)\s){{0,4}}"
+            rf"(?:on|to|by|from|via|through|off|into)\s{_IGPU}",
+            "headless",
+        ),
+        (  # laptops with that processor alone, if it is not named: the ROG Flow Z13 with 128 GB, the ZBook
+            r"\b(?:(?:asus\s)?rog\sflow\sz13\b(?=[^\n]*\b128\s?gb)|(?:hp\s)?zbook\sultra\sg1a(?:\s14)?\b)"
+            r"(?!.{0,60}\b(?:ryzen|max)\b)",
+            "Ryzen AI Max+ 395",
+        ),
         (  # `i9 13th gen`
             r"\b((?:core\s)?i[3579])[\s,(-]{1,3}((?:[2-9]|1[0-4])(?:nd|rd|th))[\s-]gen(?:eration)?\b\)?",
             r"\2 gen \1",
@@ -164,7 +196,7 @@ _KERNEL_ALLOTS = re.compile(
 # Machines that are known by their own name, where that of their processor follows: `GMKtec EVO-X2 AI Max+ 395`.
 _NAMED_TWICE = re.compile(
     r"\b(?:framework\sdesktop|(?:gmktec\s)?evo[\s-]x2|bosgame\sm5|(?:beelink\s)?gtr9\spro|(?:minisforum\s)?ms-s1\smax"
-    r"|(?:hp\s)?z2\smini\sg1a)\b[\s,(:-]{1,3}(?:with\s(?:an?\s|the\s)?)?(?=(?:amd\s)?(?:ryzen\s)?(?:ai\s)?max\b)",
+    r"|(?:hp\s)?z2\smini\sg1a|(?:hp\s)?zbook\sultra\sg1a(?:\s14)?|(?:asus\s)?rog\sflow\sz13)\b[\s,(:-]{1,3}(?:with\s(?:an?\s|the\s)?)?(?=(?:amd\s)?(?:ryzen\s)?(?:ai\s)?max\b)",
     re.I,
 )
 

@@ -140,6 +140,11 @@ def gpus(draw: st.DrawFn) -> Gpu:
     )
 
 
+def in_one_machine(entries: list[Gpu]) -> bool:
+    """A GPU that shares the RAM is the only kind of its machine."""
+    return len({e.name for e in entries}) < 2 or not any(row.unified for e in entries for row in gpu_rows(e.name))
+
+
 def numbered(entries: list[Gpu]) -> list[Gpu]:
     """No two cards have one number or UUID."""
     return [
@@ -154,7 +159,7 @@ def numbered(entries: list[Gpu]) -> list[Gpu]:
 
 machines = st.builds(
     Hardware,
-    gpus=st.lists(gpus(), max_size=4).map(numbered),
+    gpus=st.lists(gpus(), max_size=4).filter(in_one_machine).map(numbered),
     cpu=st.none()
     | st.builds(
         Cpu,

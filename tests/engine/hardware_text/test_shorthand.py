@@ -197,6 +197,15 @@ def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
         ("RTX 3090, 128GB DDR4 quad", "RTX 3090, 128GB quad-channel DDR4"),
         ("3x 3090 at 8x/8x/4x, 64GB", "3x 3090 at x8/x8/x4, 64GB"),
         ("RTX 3090, 65536 MiB", "RTX 3090, 64GB RAM"),
+        ("RTX 3090, 64GBDDR5", "RTX 3090, 64GB DDR5"),
+        ("RTX 3090, 2x32gbram", "RTX 3090, 2x32GB RAM"),
+        ("RTX 3090, 7950X3D, 64GB, RAM runs at 3600", "RTX 3090, 7950X3D, 64GB 3600MHz"),
+        ("RTX 3090, 5700X with 64GB of 3200 RAM", "RTX 3090, 5700X, 64GB 3200MHz RAM"),
+        ("RTX 3090, 10980XE, 256GB quad 3200", "RTX 3090, 10980XE, 256GB quad channel 3200MHz"),
+        ("RTX 3090, dual 8480C, 512GB", "RTX 3090, 2x Xeon 8480C, 512GB"),
+        ("RTX 3090, Ryzen 5700 X3D, 64GB", "RTX 3090, Ryzen 5700X3D, 64GB"),
+        ("HP ZBook Ultra G1a 128GB", "Ryzen AI Max+ 395 128GB"),
+        ("RTX 4090 x16 5.0, 64GB", "RTX 4090 PCIe 5.0 x16, 64GB"),
         ("64GB without a GPU", "no GPU, 64GB"),
         ("Ryzen 9 7950X 128GB CPU only", "no GPU, Ryzen 9 7950X, 128GB"),
         ("cpu: ryzen 7950x ram: 64gb gpu: 4090", "RTX 4090, Ryzen 9 7950X, 64GB"),
@@ -467,3 +476,47 @@ def test_sticks_of_a_maker_are_ram(ram: str) -> None:
     machine = parse_hardware(f"P106-100, 2200G, {ram}")
     assert machine.ram is not None
     assert (machine.ram.total_gb, resolve(machine).cpu_generation) == (16, "zen")
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("5090 + 3090. The 5090 is PCIe 5.0 x8, the 3090 PCIe 4.0 x4.", "5090 PCIe 5.0 x8, 3090 PCIe 4.0 x4"),
+        ("4090 + 3090 (4090 on x16, 3090 on chipset x4)", "4090 pcie x16, 3090 pcie x4"),
+        ("2x 3090 + 3060 12GB (3060 on x1 riser)", "2x 3090, 3060 12GB pcie x1"),
+        ("3090 + 4090. I run the 4090 as main GPU", "3090, 4090"),
+        ("3090 + 3060 — 3090 for attention, 3060 for the rest", "3090, 3060"),
+        ("a 7900 XTX. 7900 XTX has 24GB", "7900 XTX 24GB"),
+        ("2x 3090. One 3090 is at x4", "3090, 3090 pcie x4"),
+        ("3090 on x16, 3090 on x4", "3090 pcie x16, 3090 pcie x4"),
+    ],
+)
+def test_a_card_that_is_named_again_is_not_another_card(text: str, same_as: str) -> None:
+    assert parse_hardware(text).gpus == parse_hardware(same_as).gpus
+
+
+def test_which_of_two_equal_cards_is_meant_is_asked() -> None:
+    with pytest.raises(InvalidHardware, match="with its details behind it"):
+        parse_hardware("3090 pcie x16, 3090 pcie x4. The 3090 is at x8")
+
+
+@pytest.mark.parametrize(
+    "text", ["3090, 7950X, iGPU for display", "3090, display runs on the iGPU", "3090 headless (monitor on iGPU)"]
+)
+def test_a_display_on_the_processors_gpu_is_on_no_card(text: str) -> None:
+    assert [gpu.display for gpu in parse_hardware(text).gpus] == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "free"),
+    [
+        ("3090 for LLMs, the second GPU is a 1050 Ti for display", [None, 0]),
+        ("5090 + 3090 (display only)", [None, 0]),
+        ("5090 + 3090 for display", [None, None]),
+        ("3090 (display only)", [None]),
+    ],
+)
+def test_a_card_for_the_display_alone_gets_nothing(text: str, free: list[float | None]) -> None:
+    hardware = parse_hardware(text)
+    assert [gpu.free_gib for gpu in hardware.gpus] == free
+    assert ("left to the display" in (hardware.notes or "")) == (0 in free)

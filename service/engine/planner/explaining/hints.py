@@ -62,13 +62,14 @@ def _minutes(config: AdvisedConfig) -> str:
 
 
 def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> Reason | None:
-    """What the cards that the first config leaves idle are good for: the listed config of least loss that uses more.
+    """What the cards with free memory that the first config leaves idle are good for: the listed config of least loss
+    that uses more.
 
     `rig`: the one with all cards; a contender's may have those of one maker only.
     """
     first, now = ranked[0], configs[0].speed[-1].tg_tps
     used = Counter(first.problem.rig.cards[card].name for card in first.candidate.cards)
-    idle = Counter(card.name for card in rig.cards) - used
+    idle = Counter(card.name for card in rig.cards if card.free) - used
     if not idle:
         return None
     names = f"{', '.join(idle)} {'is' if idle.total() == 1 else 'are'} idle"
