@@ -9,7 +9,7 @@ from service.engine.catalogue.names import spaced
 from service.engine.hardware_text import lexicon as lex
 
 _I = re.IGNORECASE
-_RATE = r"(?:1[0368]|2[1469]|[3-9]\d)\d{2}"  # MT/s of RAM
+_RATE = lex.RATE.pattern
 _NO_UNIT = r"(?!\s?(?:m(?:hz|t)|[gmt]i?b)|\s?\w*3d)"
 _IGPU = r"(?:the\s|an?\s|its\s)?(?:i-?gpu|(?:integrated|onboard|cpu|intel)\s(?:graphics|gpu))\b"
 _SCREEN = r"(?:displays?|monitors?|desktop|screens?)\b"
@@ -113,12 +113,12 @@ _RESPELLED = tuple(
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
         (r"(?<=\d)(\s?[gt]i?b)(?=(?:lp)?d?dr\d|v?ram\b)", r"\1 "),  # `64GBDDR5`, `64gbram`
         (
-            rf"\b(ram|memory)\s(?:(?:runs?|running|is|clocked|speed|xmp|expo|at|of|@|:|=)\s){{1,3}}({_RATE})\b{_NO_UNIT}",
+            rf"\b(ram|memory)\s(?:(?:runs?|running|is|clocked|speed|xmp|expo|at|of|@|:|=)\s){{1,3}}{_RATE}\b{_NO_UNIT}",
             r"\1 \2MHz",
         ),  # `RAM runs at 3600`, which names a Ryzen as well
-        (rf"(\d\s?gb\s)of\s({_RATE})(?=\s(?:ram|memory)\b)", r"\1\2MHz"),  # `64GB of 3200 RAM`
+        (rf"(\d\s?gb\s)of\s{_RATE}(?=\s(?:ram|memory)\b)", r"\1\2MHz"),  # `64GB of 3200 RAM`
         (
-            rf"(\d\s?gb(?:\sddr[345])?\s)(dual|quad|hexa|octa)\s({_RATE})\b{_NO_UNIT}",
+            rf"(\d\s?gb(?:\sddr[345])?\s)(dual|quad|hexa|octa)\s{_RATE}\b{_NO_UNIT}",
             r"\1\2 channel \3MHz",
         ),
         (r"(?<!xeon\s)(?<!platinum\s)(?<![\w-])(8[45]\d{2}c)(?![\w-])", r"Xeon \1"),

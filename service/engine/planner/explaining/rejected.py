@@ -133,7 +133,7 @@ def _pruned(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender]) -
     if on_gpu and rejected.candidate.strategy != "all on GPU":
         return f"not tried: {seconds:.1f} s at best with weights in RAM, where all on GPU takes {min(on_gpu):.1f}"
     if placed and quantised:
-        return f"not tried: {seconds:.1f} s at best, and a quantised cache has to save 5 % of {min(placed):.1f}"
+        return f"not tried: {seconds:.1f} s at best instead of {min(placed):.1f}: not worth a quantised cache"
     if placed:
         return f"not tried: {seconds:.1f} s at best, too close to the {min(placed):.1f} of another"
     slowest = max((c.seconds.expected for c in ranked), default=0.0)

@@ -20,7 +20,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   of the speeds, and of quality. Four bits cost `_FOUR`, and twice that at `_DEEP` tokens: the longer the context, the
   more their errors matter (ik_llama.cpp pull 1547). Rotated, as by llama.cpp since April 2026, q4_0 loses 0.7 % of
   perplexity over 4,096 tokens (unslothai/llama.cpp pull 129) and nothing measurable in multiple choice (llama.cpp pull
-  21551); unrotated, more.
+  21551); unrotated, more. A cache of latents (MLA) costs `_OF_LATENTS`: most who publish runs of DeepSeek and Kimi with
+  ik_llama.cpp have it in q8_0 (43 of the 69 of 2025 and 2026 whose command states a type).
 - an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
   less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
 - an engine on NVIDIA cards older than those its authors test it on: `_UNTESTED`, so that a gain of one or two per cent
@@ -52,7 +53,7 @@ _LEAVING_THE_GPU, _OF_A_DENSE_MODEL = 0.15, 2.0
 _TIGHT, _TIGHT_FROM = 0.5, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
-_QUANTISED_CACHE, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.01, 0.25, 32_000
+_QUANTISED_CACHE, _OF_LATENTS, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.02, 0.01, 0.25, 32_000
 _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING = 0.15
@@ -155,5 +156,5 @@ def _of_cache(types: tuple[str, str], goal: Goal) -> float:
         return 0.0
     bits = min(type_named(kind).bpw for kind in types)
     if bits > FOUR_BITS:
-        return _QUANTISED_CACHE + _A_BIT_LESS * (_Q8_BPW - bits)
+        return (_OF_LATENTS if types[1] == "f16" else _QUANTISED_CACHE) + _A_BIT_LESS * (_Q8_BPW - bits)
     return _FOUR * (1 + (goal.depth + goal.prompt) / _DEEP)
