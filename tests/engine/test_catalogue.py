@@ -444,6 +444,42 @@ def test_four_gpus_without_a_cpu_are_in_a_server() -> None:
     assert "server" in next(a.value for a in four.assumed if a.field == "hardware.cpu")
 
 
+# Azure's pages of ND A100 v4 (EPYC 7V12) and ND H100 v5 (4th generation Xeon), AWS's of g6e (3rd generation EPYC)
+@pytest.mark.parametrize(
+    ("text", "generation", "cores", "gbs"),
+    [
+        ("runpod 1x H200 SXM 141GB, 24 vCPU 251GB", "sapphire rapids", 12, 0.8 * 8 * 38.4),
+        ("H100 80GB, 26 vCPU, 200GB RAM", "sapphire rapids", 13, 0.8 * 8 * 38.4),
+        ("A100 80GB, 12 vCPU, 120GB", "zen2", 6, 0.8 * 8 * 25.6),
+        ("g5.12xlarge", "zen2", 24, 0.8 * 8 * 25.6),
+        ("L40S", "zen3", 32, 0.8 * 8 * 25.6),
+        ("4x v100", "skylake", 20, 0.8 * 6 * 21.3),
+        ("GH200, 480GB RAM", "grace", 72, 0.8 * 8 * 68.3),
+    ],
+)
+def test_a_card_that_is_sold_for_servers_only_is_in_one(text: str, generation: str, cores: int, gbs: float) -> None:
+    machine = resolve(parse_hardware(text))
+    assert (machine.cpu_generation, machine.physical_cores) == (generation, cores)
+    assert machine.cpu_bandwidth_gbs == pytest.approx(gbs, rel=0.01)
+    (said,) = [a for a in machine.assumed if a.field == "hardware.cpu"]
+    assert f"server CPU, {generation}, {cores} cores, all" in said.value
+    assert machine.cards[0].name in said.why
+
+
+@pytest.mark.parametrize(
+    "text", ["P40 24GB", "P100 16GB", "V100 PCIe 32GB", "MI50 32GB", "MI100", "T4", "RTX A6000", "RTX PRO 6000", "A2",
+             "RTX 6000 Ada", "A100 80GB + RTX 4090"],
+)  # fmt: skip
+def test_a_card_that_is_put_into_desktops_too_may_be_in_one(text: str) -> None:
+    machine = resolve(parse_hardware(f"{text}, 64GB RAM"))
+    assert machine.cpu_bandwidth_gbs < 50
+    assert "desktop" in next(a.value for a in machine.assumed if a.field == "hardware.cpu")
+
+
+def test_a_named_cpu_beside_a_card_for_servers_is_taken_at_its_word() -> None:
+    assert resolve(parse_hardware("H100, Ryzen 9 7950X, 64GB")).cpu_model == "AMD Ryzen 9 7950X"
+
+
 def test_an_unknown_server_with_slow_ddr4_has_pcie_3() -> None:
     cpu = Cpu(model="some Xeon", sockets=2, physical_cores=48)
     slow, fast = (

@@ -92,7 +92,8 @@ def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption
     """Return the host, the cards in the order in which they are stated, and what was assumed of the cards."""
     check(hardware)
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
-    host = host_of(hardware, next((found[0] for found in rows if found and found[0].unified), None))
+    unified = next((found[0] for found in rows if found and found[0].unified), None)
+    host = host_of(hardware, unified, [found[0].name if found else "" for found in rows])
     return host, *cards_of(hardware.gpus, host)
 
 

@@ -8,10 +8,12 @@ Threadrippers 235, whatever their modules could do.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from service.engine.catalogue.budget import WSL_SHARE, gpu_limit, usable_ram
+from service.engine.catalogue.data_centre import cpu_beside
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
@@ -100,15 +102,20 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[Assumption, ...]
 
 
-def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
+def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str] = ()) -> Host:
     """Return the machine's CPU, RAM and links; a CPU that the catalogue lacks is guessed from its maker's numbering.
 
-    `unified` is the GPU that uses the machine's RAM as its own memory, None if there is none.
+    `unified` is the GPU that uses the machine's RAM as its own memory, None if there is none. `cards` are the GPUs'
+    names, by which a CPU that was not named is guessed where they are sold for servers only.
     """
     assumed: list[Assumption] = []
     cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
     n_gpus = sum(gpu.count for gpu in hardware.gpus)
-    row = _cpu(cpu, ram, n_gpus, unified, assumed)
+    row = None if cpu.model or unified is not None else cpu_beside(cards)
+    if row is None:
+        row = _cpu(cpu, ram, n_gpus, unified, assumed)
+    else:
+        _say_server(row, cpu, ram, cards[0], assumed)
     sockets = cpu.sockets or 1
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
@@ -179,6 +186,18 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
     why = f"`{cpu.model}` is not in the catalogue{_near(cpu.model)}" if cpu.model else "not given"
     assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
     return row
+
+
+def _say_server(row: CpuRow, cpu: Cpu, ram: Ram, card: str, assumed: list[Assumption]) -> None:
+    """Say which CPU is taken for that of a server with such a card.
+
+    Of a rented part of a machine, nobody states the share of the memory channels.
+    """
+    speed = f" at {row.mts} MT/s" if ram.mts is None and ram.type is None else ""
+    kind = f"server CPU, {row.generation}, {cpu.physical_cores or row.cores} cores"
+    memory = "" if ram.channels else f", all {row.channels} channels of a socket{speed}"
+    why = f"not given: servers with the {card} usually have one; what share of it a rented part gets is unknown"
+    assumed.append(Assumption("hardware.cpu", kind + memory, why, "the speed of everything in RAM, PCIe generation"))
 
 
 def _near(name: str) -> str:
