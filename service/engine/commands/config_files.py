@@ -50,7 +50,7 @@ def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[S
         raise InvalidFlags(f"a file for {form} holds one model, not {len(models)}", field="as", choices=_SEVERAL)
     one = models[0]
     if form in ("compose", "systemd") and not (one.docker if form == "compose" else one.systemd):
-        raise InvalidFlags(_NOT_ON_A_MAC, field="as", choices=_SEVERAL)
+        raise InvalidFlags(_NO_IMAGE if one.systemd else _NOT_ON_A_MAC, field="as", choices=_SEVERAL)
     if form == "env":
         return "\n".join(_environment(one)) + "\n"
     if form == "systemd":
@@ -59,6 +59,7 @@ def config_file(form: FileFormat, models: Sequence[Served], together: Sequence[S
 
 
 _SEVERAL = ("llama-swap", "preset")
+_NO_IMAGE = "the engine's container image does not serve this config or machine: use systemd, llama-swap or preset"
 _NOT_ON_A_MAC = "macOS has no systemd, and gives containers no GPU: use llama-swap or preset"
 
 

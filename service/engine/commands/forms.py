@@ -44,13 +44,15 @@ def _single(word: str) -> str:
 def docker(
     engine: Engine, command: Launch, backend: str, models_dir: str, *, pins: bool, capabilities: Sequence[float] = ()
 ) -> str:
-    """Return the lines that build the engine's own image and run a server from it, for bash.
+    """Return the lines that build the engine's own image and run a server from it, for bash; "" if it cannot run it.
 
     `capabilities`: compute capabilities of the cards, for which it is built; ik_llama.cpp's is for 8.6 alone otherwise.
     The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM
     are locked, which the container must be permitted. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
     llama.cpp.
     """
+    if backend == "cuda" and not engine_spec(engine).commands.image_serves(command.arguments, capabilities):
+        return ""
     image, path, target = engine_spec(engine).commands.image
     file: str = path.format(_DOCKERFILES.get(backend, "cpu"))
     outside = models_dir if models_dir.startswith(("/", "~")) else f"./{models_dir}"

@@ -102,3 +102,7 @@ class EngineCommands(ABC):
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
         """Yield the options of its CUDA build that this model and these flags want."""
         yield from ()
+
+    def image_serves(self, arguments: Sequence[str], capabilities: Sequence[float]) -> bool:
+        """Return whether its image can run a server with these arguments on cards of these compute capabilities."""
+        return True

@@ -7,7 +7,7 @@ import pytest
 from service.engine.advice import BuildLine
 from service.engine.catalogue import resolve
 from service.engine.commands.building import build_line, packages
-from service.engine.config import Flags
+from service.engine.config import CacheType, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from tests.models import build
 
@@ -68,3 +68,18 @@ def test_amds_cards_get_an_archive_if_it_has_code_for_them(card: str, packaged: 
     cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64))).cards
     assert bool(packages("llama.cpp", cards)) == packaged
     assert any("needs no build" in note for note in built_for(card).notes) == packaged
+
+
+# ik_llama.cpp 8337e4cd3 ggml-cuda/fattn-vec-f32.cu:147-156: the pairs of types that are compiled without the option
+@pytest.mark.parametrize(
+    ("card", "types", "asked"),
+    [("Tesla P40", ("q6_0", "q6_0"), True), ("Tesla P40", ("q8_0", "q8_0"), False),
+     ("Tesla P40", ("f16", "f16"), False), ("V100 SXM2 32GB", ("q6_0", "q6_0"), False),
+     ("RTX 3090", ("q6_0", "q6_0"), False)],
+)  # fmt: skip
+def test_all_kernels_of_flash_attention_are_compiled_where_a_card_needs_one_of_them(
+    card: str, types: tuple[CacheType, CacheType], asked: bool
+) -> None:
+    cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64))).cards
+    flags = Flags(cache_type_k=types[0], cache_type_v=types[1])
+    assert ("GGML_CUDA_FA_ALL_QUANTS" in build_line("ik_llama.cpp", QWEN, flags, cards).line) == asked

@@ -85,6 +85,16 @@ def test_an_image_is_built_for_the_cards_that_are_there() -> None:
     assert "--target server --build-arg CUDA_DOCKER_ARCH=61 -f .devops/" in old.split("\n")[0]
 
 
+# docker/ik_llama-cuda.Containerfile (8337e4cd3): its ARGs, none of which reaches CMake as an option
+def test_no_image_is_offered_that_lacks_the_kernels_for_a_cache() -> None:
+    command = Launch({}, (), "llama-server", ("-m", "models/a.gguf", "-ctk", "q6_0", "-ctv", "q6_0"))
+    assert docker("ik_llama.cpp", command, "cuda", "models", pins=False, capabilities=[6.1]) == ""
+    alike = Launch({}, (), "llama-server", ("-m", "models/a.gguf", "-ctk", "q8_0", "-ctv", "q8_0"))
+    assert docker("ik_llama.cpp", alike, "cuda", "models", pins=False, capabilities=[6.1])
+    assert docker("ik_llama.cpp", command, "cuda", "models", pins=False, capabilities=[7.0])
+    assert docker("llama.cpp", command, "cuda", "models", pins=False, capabilities=[6.1])
+
+
 def test_a_unit_escapes_specifiers_and_variables() -> None:
     text = systemd(started("ik_llama.cpp"), "50% of a model", pins=True)
     assert "Description=50%% of a model" in text

@@ -36,6 +36,8 @@ FAST_AND_SLOW = Hardware(
 SMALL_MAC = Hardware(gpus=[Gpu(name="Apple M4")], cpu=Cpu(model="Apple M4"), ram=Ram(total_gb=16), os="macos")
 SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
 
+P40 = (DENSE_SMALL, Hardware(gpus=[Gpu(name="Tesla P40")], cpu=Cpu(model="Xeon E5-2680 v4"), ram=Ram(total_gb=64)))
+
 
 class Example(NamedTuple):
     """A rule, a command that breaks it, one that does not, and where both are run.
@@ -59,6 +61,7 @@ GOOD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU
 GOOD_LLAMA = "llama-server -m m.gguf -c 32768 -ub 2048 -ngl 99 -fa on -fit off -np 1 -ot exps=CPU -t 16"
 OLD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
 ON_MAC = "llama-server -m m.gguf -ngl 99 -fa on -fit off -np 1"
+ON_P40 = "llama-server -m m.gguf -c 8192 -ngl 99 -fa on"
 ALL_ON_GPU = "llama-server -m m.gguf -c 8192 -ngl 99"
 FOUR = "-c 8192 -ngl 99 -ot exps=CPU -ub 2048"
 TWO_SOCKETS = "llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU"
@@ -272,6 +275,8 @@ EXAMPLES = (
         "flash-attention-impossible", "-c 4096 -fa on -ngl 99", "-c 4096 -ngl 99", IK, ("Grok-2", "q2_k"), FOUR_3090
     ),
     Example("cache-type-aborts-on-cpu", f"{GOOD_IK} -ngl 20 -ctk q5_0 -ctv q5_0", f"{GOOD_IK} -ctk q5_0 -ctv q5_0"),
+    Example("cache-types-before-volta", ON_P40 + " -ctk q6_0 -ctv q6_0", ON_P40 + " -ctk q6_0 -ctv q5_0", IK, *P40),
+    Example("cache-types-before-volta", ON_P40 + " -ctk q5_1 -ctv q4_1", ON_P40 + " -ctk q4_0 -ctv q4_0", IK, *P40),
     Example("cache-type-block", "-c 4096 -ctk q8_0", "-c 4096", IK, DENSE_SMALL, n_head_dim=80),
     Example("hadamard-without-effect", f"{GOOD_IK} -khad", f"{GOOD_IK} -khad -ctk q8_0"),
     Example("cache-in-ram", f"{GOOD_IK} -nkvo", GOOD_IK, IK, GLM),

@@ -275,3 +275,28 @@ def test_rows_that_are_gone_become_layers_where_experts_are_in_ram() -> None:
     example = Example("split-mode-refused", command, "", LLAMA, ("gpt-oss-120b", "exps=mxfp4,*=q8_0"), TWO_3090)
     (finding,) = [f for f in found(example, command) if f.rule == "split-mode-refused"]
     assert finding.fix == "-sm layer"
+
+
+# ik_llama.cpp 8337e4cd3 ggml-cuda/fattn-vec-f32.cu:111-166, iqk/iqk_flash_attn.cpp:121-149
+@pytest.mark.parametrize(
+    ("card", "model", "types", "says"),
+    [
+        ("Tesla P40", DENSE_SMALL, "-ctk q6_0 -ctv q6_0", "warning: only builds with -DGGML_CUDA_FA_ALL_QUANTS=ON"),
+        ("Tesla P40", DENSE_SMALL, "-ctk q5_1 -ctv q4_1", "warning: only builds with -DGGML_CUDA_FA_ALL_QUANTS=ON"),
+        ("Tesla P40", DENSE_SMALL, "-ctk q8_0 -ctv q6_0", None),
+        ("Tesla P40", ("Gemma-3-12B", "q4_K_M"), "-ctk q4_0 -ctv q4_0", "warning: no build has a kernel"),
+        ("Tesla P40", ("Gemma-3-12B", "q4_K_M"), "-ctk q5_1 -ctv q5_1", "error: no build has a kernel"),
+        ("Tesla P40", ("Gemma-3-12B", "q4_K_M"), "-ctk q8_0 -ctv q8_0", None),
+        ("V100 SXM2 32GB", DENSE_SMALL, "-ctk q6_0 -ctv q6_0", None),
+        ("RTX 2080 Ti 22GB", DENSE_SMALL, "-ctk q5_1 -ctv q4_1", None),
+    ],
+)
+def test_cards_before_volta_have_kernels_for_some_types_of_the_cache(
+    card: str, model: tuple[str, str], types: str, says: str | None
+) -> None:
+    command = f"llama-server -m m.gguf -c 8192 -ngl 99 -fa on {types}"
+    rig = resolve(parse_hardware(f"{card}, Xeon E5-2680 v4, 64GB"))
+    asked = case_of(parse(command, IK), build(*model), rig, command, "cuda")
+    told = [f"{f.severity}: {f.message}" for f in findings(asked) if f.rule == "cache-types-before-volta"]
+    assert len(told) == (says is not None)
+    assert not told or told[0].replace(f"{types}: on cards before Volta ", "").startswith(says or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
@@ -10,12 +11,11 @@ from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.ik_llama_cpp import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, VOLTA, kernel
 from service.engine.engines.tables import Options
 from service.engine.hardware import Card
 from service.engine.model import Model
 from service.engine.tables import table_of
-
-_TURING = 7.5
 
 
 class IkCommands(EngineCommands):
@@ -79,7 +79,19 @@ class IkCommands(EngineCommands):
                 "experts in RAM"
             )
             yield BuildOption("-DGGML_SCHED_MAX_COPIES=1", reason, "ik_llama.cpp pulls 751 and 879")
-        quantised = {flags.cache_type_k, flags.cache_type_v} - {"f16", "f32", "bf16"}
-        if quantised and any((card.compute_capability or _TURING) < _TURING for card in cards):
-            reason = "cards before Turing attend to this cache with kernels that are not compiled otherwise"
-            yield BuildOption("-DGGML_CUDA_FA_ALL_QUANTS=ON", reason, "ik_llama.cpp ggml-cuda/fattn-vec-f16.cu:21")
+        heads = {(layer.head_dim_k, layer.head_dim_v) for layer in model.layers if layer.attends}
+        types = (flags.cache_type_k, flags.cache_type_v)
+        older = any((card.compute_capability or VOLTA) < VOLTA for card in cards)
+        if older and model.mla is None and any(kernel(one, types) == "all quants" for one in heads):
+            reason = "cards before Volta attend to this cache with kernels that are not compiled otherwise"
+            yield BuildOption(ALL_QUANTS, reason, "ik_llama.cpp ggml-cuda/fattn-vec-f16.cu:21")
+
+    def image_serves(self, arguments: Sequence[str], capabilities: Sequence[float]) -> bool:
+        """Return False where cards before Volta need kernels that docker/ik_llama-cuda.Containerfile does not build.
+
+        It takes the cards and the version of CUDA as arguments, but no options of CMake. Latent caches have no `-ctv`.
+        """
+        values = dict(itertools.pairwise(arguments))
+        types = (values.get("-ctk", "f16"), values.get("-ctv", "f16"))
+        older = min(capabilities, default=VOLTA) < VOLTA
+        return not older or "-ctv" not in values or kernel((128, 128), types) != "all quants"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, VOLTA, kernel
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, Found, rule
@@ -63,6 +64,13 @@ def mla_slower(case: Case) -> Iterator[Found]:
 
 
 _ABORT_ON_CPU = ("q5_0", "q5_1")
+_ON_CPU = ("f16", "q8_0", "q8_KV", "q6_0", "q4_0", "q4_1", "iq4_nl")  # iqk_flash_attn.cpp:121
+_ASKED_FIRST = "2025-10-29"  # pull 875: the scheduler learns which types have a kernel
+_LATENT_HEADS = (576, 512)
+_LATENT_TYPES_BUILT = (("-ctk q8_0",), ("-ctk f16",))
+_TYPES_BUILT = (
+    ("-ctk q8_0 -ctv q8_0",), ("-ctk q8_0 -ctv q6_0",), ("-ctk q4_0 -ctv q4_0",), ("-ctk f16 -ctv f16",),
+)  # fmt: skip
 _HADAMARD = {
     "-khad": "cache_type_k", "--k-cache-hadamard": "cache_type_k",
     "-vhad": "cache_type_v", "--v-cache-hadamard": "cache_type_v",
@@ -95,6 +103,52 @@ def cache_type_aborts_on_cpu(case: Case) -> Iterator[Found]:
     if wrong and in_ram and case.flags.flash_attn != "off":
         message = f"a cache of {wrong[0]} is in RAM for {len(in_ram)} layers: attention on the CPU aborts with it"
         yield Found(message, "-ctk q8_0 -ctv q8_0")
+
+
+@rule(
+    "cache-types-before-volta", "warning", CACHE,
+    "ik_llama.cpp ggml-cuda/fattn.cu:157-198, fattn-vec-f32.cu:111-166, ggml-cuda.cu:5156 (pull 875; before it, "
+    "fattn-vec-common.cuh:840 aborts); iqk/iqk_flash_attn.cpp:121-149, 296-314 (the CPU's types)",
+    fix="-ctk q8_0 -ctv q8_0, or a build with -DGGML_CUDA_FA_ALL_QUANTS=ON", costs=True, refused="loading",
+)  # fmt: skip
+def cache_types_before_volta(case: Case) -> Iterator[Found]:
+    """Cache types for which usual builds have no flash attention on NVIDIA's cards before Volta (P40, GTX 1080)."""
+    types = (case.flags.cache_type_k, case.flags.cache_type_k if case.latent_cache else case.flags.cache_type_v)
+    heads = {one: kernel(one, types) for one in _heads_before_volta(case)}
+    lacking = {one: has for one, has in heads.items() if has in ("all quants", "none")}
+    off = case.flags.flash_attn == "off" or case.model.architecture in case.spec.memory.without_flash_attention
+    if not lacking or off:
+        return
+    never = next((one for one, has in lacking.items() if has == "none"), None)
+    where = f"only builds with {ALL_QUANTS} have a kernel for this"
+    if never is not None:
+        where = f"no build has a kernel for this with heads of {never[0]}"
+    without = next((kind for kind in types if kind not in _ON_CPU), None)
+    if without is not None:
+        cpu = "a CPU without AVX512-BF16" if without == "bf16" else "the CPU"
+        effect = f"the server ends at the first token, because {cpu} has none for {without} either"
+    elif (128, 128) in lacking and (case.parsed.build.date or _ASKED_FIRST) < _ASKED_FIRST:
+        effect = "the server ends at the first token, as it did before pull 875"
+    else:
+        when = "all attention" if (256, 256) in lacking else "the attention of every new token"
+        effect = f"the CPU computes {when} from a copy of the cache, which is slow"
+    named = f"-ctk {types[0]}" if case.latent_cache else f"-ctk {types[0]} -ctv {types[1]}"
+    otherwise = "" if never else "without it "
+    yield Found(
+        f"{named}: on cards before Volta {where}; {otherwise}{effect}, and the figures are for a kernel on the card",
+        severity="error" if never and without in _ABORT_ON_CPU else None,
+        changes=lambda: iter(_LATENT_TYPES_BUILT if case.latent_cache else _TYPES_BUILT),
+    )
+
+
+def _heads_before_volta(case: Case) -> set[tuple[int, int]]:
+    """Sizes of the heads of K and V whose caches are on NVIDIA's cards before Volta."""
+    cards = [case.rig.cards[device.gpu] for device in case.devices]
+    old = [i for i, c in enumerate(cards) if c.backend == "cuda" and (c.compute_capability or VOLTA) < VOLTA]
+    layers = [layer for layer, at in zip(case.model.layers, case.placement.caches, strict=True) if at in old]
+    if case.latent_cache:
+        return {_LATENT_HEADS} if layers else set()
+    return {(layer.head_dim_k, layer.head_dim_v) for layer in layers if layer.attends}
 
 
 @rule(
