@@ -1,10 +1,10 @@
 """Cards that are sold for servers only, and the CPU beside them where none is named.
 
-The CPUs are those that clouds pair the cards with: AWS's p3dn (V100: Xeon Skylake), g5 (A10G: EPYC Rome), g6 and g6e
+The CPUs are those that clouds pair the cards with: AWS's g5 (A10G: EPYC Rome), g6 and g6e
 (L4, L40S: EPYC Milan), p5 and p5en (H100, H200: Xeon Sapphire Rapids), p6-b200 (Xeon Emerald Rapids); Azure's ND A100
 v4 (EPYC 7V12, Rome), ND H100 v5 and ND MI300X v5 (Xeon Sapphire Rapids); NVIDIA's data sheet of GH200 (Grace); AMD's
 server list of MI250 (EPYC Milan). Cards that are put into desktops as well, used or new, are not here: P40, P100, T4,
-V100 PCIe, MI50 to MI100, RTX PRO 6000.
+V100, MI50 to MI100, RTX PRO 6000.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from service.engine.catalogue.families import family_of
 from service.engine.catalogue.rows import CpuRow
 
 _CPU_BESIDE = (
-    (re.compile(r"V100-SXM2"), "Xeon Skylake"),
     (re.compile(r"NVIDIA A(?:10G?|16|30|40|[18]00)\b"), "EPYC Rome"),
     (re.compile(r"NVIDIA L(?:4|20|40S?)\b"), "EPYC Milan"),
     (re.compile(r"NVIDIA H(?:20|[128]00)\b"), "Xeon Sapphire Rapids"),

@@ -103,6 +103,10 @@ class EngineCommands(ABC):
         """Yield the options of its CUDA build that this model and these flags want."""
         yield from ()
 
+    def has_kernels(self, model: Model, pair: Sequence[str], cards: Sequence[Card]) -> bool:
+        """Return whether a usual build has flash attention for a cache with these types of K and V on all cards."""
+        return True
+
     def image_serves(self, arguments: Sequence[str], capabilities: Sequence[float]) -> bool:
         """Return whether its image can run a server with these arguments on cards of these compute capabilities."""
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 from service.engine.catalogue import resolve
 from service.engine.config import ENGINES, Engine, Flags
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
-from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware import Card, Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
+from service.engine.model import Model
 from service.engine.planner.pricing.candidate import strategy_of, with_strategy
 from service.engine.planner.pricing.fit import Placed
 from service.engine.planner.pricing.forecast import even_shares
@@ -257,12 +259,26 @@ def test_where_ram_is_a_little_short_only_as_much_as_needed_leaves_it() -> None:
     assert best.problem.seconds(best.fitted).expected <= again.seconds * 1.01
 
 
+def test_a_cache_without_a_kernel_on_a_card_is_not_tried() -> None:
+    """ik_llama.cpp's usual builds have q8_0 with q6_0, but not q6_0 for both, on cards before Volta with heads of 128,
+    and only f16 with heads of 64."""
+    new, old = (resolve(parse_hardware(f"{card}, 64GB")).cards for card in ("RTX 3090", "RTX 3090 + P40"))
+    dense, small_heads, latent = (build(name, "q4_k_m") for name in ("Qwen3-14B", "gpt-oss-20b", "DeepSeek-R1-0528"))
+
+    def tried(model: Model, cards: Sequence[Card]) -> set[CachePair]:
+        return {pair for group in cache_pairs("ik_llama.cpp", model, cards, Constraints()) for pair in group}
+
+    assert tried(dense, new) - tried(dense, old) == {("q6_0", "q6_0")}
+    assert tried(small_heads, old) == {("f16", "f16")}
+    assert tried(latent, old) == {("f16", "f16"), ("q8_0", "f16")}
+
+
 def test_smaller_caches_wait_until_nothing_else_fits() -> None:
     model = build("Qwen3-14B", "q4_k_m")
-    first, *later = cache_pairs("ik_llama.cpp", model, Constraints())
+    first, *later = cache_pairs("ik_llama.cpp", model, (), Constraints())
     assert first == [("f16", "f16"), ("q8_0", "q8_0")]
     assert ("q8_0", "q6_0") in [pair for group in later for pair in group]
-    assert cache_pairs("llama.cpp", model, Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
+    assert cache_pairs("llama.cpp", model, (), Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
 
 
 @pytest.mark.parametrize(("ram_gb", "cache"), [(32, "q4_0"), (34, "q4_0"), (36, "q8_0")])
@@ -283,8 +299,8 @@ def test_every_architecture_may_have_its_dense_part_on_a_gpu() -> None:
 def test_v_stays_unquantised_where_the_engine_forces_flash_attention_off() -> None:
     model = build("Grok-2", "q4_k_m")
     for engine in ("ik_llama.cpp", "llama.cpp"):
-        assert cache_pairs(engine, model, Constraints()) == [[("f16", "f16"), ("q8_0", "f16")]]
-        assert cache_pairs(engine, model, Constraints(kv_types=["q4_0"])) == [[("q4_0", "f16")]]
+        assert cache_pairs(engine, model, (), Constraints()) == [[("f16", "f16"), ("q8_0", "f16")]]
+        assert cache_pairs(engine, model, (), Constraints(kv_types=["q4_0"])) == [[("q4_0", "f16")]]
 
 
 def test_smaller_micro_batches_are_tried_where_larger_buffers_make_shares_uneven() -> None:

@@ -12,6 +12,8 @@ from typing import Literal
 VOLTA = 7.0  # common.cuh:210, fp16_mma_available
 ALL_QUANTS = "-DGGML_CUDA_FA_ALL_QUANTS=ON"
 
+LATENT_HEADS = (576, 512)  # of DeepSeek's kin, whose K and V are parts of one row
+
 _Pairs = frozenset[tuple[str, str]]
 _ALIKE: _Pairs = frozenset((("f16", "f16"), ("q8_0", "q8_0")))
 _BUILT: dict[tuple[int, int], _Pairs] = {

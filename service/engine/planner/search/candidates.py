@@ -11,6 +11,7 @@ import msgspec
 
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
+from service.engine.engines.spec import EngineSpec
 from service.engine.ggml_types import ROW_TABLE, type_named
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Card, Rig
@@ -40,6 +41,9 @@ class CachePair(NamedTuple):
 
     k: str
     v: str
+
+
+_PLAIN = CachePair("f16", "f16")
 
 
 def candidates(
@@ -104,8 +108,9 @@ def cache_types_refusal(engine: Engine, constraints: Constraints) -> str | None:
     return f"{engine} has no cache type {' or '.join(constraints.kv_types)}: it takes {known}"
 
 
-def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[list[CachePair]]:
-    """Return groups of cache types to try: those asked for; else f16 and q8_0, then smaller ones, a group each.
+def cache_pairs(engine: Engine, model: Model, cards: Sequence[Card], constraints: Constraints) -> list[list[CachePair]]:
+    """Return groups of cache types to try: those asked for; else f16 and q8_0, then smaller ones, a group each; without
+    those for which usual builds have no kernel on one of the cards.
 
     A group is tried only where nothing fits with those before it: what fewer bits cost in quality is not known here.
     K and V of different types are for ik_llama.cpp: llama.cpp's builds have kernels for them only with
@@ -117,14 +122,21 @@ def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[
     without_flash = model.architecture in spec.memory.without_flash_attention
     if stated := stated_kv_types(engine, constraints):
         return [[CachePair(kind, "f16" if latent or without_flash else kind) for kind in stated]]
-    plain = CachePair("f16", "f16")
+    groups = [
+        [pair for pair in group if pair == _PLAIN or spec.commands.has_kernels(model, pair, cards)]
+        for group in _pairs_of(spec, model, latent=latent, without_flash=without_flash)
+    ]
+    return [group for group in groups if group]
+
+
+def _pairs_of(spec: EngineSpec, model: Model, *, latent: bool, without_flash: bool) -> list[list[CachePair]]:
     if not all(layer.head_dim_k % 32 == 0 and layer.head_dim_v % 32 == 0 for layer in model.layers):
-        return [[plain]]
+        return [[_PLAIN]]
     if without_flash:
-        return [[plain, CachePair("q8_0", "f16")]]
+        return [[_PLAIN, CachePair("q8_0", "f16")]]
     if latent:
-        return [[plain, CachePair("q8_0", "f16")], [CachePair("q6_0", "f16")]]
-    return [[plain, CachePair("q8_0", "q8_0")], *([CachePair(*pair)] for pair in spec.commands.smaller_caches)]
+        return [[_PLAIN, CachePair("q8_0", "f16")], [CachePair("q6_0", "f16")]]
+    return [[_PLAIN, CachePair("q8_0", "q8_0")], *([CachePair(*pair)] for pair in spec.commands.smaller_caches)]
 
 
 def keeps_quality(engine: Engine, model: Model, pair: CachePair, date: str | None) -> bool:

@@ -128,6 +128,6 @@ class Forecasts:
     def _forecaster(self) -> Forecaster:
         """Made when first asked for: for a model that the engine does not support there is none."""
         case = self.case
-        pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+        pair = cache_pairs(case.engine, case.model, case.rig.cards, case.constraints)[0][0]
         base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
         return Forecaster(case.engine, case.model, case.rig, case.goal, base, self.build.date)

@@ -108,7 +108,7 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
 
 def _candidate(outcome: Outcome, n_ubatch: int) -> Candidate:
     case, cards = outcome.case, tuple(range(len(outcome.case.rig.cards)))
-    pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+    pair = cache_pairs(case.engine, case.model, case.rig.cards, case.constraints)[0][0]
     strategy: Strategy = "FFN in RAM" if cards else "CPU only"
     flags = base_flags(case.engine, case.model, case.rig, case.goal, strategy, n_ubatch, *pair)
     return Candidate("experts from a drive", cards, replace(flags, mmap=None))

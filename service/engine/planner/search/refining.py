@@ -113,7 +113,7 @@ def _respan(search: VariantSearch, best: Contender) -> None:
 def _keep_baselines(search: VariantSearch, best: Contender) -> None:
     """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
     now, sizes = best.fitted.flags, {n for n in USUAL_BATCHES if n in micro_batches(search.case.goal)}
-    pair = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][0]
+    pair = cache_pairs(search.case.engine, search.case.model, search.case.rig.cards, search.case.constraints)[0][0]
     plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
     starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
     on_gpu = best.candidate.strategy == "all on GPU"
@@ -140,7 +140,9 @@ def keep_whole_layers(search: VariantSearch) -> None:
     now = best.fitted.flags
     plain = replace(unplaced(now), op_offload=True)
     own = CachePair(now.cache_type_k, now.cache_type_v)
-    pairs = cache_pairs(search.case.engine, search.case.model, search.case.constraints)[0][: 1 if crowded else 2]
+    pairs = cache_pairs(search.case.engine, search.case.model, search.case.rig.cards, search.case.constraints)[0][
+        : 1 if crowded else 2
+    ]
     sizes = [n for n in (now.n_ubatch // 2, now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
     for pair, n_ubatch in product(dict.fromkeys((*pairs, own)), sizes):
         n_batch = max(now.n_batch, n_ubatch)

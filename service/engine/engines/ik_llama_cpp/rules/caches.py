@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, VOLTA, kernel
+from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, LATENT_HEADS, VOLTA, kernel
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, Found, rule
@@ -66,7 +66,6 @@ def mla_slower(case: Case) -> Iterator[Found]:
 _ABORT_ON_CPU = ("q5_0", "q5_1")
 _ON_CPU = ("f16", "q8_0", "q8_KV", "q6_0", "q4_0", "q4_1", "iq4_nl")  # iqk_flash_attn.cpp:121
 _ASKED_FIRST = "2025-10-29"  # pull 875: the scheduler learns which types have a kernel
-_LATENT_HEADS = (576, 512)
 _LATENT_TYPES_BUILT = (("-ctk q8_0",), ("-ctk f16",))
 _TYPES_BUILT = (
     ("-ctk q8_0 -ctv q8_0",), ("-ctk q8_0 -ctv q6_0",), ("-ctk q4_0 -ctv q4_0",), ("-ctk f16 -ctv f16",),
@@ -147,7 +146,7 @@ def _heads_before_volta(case: Case) -> set[tuple[int, int]]:
     old = [i for i, c in enumerate(cards) if c.backend == "cuda" and (c.compute_capability or VOLTA) < VOLTA]
     layers = [layer for layer, at in zip(case.model.layers, case.placement.caches, strict=True) if at in old]
     if case.latent_cache:
-        return {_LATENT_HEADS} if layers else set()
+        return {LATENT_HEADS} if layers else set()
     return {(layer.head_dim_k, layer.head_dim_v) for layer in layers if layer.attends}
 
 
