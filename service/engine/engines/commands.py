@@ -35,7 +35,10 @@ class EngineCommands(ABC):
       `bench_fits`: options by which llama-bench places the model as the server does by itself.
     - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
-    - `server_caps_context`: its server uses no more of a slot than the model was trained for.
+    - `server_caps_context`: its server uses no more of a slot than the model was trained for, unless YaRN is asked for.
+      Else it takes longer prompts, but ends an answer there whose request sets no `max_tokens`.
+    - `yarn_lifts_cap_from`: the date from which YaRN's options alone lift it in its builds; older ones need
+      `--override-kv` too.
     - `latent_flags`: fields of Flags that a config for latent attention sets. `smaller_caches`: types of K and V to try
       where f16 and q8_0 do not fit, larger ones first. `rotates_caches_from`: the date from which its builds rotate
       quantised caches by themselves, None if they do not: then 4 bits lose little.
@@ -57,6 +60,7 @@ class EngineCommands(ABC):
     draft_takes_rules: bool = False
     drafting: Mapping[str, str] = MappingProxyType({})
     server_caps_context: bool = False
+    yarn_lifts_cap_from: str | None = None
     latent_flags: Mapping[str, int] = MappingProxyType({})
     smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)
     rotates_caches_from: str | None = None

@@ -169,8 +169,10 @@ def _seconds(config: AdvisedConfig) -> float:
 
 
 def _facts(assumed: Sequence[Assumption], config: AdvisedConfig) -> list[Assumption]:
-    """Return the assumptions that would narrow the answer most if stated."""
-    order = _ON_GPU if config.strategy == "all on GPU" else _IN_RAM
+    """Return the assumptions that matter most: a context that the model was not trained for, then those that would
+    narrow the answer most if stated.
+    """
+    order = ("goal.context", *(_ON_GPU if config.strategy == "all on GPU" else _IN_RAM))
 
     def place(one: Assumption) -> int:
         return next((i for i, end in enumerate(order) if one.field.endswith(end)), len(order))

@@ -16,6 +16,7 @@ from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import parse_hardware
+from service.wire.advice.card import card_of
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.engine.planner.asking import ask, first, variant
@@ -383,6 +384,28 @@ def test_a_context_beyond_the_training_is_advised_and_said() -> None:
     (said,) = [a for a in body.assumed if a.field == "goal.context"]
     assert body.goal.context == 65_536
     assert "trained for 40,960" in said.why
+
+
+@pytest.mark.parametrize(
+    ("engine", "server", "older"),
+    [
+        ("llama.cpp", "uses 40,960 of the 65,536 tokens", " (builds before 2026-09-03 also need --override-kv "),
+        ("ik_llama.cpp", "ends an answer at 40,960 tokens unless the request sets max_tokens", ";"),
+    ],
+)
+def test_a_context_beyond_the_training_is_noted_with_what_the_server_does_and_the_options_for_it(
+    engine: Engine, server: str, older: str
+) -> None:
+    body = ask("Qwen3-14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=65_536), engine=engine)
+    for config in body.configs:
+        assert config.notes[0].startswith(f"{engine}'s server {server}")
+        assert f"add --rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 40960{older}" in config.notes[1]
+        assert "--rope" not in config.commands.server
+    card = card_of(body)
+    assert card is not None
+    assert card.facts[0].name == "context"
+    within = ask("Qwen3-14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=40_960), engine=engine)
+    assert not any("trained" in note for c in within.configs for note in c.notes)
 
 
 def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds_it() -> None:

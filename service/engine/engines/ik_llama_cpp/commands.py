@@ -32,6 +32,7 @@ class IkCommands(EngineCommands):
     smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
     drafting = MappingProxyType({"qwen35": "--spec-type mtp:n_max=1"})  # pull 1698: dense models, one token
     draft_takes_rules = True  # common/speculative.cpp:1940
+    server_caps_context = False  # examples/server/server-context.cpp:275, 303; :2234 ends the answer
     variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})
 
     def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:

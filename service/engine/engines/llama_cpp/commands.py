@@ -47,6 +47,8 @@ class LlamaCommands(EngineCommands):
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests
     bench_fits = frozenset({"-fitt", "--fit-target", "-fitc", "--fit-ctx"})  # llama-bench.cpp:2327
     server_caps_context = True  # tools/server/server-context.cpp:4015
+    # src/llama-context.cpp:3891; pull 28030 of 2026-08-30, and in b10754 of 2026-09-03 at the latest
+    yarn_lifts_cap_from = "2026-09-03"
     drafting = MappingProxyType(_DRAFTING)
     rotates_caches_from = "2026-05-01"  # pull 21038, opened on 2026-03-26 and merged in the month after
     instead_of_building = MappingProxyType(_PACKAGES.instead_of_building)

@@ -318,7 +318,8 @@ def _limit_sentence(limit: Limit, contender: Contender) -> str:
 
 def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:
     """Return what the user has to know or check before running the command. `together`: the speed of all requests."""
-    found, devices, memory = [], contender.problem.devices, engine_spec(contender.engine).memory
+    devices, memory = contender.problem.devices, engine_spec(contender.engine).memory
+    found = list(_beyond_training(contender, goal))
     whole = contender.candidate.strategy == "all on GPU"
     if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
         groups = [(name, len(list(same))) for name, same in groupby(_short(rig.cards[d.gpu].name) for d in devices)]
@@ -366,6 +367,45 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
         found.insert(0, f"first raise the GPU's memory limit from {usual} to {most} GiB: {card.raised_by}")
     return found
+
+
+def _beyond_training(contender: Contender, goal: Goal) -> Iterator[str]:
+    """Yield what the server does with a context that is larger than the trained one, and the options for using it.
+
+    They are not added: whether a model stands YaRN is in its card, not in its header.
+    """
+    model, commands, asked = contender.problem.model, engine_spec(contender.engine).commands, goal.context_each
+    trained = model.n_ctx_train
+    if asked <= trained:
+        return
+    server = f"{contender.engine}'s server"
+    if commands.server_caps_context:
+        yield (
+            f"{server} uses {trained:,} of the {asked:,} tokens: the model was trained for no more. Speeds beyond that "
+            "need YaRN"
+        )
+    else:
+        yield (
+            f"{server} ends an answer at {trained:,} tokens unless the request sets max_tokens: the model was trained "
+            "for no more"
+        )
+    older = ""
+    if commands.yarn_lifts_cap_from:
+        override = f"--override-kv {model.architecture}.context_length=int:{asked}"
+        older = f" (builds before {commands.yarn_lifts_cap_from} also need {override})"
+    yield (
+        f"if the model card allows YaRN, add {_yarn(model, asked)}{older}; how good answers are beyond "
+        f"{trained:,} tokens is unknown"
+    )
+
+
+def _yarn(model: Model, n_ctx: int) -> str:
+    """The options that stretch the context to `n_ctx` tokens at least, from what the header's own YaRN began with."""
+    scaling, original = f"{model.architecture}.rope.scaling.", model.n_ctx_train
+    if model.metadata.get(f"{scaling}type") == "yarn":
+        stated = model.metadata.get(f"{scaling}original_context_length")
+        original = stated if isinstance(stated, int) and stated > 0 else original
+    return f"--rope-scaling yarn --rope-scale {-(-n_ctx // original)} --yarn-orig-ctx {original}"
 
 
 def _serves(rig: Rig, devices: Sequence[Device]) -> bool:
