@@ -223,13 +223,15 @@ def context_unset(case: Case) -> Iterator[Found]:
 @rule(
     "context-beyond-training", "info", "what-the-engines-do-unasked",
     "llama.cpp 0c1e57098 tools/server/server-context.cpp:4015 (a slot has at most n_ctx_train), "
-    "src/llama-context.cpp:327 (only a warning)", fix="-c with at most the training context for each slot",
+    "src/llama-context.cpp:327 (only a warning), :3891 (YaRN lifts it)",
+    fix="-c with at most the training context for each slot",
 )  # fmt: skip
 def context_beyond_training(case: Case) -> Iterator[Found]:
     """A longer context than the model was trained for; llama.cpp's server does not use the excess."""
     trained = case.model.n_ctx_train
     if 0 < trained * max(case.flags.n_parallel, 1) < case.flags.n_ctx:
-        capped = case.spec.commands.server_caps_context and case.parsed.program == "llama-server"
+        lifted = any(o == "--rope-scaling yarn" or ".context_length=" in o for o in case.parsed.rest)
+        capped = case.spec.commands.server_caps_context and case.parsed.program == "llama-server" and not lifted
         effect = "the server uses no more than that per slot" if capped else "answers beyond that are unreliable"
         yield Found(f"-c {case.flags.n_ctx:,}, but the model was trained for {trained:,} tokens: {effect}")
 

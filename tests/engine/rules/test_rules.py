@@ -300,3 +300,10 @@ def test_cards_before_volta_have_kernels_for_some_types_of_the_cache(
     told = [f"{f.severity}: {f.message}" for f in findings(asked) if f.rule == "cache-types-before-volta"]
     assert len(told) == (says is not None)
     assert not told or told[0].replace(f"{types}: on cards before Volta ", "").startswith(says or "")
+
+
+def test_a_context_that_yarn_stretches_is_not_called_unused() -> None:
+    example = next(e for e in EXAMPLES if e.rule == "context-beyond-training")
+    for more, unused in (("", True), (" --rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 40960", False)):
+        (said,) = [f for f in found(example, example.broken + more) if f.rule == example.rule]
+        assert ("uses no more than that per slot" in said.message) is unused
