@@ -5,15 +5,21 @@ Page, text, Markdown and chat all show this card and compute nothing of their ow
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, AdvisedConfig, Commands, Shell, SpeedPoint
 from service.engine.catalogue.names import gpu_rows
 from service.engine.commands.shell import fold
 from service.engine.ggml_types import type_named
+from service.engine.goal import Goal
 from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
+from service.engine.planner.ranking.measured import first_as_advised, speed_now
+from service.engine.planner.ranking.rank import reaches_minimum
 from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
@@ -44,7 +50,7 @@ def card_of(advice: Advice | AdviceBody) -> Card | None:
     facts = [fact_of(one, advice.hardware.gpus) for one in _facts(advice.assumed, first)]
     return Card(
         sentence=advice.headline or "",
-        why=_why(first, others),
+        why=_why(first, others, advice.goal),
         config=first.id,
         steps=_steps(first, advice.hardware),
         devices=first.devices,
@@ -96,7 +102,7 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     return f"{lines}\n{_FOUND[shell]}", "no package fits: build it"
 
 
-def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
+def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | None) -> str:
     """Return why the first config is first: the price of the nearest faster and of the nearest better one."""
     faster = [c for c in others if _tg(c) > _MUCH_FASTER * _tg(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
     better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
@@ -111,7 +117,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
         parts.append(
             f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
-            f"but {_listed(_drawbacks(one, first))}"
+            f"but {_listed([*_drawbacks(one, first), *_missed(one, [first, *others], goal)])}"
         )
     if not faster and others:
         parts.insert(0, "nothing of similar quality is clearly faster")
@@ -146,6 +152,27 @@ def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
     if one.to_build and not other.to_build:
         said.append("its engine must be built from source")
     return said or [f"a request takes {longer(times)}"]
+
+
+def _missed(config: AdvisedConfig, configs: Sequence[AdvisedConfig], goal: Goal | None) -> Iterator[str]:
+    """Yield by which speed a config misses a minimum of the goal, where the first one does not miss it by as much, and
+    what would come first if that speed were enough.
+    """
+    if goal is None:
+        return
+    pairs = zip(speed_now(config, goal), speed_now(configs[0], goal), strict=True)
+    units = ("min_pp", "t/s for prompts"), ("min_tg", "t/s")
+    for (name, unit), (speed, of_first) in zip(units, pairs, strict=True):
+        least, shown = getattr(goal, name), round(speed, 1)
+        if reaches_minimum(speed, least) or speed >= of_first:
+            continue
+        more = "" if reaches_minimum(of_first, least) else " by more"
+        lower = math.floor(shown) if shown >= 1 else shown
+        said = f"its {shown:,.1f} {unit} miss the goal's {least:g}{more}"
+        now, then = (first_as_advised(configs, one) for one in (goal, replace(goal, **{name: lower})))
+        if then.variant not in (now.variant, configs[0].variant):
+            said += f" (a minimum of {lower:g} would put {then.variant} first)"
+        yield said
 
 
 def _listed(said: Sequence[str]) -> str:

@@ -17,10 +17,12 @@ from service.engine.planner.ranking.rank import reaches
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.rules.case import case_of
 from service.engine.units import GIB, MIB
+from service.wire.advice.card import card_of
 from tests import rigs
 from tests.engine.planner.asking import ask, first
 from tests.models import build
 
+P40S = "3x P40, 64GB DDR4"
 SLOW = Figures(seconds=24, tg=18, pp=900, loss=0.1, on_gpu=False)
 FAST = Figures(seconds=13, tg=34, pp=1_000, loss=1.6, on_gpu=False)
 
@@ -306,6 +308,25 @@ def test_a_minimum_is_reached_by_a_speed_that_is_printed_as_it(tg: float, enough
     case = case_of(parse(command), build("Qwen3-8B", "q4_k_m"), resolve(rigs.ONE_3090_DESKTOP), command, "cuda")
     goal = resolve_goal(GoalRequest(min_tg=8), 40_960)
     assert reaches(replace(case.speed(), tg=Estimate(tg, tg, tg)), goal) is enough
+
+
+def test_the_headline_names_the_best_quality_that_reaches_the_minimum_and_not_the_fastest() -> None:
+    goal = GoalRequest(preset="quality", min_tg=7.5)
+    body = ask("Llama-3.3-70B", "q2_K", "q3_K_M", "iq4_xs", hardware=parse_hardware(P40S), goal=goal)
+    reaching = [c.variant for c in body.configs if c.speed[-1].tg_tps >= 7.5]
+    assert reaching == ["q2_K", "q3_K_M"]
+    assert "It fits, but is slower than the goal's 7.5 t/s, which #3 (q3_K_M) reaches: iq4_xs" in body.headline
+
+
+def test_why_this_one_says_that_a_better_variant_misses_the_minimum() -> None:
+    whys = []
+    for least in (8.0, 4.0):
+        goal = GoalRequest(context=16_384, min_tg=least)
+        card = card_of(ask("Llama-3.3-70B", "q3_K_M", "iq4_xs", hardware=parse_hardware(P40S), goal=goal))
+        assert card is not None
+        whys.append(card.why)
+    assert "and its 6.6 t/s miss the goal's 8 (a minimum of 6 would put iq4_xs first)" in whys[0]
+    assert "miss" not in whys[1]
 
 
 def test_on_cards_that_an_engines_authors_do_not_test_a_gain_of_two_per_cent_does_not_decide() -> None:

@@ -60,10 +60,13 @@ def _nothing(refused: Sequence[Refusal]) -> str:
 
 
 def _below_the_minimum(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], goal: Goal) -> str:
-    """The headline's beginning where the first config misses the goal's minimum: which config reaches it, if any."""
-    faster = next((c for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)), None)
-    if faster is None:
+    """The headline's beginning where the first config misses the goal's minimum: which of the configs that reach
+    it loses least, if any does.
+    """
+    reaching = [(one.loss, c.rank, c) for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)]
+    if not reaching:
         return f"It fits, but nothing here reaches the goal's {_minimum(goal)}"
+    *_, faster = min(reaching, key=lambda one: one[:2])
     return f"It fits, but is slower than the goal's {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
 
 

@@ -15,7 +15,15 @@ from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
 from service.engine.planner.ranking.front import with_merits
-from service.engine.planner.ranking.rank import Choice, Given, beginning, deciding_loss, figures_of, first_by
+from service.engine.planner.ranking.rank import (
+    Choice,
+    Given,
+    beginning,
+    deciding_loss,
+    figures_of,
+    first_by,
+    reaches_minimum,
+)
 from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 
@@ -199,6 +207,12 @@ def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> Advised
     return configs[first_by([_choice(c, goal, known=c.id in exact or c.is_mine) for c in configs], goal)]
 
 
+def first_as_advised(configs: Sequence[AdvisedConfig], goal: Goal) -> AdvisedConfig:
+    """Return which of the configs of an answer would come first for a goal of the same request."""
+    by_time = sorted(configs, key=lambda c: c.goal_seconds[1])
+    return _first(by_time, goal, {c.id for c in configs if c.measured_match == "exact"})
+
+
 def _choice(config: AdvisedConfig, goal: Goal, *, known: bool) -> Choice:
     (pp, tg), weighed = speed_now(config, goal), config.weighed
     loss = config.loss_percent[1] if config.loss_percent else loss_of_bits(config.bpw)
@@ -211,7 +225,7 @@ def _choice(config: AdvisedConfig, goal: Goal, *, known: bool) -> Choice:
 
 def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:
     pp, tg = speed_now(config, goal)
-    return tg >= (goal.min_tg or 0) and pp >= (goal.min_pp or 0)
+    return reaches_minimum(tg, goal.min_tg) and reaches_minimum(pp, goal.min_pp)
 
 
 def _numbered(order: Sequence[AdvisedConfig], before: Sequence[AdvisedConfig], exact: set[str]) -> list[AdvisedConfig]:

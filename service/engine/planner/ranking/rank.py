@@ -200,7 +200,12 @@ class Choice(NamedTuple):
 def reaches(speed: Speed, goal: Goal) -> bool:
     """Return whether the expected speeds, as they are shown, reach the goal's minima; `speed` is that at its depth."""
     shown = speed_point(0, speed)  # 7.947 is given as 7.95 and printed as 8.0
-    return round(shown.tg_tps, 1) >= (goal.min_tg or 0) and round(shown.pp_tps, 1) >= (goal.min_pp or 0)
+    return reaches_minimum(shown.tg_tps, goal.min_tg) and reaches_minimum(shown.pp_tps, goal.min_pp)
+
+
+def reaches_minimum(tps: float, least: float | None) -> bool:
+    """Return whether a speed, as it is printed, reaches a minimum of the goal (None: there is none)."""
+    return round(tps, 1) >= (least or 0)
 
 
 def beginning(word: str, loss: Sequence[float] | None) -> str:
