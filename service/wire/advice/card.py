@@ -196,7 +196,7 @@ def _seconds(config: AdvisedConfig) -> float:
 
 
 def _facts(assumed: Sequence[Assumption], config: AdvisedConfig) -> list[Assumption]:
-    """Return the assumptions that matter most: a context that the model was not trained for, then those that would
+    """Return the assumptions that matter most: a context for which the trained one is too short, then those that would
     narrow the answer most if stated.
     """
     order = ("goal.context", *(_ON_GPU if config.strategy == "all on GPU" else _IN_RAM))
