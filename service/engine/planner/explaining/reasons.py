@@ -382,7 +382,7 @@ def _beyond_training(contender: Contender, goal: Goal) -> Iterator[str]:
     if commands.server_caps_context:
         yield (
             f"{server} uses {trained:,} of the {asked:,} tokens: the model was trained for no more. Speeds beyond that "
-            "need YaRN"
+            "hold with YaRN only"
         )
     else:
         yield (
