@@ -1,10 +1,10 @@
 """Cards that are sold for servers only, and the CPU beside them where none is named.
 
-The CPUs are those that clouds pair the cards with: AWS's g5 (A10G: EPYC Rome), g6 and g6e
-(L4, L40S: EPYC Milan), p5 and p5en (H100, H200: Xeon Sapphire Rapids), p6-b200 (Xeon Emerald Rapids); Azure's ND A100
-v4 (EPYC 7V12, Rome), ND H100 v5 and ND MI300X v5 (Xeon Sapphire Rapids); NVIDIA's data sheet of GH200 (Grace); AMD's
-server list of MI250 (EPYC Milan). Cards that are put into desktops as well, used or new, are not here: P40, P100, T4,
-V100, MI50 to MI100, RTX PRO 6000.
+The CPUs are those of NVIDIA's DGX A100 (EPYC 7742, Rome), DGX H100 and H200 (Xeon 8480C, Sapphire Rapids), DGX B200
+(Xeon 8570, Emerald Rapids) and GH200 (Grace), and those that clouds pair the cards with: AWS's g5 (A10G: EPYC Rome), g6
+and g6e (L4, L40S: EPYC Milan), Azure's ND A100 v4 (EPYC 7V12, Rome), ND H100 v5 and ND MI300X v5 (Xeon Sapphire
+Rapids); the MI250 came with EPYC Milan. Clouds have others, too: AWS's p5 an EPYC Milan beside its H100. Cards that are
+put into desktops as well, used or new, are not here: P40, P100, T4, V100, MI50 to MI100, RTX PRO 6000.
 """
 
 from __future__ import annotations

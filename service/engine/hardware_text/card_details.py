@@ -72,7 +72,7 @@ class CardDetails:
         if len(self.gpus) == 1 and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
-        is_again = is_reference or is_mentioned_again(m, self.mentions, self.text)
+        is_again = is_reference or self._are_again(m) or is_mentioned_again(m, self.mentions, self.text)
         if not is_again and is_apart(m, self.mentions, self.text):
             questions.ask_about_repeated(m, self.gpus, same)
             self.notes.append(f"{m.text}: named before, taken as the same")
@@ -80,6 +80,11 @@ class CardDetails:
         if is_again:
             self._go_back_to(m, same)
         return is_again
+
+    def _are_again(self, m: Mention) -> bool:
+        """Return whether a plural without a number is of cards that were counted before: `2x 3090 …, 3090s at x8`."""
+        counts = [self.gpus[i].count for i in same_cards(self.gpus, Gpu(name=m.name))]
+        return m.plural and m.count is None and max(counts, default=1) > 1
 
     def _go_back_to(self, m: Mention, same: Sequence[int]) -> None:
         """Make a card that was named before the one that details are about. One of several becomes a part of its own.

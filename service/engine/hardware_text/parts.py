@@ -105,11 +105,13 @@ def is_mentioned_again(m: Mention, mentions: Sequence[Mention], text: str) -> bo
     between = text[end : m.at]
     if between.count("(") > between.count(")"):
         return True
+    if not _SAYS_MORE.match(text, m.end):
+        return False
     ends = [found.end() for found in _SENTENCE_END.finditer(text, end, m.at)]
-    since = text[ends[-1] : m.at] if ends else "0"
-    for other in gpus:
-        since = since.replace(other.text, "")
-    return not _IS_LISTED.search(since) and _SAYS_MORE.match(text, m.end) is not None
+    first = next((o for o in gpus if ends and o.at >= ends[-1]), None)  # of its sentence: what it is, all are
+    if first is not None:
+        return is_mentioned_again(first, mentions, text)
+    return bool(ends) and not _IS_LISTED.search(text, ends[-1], m.at)
 
 
 def _is_like(one: Mention, other: Mention) -> bool:

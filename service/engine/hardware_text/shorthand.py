@@ -165,7 +165,8 @@ class _Reading(CardDetails):
             return
         if m.count == 0:
             raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
-        questions.ask_about_plural(m, [n for n, _ in self.all_cards])
+        if not self._are_again(m):
+            questions.ask_about_plural(m, [n for n, _ in self.all_cards])
         name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"

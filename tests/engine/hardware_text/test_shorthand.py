@@ -485,6 +485,7 @@ def test_sticks_of_a_maker_are_ram(ram: str) -> None:
         ("4090 + 3090 (4090 on x16, 3090 on chipset x4)", "4090 pcie x16, 3090 pcie x4"),
         ("2x 3090 + 3060 12GB (3060 on x1 riser)", "2x 3090, 3060 12GB pcie x1"),
         ("3090 + 4090. I run the 4090 as main GPU", "3090, 4090"),
+        ("2x3090, 1x4090. 3090s on PCIe 3.0 x8, 4090 on PCIe 4.0 x16", "2x 3090 PCIe 3.0 x8, 4090 PCIe 4.0 x16"),
         ("3090 + 3060 — 3090 for attention, 3060 for the rest", "3090, 3060"),
         ("a 7900 XTX. 7900 XTX has 24GB", "7900 XTX 24GB"),
         ("2x 3090. One 3090 is at x4", "3090, 3090 pcie x4"),
