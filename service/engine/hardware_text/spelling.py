@@ -14,6 +14,7 @@ _NO_UNIT = r"(?!\s?(?:m(?:hz|t)|[gmt]i?b)|\s?\w*3d)"
 _IGPU = r"(?:the\s|an?\s|its\s)?(?:i-?gpu|(?:integrated|onboard|cpu|intel)\s(?:graphics|gpu))\b"
 _SCREEN = r"(?:displays?|monitors?|desktop|screens?)\b"
 _WIDTHS = re.compile(r"\b(?:16|[1248])x(?:\s?/\s?(?:16|[1248])x)+(?!\w)", _I)  # of slots: `8x/8x/4x`
+_WIDTHS_BEHIND = re.compile(r"\b(pci-?e\s[1-6](?:\.0)?)\s\((x\d{1,2}(?:/x\d{1,2})*)\)", _I)  # `PCIe 3 (x16, x16, x8)`
 # Where writing without spaces meets names and figures: `我用4张`, `只有128G`.
 _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 _STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
@@ -214,6 +215,7 @@ def _plain(text: str) -> str:
     text = re.sub(
         r"\bx\d{1,2}(?:,?\s?x(?:16|8|4|2|1))+\b", lambda m: re.sub(r"(?!^),?\s?x", "/x", m[0].lower()), text, flags=re.I
     )
+    text = _WIDTHS_BEHIND.sub(r"\1 \2", text)
     text = _WIDTHS.sub(lambda m: "/".join(f"x{n}" for n in re.findall(r"\d+", m[0])), text)
     text = _CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = _STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)

@@ -197,6 +197,7 @@ def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
         ("RTX 3090, 128GB DDR4 quad", "RTX 3090, 128GB quad-channel DDR4"),
         ("3x 3090 at 8x/8x/4x, 64GB", "3x 3090 at x8/x8/x4, 64GB"),
         ("RTX 3090, 65536 MiB", "RTX 3090, 64GB RAM"),
+        ("2x 3090 + 3060, PCIe-3 (x16, x16, x8)", "2x 3090 PCIe 3.0 x16, 3060 PCIe 3.0 x8"),
         ("RTX 3090, 64GBDDR5", "RTX 3090, 64GB DDR5"),
         ("RTX 3090, 2x32gbram", "RTX 3090, 2x32GB RAM"),
         ("RTX 3090, 7950X3D, 64GB, RAM runs at 3600", "RTX 3090, 7950X3D, 64GB 3600MHz"),
