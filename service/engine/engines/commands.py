@@ -108,7 +108,8 @@ class EngineCommands(ABC):
         yield from ()
 
     def has_kernels(self, model: Model, pair: Sequence[str], cards: Sequence[Card]) -> bool:
-        """Return whether a usual build has flash attention for a cache with these types of K and V on all cards."""
+        """Return whether a usual build has flash attention for a cache with these types of K and V on all cards with
+        free memory."""
         return True
 
     def image_serves(self, arguments: Sequence[str], capabilities: Sequence[float]) -> bool:
