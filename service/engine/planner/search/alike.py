@@ -33,6 +33,15 @@ def smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
     return alike and flags.n_ubatch < other.n_ubatch
 
 
+def fewer_cards_and_smaller_batch(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether a candidate has some of the cards of another and a smaller micro-batch, and the same strategy,
+    cache and split mode."""
+    flags, others = candidate.flags, other.flags
+    caches = (flags.cache_type_k, flags.cache_type_v) == (others.cache_type_k, others.cache_type_v)
+    alike = caches and (candidate.strategy, flags.split_mode) == (other.strategy, others.split_mode)
+    return alike and set(candidate.cards) < set(other.cards) and flags.n_ubatch < others.n_ubatch
+
+
 def more_cards(candidate: Candidate, tried: Candidate) -> bool:
     """Return whether a candidate has more cards than one that was tried, and the same split mode."""
     return candidate.flags.split_mode == tried.flags.split_mode and len(candidate.cards) > len(tried.cards)

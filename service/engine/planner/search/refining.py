@@ -15,7 +15,7 @@ from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import kind_of, noise_beside
-from service.engine.planner.search.alike import adds_cards, is_neighbour
+from service.engine.planner.search.alike import adds_cards, fewer_cards_and_smaller_batch, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
 from service.engine.planner.search.candidates import CachePair, cache_pairs, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards, without_idle_cards
@@ -65,7 +65,14 @@ def _neighbours(search: VariantSearch, best: Contender) -> list[Queued]:
     near.sort(key=lambda one: _likely_beside(search, best, one))
     same = [one for one in near if one.candidate.cards == best.candidate.cards]
     others = [one for one in near if one.candidate.cards != best.candidate.cards]
-    return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
+    return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS], *_on_fewer_cards(search, best)]
+
+
+def _on_fewer_cards(search: VariantSearch, best: Contender) -> list[Queued]:
+    """The most hopeful on some of the best one's cards, with a smaller micro-batch: its own may have no room there."""
+    now = best.candidate
+    found = [one for one in search.queue if fewer_cards_and_smaller_batch(one.candidate, now)]
+    return sorted(found, key=search.likely_cost)[:_NEIGHBOURS]
 
 
 def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
