@@ -8,9 +8,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from service.engine.catalogue import engine_devices, resolve
+from service.engine.check.run import check
 from service.engine.commands.parse import parse
 from service.engine.config import Engine
-from service.engine.goal import Constraints, EngineChoice
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware_text import parse_hardware
 from service.engine.measured.chosen import chosen
 from service.engine.memory.predict import predict_memory
@@ -109,6 +110,18 @@ def test_builds_from_before_the_option_keep_all_logits() -> None:
     config = first(ask(*OF_MANY_TOKENS, hardware=SMALL, constraints=ik("2026-03-30")))
     assert config.flags.n_logits is None
     assert "-wgt" not in config.commands.server
+
+
+def test_layers_that_fit_leaves_in_ram_are_those_of_the_printed_command() -> None:
+    """`--fit` counts the logits, so it leaves 30 layers of Nemotron-Super in RAM without `-wgt`, 29 with it."""
+    hardware = parse_hardware("RTX 4060 Ti 16GB PCIe 3.0 x4, Ryzen 7 5800X3D, 192GB DDR4-3600")
+    limits = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["f16"], reserve_mib=0)
+    goal = GoalRequest(preset="fastest", depth=0, context=4096)
+    config = first(ask("Nemotron-Super", "iq4_xs", hardware=hardware, goal=goal, constraints=limits))
+    assert " --fit " in config.commands.server
+    model = build("Nemotron-Super", "iq4_xs")
+    report = check(config.commands.server, "ik_llama.cpp", model, resolve(hardware), reserve_mib=0)
+    assert [d.total_mib for d in report.memory.devices] == [d.total_mib for d in config.devices]
 
 
 def test_a_limit_of_logits_that_the_user_keeps_stays() -> None:

@@ -20,8 +20,11 @@ _LEAST = 32  # tokens: from this size on engines copy weights to a card
 
 
 def with_all_logits(problem: Problem, config: Fitted) -> Fitted:
-    """Return a config without `-wgt`, where it fits without; itself where not."""
-    if config.flags.n_logits is None:
+    """Return a config without `-wgt`, where it fits without; itself where not.
+
+    ik_llama.cpp's `--fit` leaves more layers in RAM without `-wgt`, so both go together.
+    """
+    if config.flags.n_logits is None or config.flags.layers_in_ram:
         return config
     return fitting(problem, replace(config.flags, n_logits=None)) or config
 
