@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.catalogue.budget import WSL_SHARE, gpu_limit, usable_ram
-from service.engine.catalogue.data_centre import cpu_beside
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
@@ -76,6 +75,22 @@ _SERVER_NAME = re.compile(r"\b(?:epyc|xeon|opteron|threadripper)\b", re.I)
 _SERVER_GPUS = 4  # from here on a desktop's lanes do not suffice
 _PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.0 has such a limit
 
+# Cards that are sold only for servers, and the CPU that is assumed beside them. Sources: NVIDIA's DGX A100 (EPYC
+# 7742, Rome), DGX H100 and H200 (Xeon 8480C, Sapphire Rapids), DGX B200 (Xeon 8570, Emerald Rapids) and GH200
+# (Grace); AWS's g5 (A10G: EPYC Rome), g6 and g6e (L4, L40S: EPYC Milan); Azure's ND A100 v4 (EPYC 7V12, Rome), ND
+# H100 v5 and ND MI300X v5 (Xeon Sapphire Rapids). The MI250 was sold with EPYC Milan. Some clouds differ: AWS's p5
+# pairs its H100 with EPYC Milan. Cards that people also put into desktops are left out: P40, P100, T4, V100, MI50 to
+# MI100, RTX PRO 6000.
+_CPU_BESIDE = (
+    (re.compile(r"NVIDIA A(?:10G?|16|30|40|[18]00)\b"), "EPYC Rome"),
+    (re.compile(r"NVIDIA L(?:4|20|40S?)\b"), "EPYC Milan"),
+    (re.compile(r"NVIDIA H(?:20|[128]00)\b"), "Xeon Sapphire Rapids"),
+    (re.compile(r"NVIDIA B[23]00\b"), "Xeon Emerald Rapids"),
+    (re.compile(r"NVIDIA G[BH]200\b"), "NVIDIA Grace"),
+    (re.compile(r"Instinct MI2[15]0X?\b"), "EPYC Milan"),
+    (re.compile(r"Instinct MI3[025][05]X\b"), "Xeon Sapphire Rapids"),
+)
+
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """A machine without its GPUs.
@@ -102,7 +117,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[Assumption, ...]
 
 
-def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str] = ()) -> Host:
+def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str]) -> Host:
     """Return the machine's CPU, RAM and links; a CPU that the catalogue lacks is guessed from its maker's numbering.
 
     `unified` is the GPU that uses the machine's RAM as its own memory, None if there is none. `cards` are the GPUs'
@@ -111,11 +126,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str] = (
     assumed: list[Assumption] = []
     cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
     n_gpus = sum(gpu.count for gpu in hardware.gpus)
-    row = None if cpu.model or unified is not None else cpu_beside(cards)
-    if row is None:
-        row = _cpu(cpu, ram, n_gpus, unified, assumed)
-    else:
-        _say_server(row, cpu, ram, cards[0], assumed)
+    row = _cpu(cpu, ram, cards, n_gpus, unified, assumed)
     sockets = cpu.sockets or 1
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
@@ -160,7 +171,9 @@ def _is_theory(gbs: float, peak: float | None, row: CpuRow, sockets: int) -> boo
     return is_peak or (row.fabric_gbs is not None and gbs > _OF_FABRIC * row.fabric_gbs * sockets)
 
 
-def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
+def _cpu(
+    cpu: Cpu, ram: Ram, cards: Sequence[str], n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]
+) -> CpuRow:
     name = cpu.model or (_CPU_OF.get(unified.name, unified.name) if unified else None)
     if unified is not None and not cpu.model and unified.name in _CPU_OF:
         why = f"not given: the one that has the {unified.name}"
@@ -178,6 +191,9 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
             why = f"`{cpu.model}` names no model: taken as its family usually is"
         assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
         return family
+    if not cpu.model and unified is None and (beside := _cpu_beside(cards)) is not None:
+        _say_server(beside, cpu, ram, cards[0], assumed)
+        return beside
     is_server = _is_server(cpu, ram, n_gpus)
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
     if is_server and ram.mts is not None and ram.mts <= _PCIE3_MTS:
@@ -186,6 +202,16 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
     why = f"`{cpu.model}` is not in the catalogue{_near(cpu.model)}" if cpu.model else "not given"
     assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
     return row
+
+
+def _cpu_beside(cards: Sequence[str]) -> CpuRow | None:
+    """Return the CPU, without a name, of servers with such cards; None if any of them may be in a desktop.
+
+    `cards` are the catalogue's names. Of several kinds, the first decides.
+    """
+    found = [next((cpu for pattern, cpu in _CPU_BESIDE if pattern.search(name)), None) for name in cards]
+    row = family_of(found[0]) if found and None not in found and found[0] else None
+    return None if row is None else msgspec.structs.replace(row, name="")
 
 
 def _say_server(row: CpuRow, cpu: Cpu, ram: Ram, card: str, assumed: list[Assumption]) -> None:

@@ -72,7 +72,8 @@ class CardDetails:
         if len(self.gpus) == 1 and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
-        is_again = is_reference or self._are_again(m) or is_mentioned_again(m, self.mentions, self.text)
+        are_again = m.plural and m.count is None  # `_are_again`, as other plurals are asked about
+        is_again = is_reference or are_again or is_mentioned_again(m, self.mentions, self.text)
         if not is_again and is_apart(m, self.mentions, self.text):
             questions.ask_about_repeated(m, self.gpus, same)
             self.notes.append(f"{m.text}: named before, taken as the same")
@@ -140,9 +141,8 @@ class CardDetails:
         targets = list(range(len(self.gpus)))
         if (m.gap != "," and self.owner == "gpu") or is_row(m, self.mentions, self.text):
             widths = widths_of(m.text)
-            targets = (
-                [targets[self.current]] if len(widths) < 2 or len(widths) == self.gpus[self.current].count else targets
-            )
+            if len(widths) < 2 or len(widths) == self.gpus[self.current].count:
+                targets = [targets[self.current]]
         elif not self.gpus or (m.gap == "," and gpu_follows(m, self.mentions)):
             if re.search(r"pci|x\d", m.text, re.I):
                 raise unreadable(m.text, HOW_TO_LINK)

@@ -76,6 +76,11 @@ def largest(gpu: Gpu) -> float:
     return max(sizes_of(gpu), default=0)
 
 
+def most(gpu: Gpu) -> float:
+    """Return the GB that a card of this name has at most, 0 if unknown: some desktop cards were given twice theirs."""
+    return (1 if "laptop" in gpu.name.lower() else 2) * largest(gpu)
+
+
 def fits(gpu: Gpu, gb: float) -> bool:
     """Return whether a card of this name can have this much memory."""
     rows = gpu_rows(gpu.name)

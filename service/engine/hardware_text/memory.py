@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
-from service.engine.hardware_text.cards import CLOSE, fits, largest, sizes_of, usual
+from service.engine.hardware_text.cards import CLOSE, fits, largest, most, sizes_of, usual
 from service.engine.hardware_text.found import is_shared, unreadable
 from service.engine.hardware_text.mentions import Mention
 
@@ -269,8 +269,6 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
-        # some desktop cards were given twice the memory
-        most = (1 if "laptop" in gpu.name.lower() else 2) * largest(gpu) * gpu.count
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):
@@ -279,7 +277,7 @@ class Memory:
         elif has_ram and size.gb >= _DISK_GB:
             size.role = "disk"
             self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
-        elif size.gb > most and not has_ram and rows and not size.own:
+        elif size.gb > most(gpu) * gpu.count and not has_ram and rows and not size.own:
             size.role = "ram"
             if size.text:
                 self.notes.append(

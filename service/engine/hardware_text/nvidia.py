@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.catalogue.names import MIG, gpu_rows
 from service.engine.hardware import Gpu
-from service.engine.hardware_text.cards import largest
+from service.engine.hardware_text.cards import most
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 TOOL = "nvidia-smi"
@@ -46,7 +46,6 @@ _CELL = re.compile(
     re.I,
 )
 _SAME_SIZE = 0.01
-_REBUILT = 2.2  # times its largest size: more than any card was rebuilt with
 _MIB = re.compile(r"^(\d{1,7})(?: MiB)?$")
 _COLUMN = re.compile(r"\s*\[[^\]]*\]$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,64}$")
@@ -179,7 +178,7 @@ def _headless(cells: Sequence[str]) -> SeenGpu | None:
         return None
     if not any(cell.endswith("MiB") for cell in cells) and not _has(names[0], max(sizes)):
         return None
-    if (most := largest(Gpu(name=names[0]))) and max(sizes) > _REBUILT * most * 1024:  # `RTX 3090, 65536 MiB`: of RAM
+    if (gb := most(Gpu(name=names[0]))) and max(sizes) > gb * 1024:  # `RTX 3090, 65536 MiB`: of RAM
         return None
     index = cells[0]
     uuids = [cell for cell in cells if _UUID.match(cell)]

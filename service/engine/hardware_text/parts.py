@@ -83,8 +83,12 @@ def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]], text: str) ->
 
 def same_cards(gpus: Sequence[Gpu], gpu: Gpu) -> list[int]:
     """Return the places of the GPUs of the same name as `gpu`."""
-    names = {row.name for row in gpu_rows(gpu.name)}
-    return [i for i, known in enumerate(gpus) if names & {row.name for row in gpu_rows(known.name)}]
+    return [i for i, known in enumerate(gpus) if _are_alike(known.name, gpu.name)]
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Return whether two names may be of the same card."""
+    return not {row.name for row in gpu_rows(one)}.isdisjoint(row.name for row in gpu_rows(other))
 
 
 def is_apart(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
@@ -101,7 +105,7 @@ def is_mentioned_again(m: Mention, mentions: Sequence[Mention], text: str) -> bo
     That is so in a bracket opened since, or before a verb in a sentence of its own: `3090 + 3060. 3060 is for display`.
     """
     gpus = [o for o in mentions if o.kind in ("gpu", "either") and o.end <= m.at]
-    end = next((o.end for o in gpus if _is_like(o, m)), m.at)
+    end = next((o.end for o in gpus if _are_alike(o.name, m.name)), m.at)
     between = text[end : m.at]
     if between.count("(") > between.count(")"):
         return True
@@ -112,11 +116,6 @@ def is_mentioned_again(m: Mention, mentions: Sequence[Mention], text: str) -> bo
     if first is not None:
         return is_mentioned_again(first, mentions, text)
     return bool(ends) and not _IS_LISTED.search(text, ends[-1], m.at)
-
-
-def _is_like(one: Mention, other: Mention) -> bool:
-    names = {row.name for row in gpu_rows(one.name)}
-    return bool(names & {row.name for row in gpu_rows(other.name)})
 
 
 def is_row(m: Mention, mentions: Sequence[Mention], text: str) -> bool:
@@ -213,10 +212,10 @@ def _identity(model: str) -> str:
 
 def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[Gpu]:
     """Return the GPUs with `numbers` in the engine's own list for those of `gpu`'s name, mentioned before or now."""
-    out, names = list(gpus), {row.name for row in gpu_rows(gpu.name)}
-    for i, before in enumerate(out):
-        same = names & {row.name for row in gpu_rows(before.name)}
-        if same and before.device_order is None and before.count == len(numbers):
+    out = list(gpus)
+    for i in same_cards(gpus, gpu):
+        before = out[i]
+        if before.device_order is None and before.count == len(numbers):
             out[i] = msgspec.structs.replace(before, device_order=numbers)
             return out
     return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
@@ -232,23 +231,22 @@ def own_gpus(cpu: Cpu | None, text: str) -> tuple[Gpu, ...]:
 
 
 def without_displays(gpus: Sequence[Gpu], for_display: Mapping[str, bool]) -> tuple[list[Gpu], list[str]]:
-    """Return the cards, with nothing free on those that drive a display beside others, and notes on these.
+    """Return the cards, those that are left to a display with no free memory, and a note on each of these.
 
-    They are those that do nothing else, and those much smaller than the largest card. `for_display`: names of cards
-    that drive one, and whether they do nothing else.
+    A card beside others is left to its display if it does nothing else, or is much smaller than the largest card.
+    `for_display`: names of cards that drive one, and whether they do nothing else.
     """
-    sizes = [gpu.vram_gib or usual(gpu) for gpu in gpus]
-    left = [
-        gpu.count == 1 and gpu.name in for_display and (for_display[gpu.name] or gb <= _MUCH_SMALLER * max(sizes))
-        for gpu, gb in zip(gpus, sizes, strict=True)
-    ]
-    if all(left):
+    largest = max((gpu.vram_gib or usual(gpu) for gpu in gpus), default=0)
+
+    def is_left(gpu: Gpu) -> bool:
+        is_small = (gpu.vram_gib or usual(gpu)) <= _MUCH_SMALLER * largest
+        return gpu.count == 1 and gpu.name in for_display and (for_display[gpu.name] or is_small)
+
+    left = [gpu.name for gpu in gpus if is_left(gpu)]
+    if len(left) == len(gpus):
         return list(gpus), []
-    found = [
-        msgspec.structs.replace(gpu, free_gib=0) if is_left else gpu for gpu, is_left in zip(gpus, left, strict=True)
-    ]
-    names = [gpu.name for gpu, is_left in zip(gpus, left, strict=True) if is_left]
-    return found, [f"{name}: left to the display; leave that out to use it as well" for name in names]
+    found = [msgspec.structs.replace(gpu, free_gib=0) if is_left(gpu) else gpu for gpu in gpus]
+    return found, [f"{name}: left to the display; leave that out to use it as well" for name in left]
 
 
 def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:

@@ -11,7 +11,14 @@ from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.ik_llama_cpp import ARCHITECTURES
-from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, LATENT_HEADS, VOLTA, kernel
+from service.engine.engines.ik_llama_cpp.kernels import (
+    ALL_QUANTS,
+    LATENT_HEADS,
+    VOLTA,
+    heads_of,
+    is_before_volta,
+    kernel,
+)
 from service.engine.engines.tables import Options
 from service.engine.hardware import Card
 from service.engine.model import Model
@@ -80,22 +87,20 @@ class IkCommands(EngineCommands):
                 "experts in RAM"
             )
             yield BuildOption("-DGGML_SCHED_MAX_COPIES=1", reason, "ik_llama.cpp pulls 751 and 879")
-        heads = {(layer.head_dim_k, layer.head_dim_v) for layer in model.layers if layer.attends}
         types = (flags.cache_type_k, flags.cache_type_v)
-        older = any((card.compute_capability or VOLTA) < VOLTA for card in cards)
-        if older and model.mla is None and any(kernel(one, types) == "all quants" for one in heads):
+        older = any(map(is_before_volta, cards)) and model.mla is None
+        if older and any(kernel(one, types) == "all quants" for one in heads_of(model.layers)):
             reason = "cards before Volta attend to this cache with kernels that are not compiled otherwise"
             yield BuildOption(ALL_QUANTS, reason, "ik_llama.cpp ggml-cuda/fattn-vec-f16.cu:21")
 
     def has_kernels(self, model: Model, pair: Sequence[str], cards: Sequence[Card]) -> bool:
         """Return whether a usual build has flash attention for a cache with these types of K and V on all cards with
         free memory."""
-        if not any((card.compute_capability or VOLTA) < VOLTA for card in cards if card.free):
+        if not any(is_before_volta(card) for card in cards if card.free):
             return True
         if model.mla is not None:
             return kernel(LATENT_HEADS, (pair[0], pair[0])) == "built"
-        heads = {(layer.head_dim_k, layer.head_dim_v) for layer in model.layers if layer.attends}
-        return all(kernel(one, (pair[0], pair[1])) in ("built", "never") for one in heads)
+        return all(kernel(one, (pair[0], pair[1])) in ("built", "never") for one in heads_of(model.layers))
 
     def image_serves(self, arguments: Sequence[str], capabilities: Sequence[float]) -> bool:
         """Return False where cards before Volta need kernels that docker/ik_llama-cuda.Containerfile does not build.

@@ -7,7 +7,11 @@ convert the cache to f16 first, whatever its types.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
+
+from service.engine.hardware import Card
+from service.engine.layers import Layer
 
 VOLTA = 7.0  # common.cuh:210, fp16_mma_available
 ALL_QUANTS = "-DGGML_CUDA_FA_ALL_QUANTS=ON"
@@ -28,6 +32,16 @@ _WITH_ALL: dict[tuple[int, int], _Pairs] = {
     (64, 64): frozenset(("f16", v) for v in _OLDER),
     (128, 128): frozenset((k, v) for k in _OLDER for v in _OLDER) | {("q6_0", "q6_0")},
 }
+
+
+def is_before_volta(card: Card) -> bool:
+    """Return whether a card is NVIDIA's and older than Volta."""
+    return (card.compute_capability or VOLTA) < VOLTA
+
+
+def heads_of(layers: Iterable[Layer]) -> set[tuple[int, int]]:
+    """Return the sizes of the heads of K and V in layers with attention."""
+    return {(layer.head_dim_k, layer.head_dim_v) for layer in layers if layer.attends}
 
 
 def kernel(heads: tuple[int, int], types: tuple[str, str]) -> Literal["built", "all quants", "none", "never"]:

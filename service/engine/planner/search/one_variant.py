@@ -90,9 +90,8 @@ class VariantSearch:
         self._failed_cards, self._failed_batches = Counter[Cards](), Counter[int]()
         self._short_cards: list[tuple[int, Flags]] = []  # those that lacked room for one layer, and the flags
         self.queue: list[Queued] = []
-        self._cache_pairs = cache_pairs(
-            case.engine, case.model, case.rig.cards, case.constraints
-        )  # those not tried yet
+        self.cache_pairs = cache_pairs(case.engine, case.model, case.rig.cards, case.constraints)
+        self._cache_pairs = list(self.cache_pairs)  # those not tried yet
         self._tried_whole: list[list[CachePair]] = []  # those tried only for what lies whole on the cards
         if not self.refusal:
             self._enqueue(*self._all_forecasts())

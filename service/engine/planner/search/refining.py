@@ -17,7 +17,7 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import kind_of, noise_beside
 from service.engine.planner.search.alike import adds_cards, fewer_cards_and_smaller_batch, is_neighbour
 from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
-from service.engine.planner.search.candidates import CachePair, cache_pairs, micro_batches
+from service.engine.planner.search.candidates import CachePair, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards, without_idle_cards
 from service.engine.planner.search.forecasts import Queued
 from service.engine.planner.search.one_variant import MIN_GAIN, NO_FORECAST, VariantSearch
@@ -120,7 +120,7 @@ def _respan(search: VariantSearch, best: Contender) -> None:
 def _keep_baselines(search: VariantSearch, best: Contender) -> None:
     """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
     now, sizes = best.fitted.flags, {n for n in USUAL_BATCHES if n in micro_batches(search.case.goal)}
-    pair = cache_pairs(search.case.engine, search.case.model, search.case.rig.cards, search.case.constraints)[0][0]
+    pair = search.cache_pairs[0][0]
     plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
     starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
     on_gpu = best.candidate.strategy == "all on GPU"
@@ -147,9 +147,7 @@ def keep_whole_layers(search: VariantSearch) -> None:
     now = best.fitted.flags
     plain = replace(unplaced(now), op_offload=True)
     own = CachePair(now.cache_type_k, now.cache_type_v)
-    pairs = cache_pairs(search.case.engine, search.case.model, search.case.rig.cards, search.case.constraints)[0][
-        : 1 if crowded else 2
-    ]
+    pairs = search.cache_pairs[0][: 1 if crowded else 2]
     sizes = [n for n in (now.n_ubatch // 2, now.n_ubatch, 2 * now.n_ubatch) if n in micro_batches(search.case.goal)]
     for pair, n_ubatch in product(dict.fromkeys((*pairs, own)), sizes):
         n_batch = max(now.n_batch, n_ubatch)

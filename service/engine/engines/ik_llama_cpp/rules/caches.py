@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, LATENT_HEADS, VOLTA, kernel
+from service.engine.engines.ik_llama_cpp.kernels import ALL_QUANTS, LATENT_HEADS, heads_of, is_before_volta, kernel
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, Found, rule
@@ -143,11 +143,11 @@ def cache_types_before_volta(case: Case) -> Iterator[Found]:
 def _heads_before_volta(case: Case) -> set[tuple[int, int]]:
     """Sizes of the heads of K and V whose caches are on NVIDIA's cards before Volta."""
     cards = [case.rig.cards[device.gpu] for device in case.devices]
-    old = [i for i, c in enumerate(cards) if c.backend == "cuda" and (c.compute_capability or VOLTA) < VOLTA]
+    old = [i for i, c in enumerate(cards) if c.backend == "cuda" and is_before_volta(c)]
     layers = [layer for layer, at in zip(case.model.layers, case.placement.caches, strict=True) if at in old]
     if case.latent_cache:
         return {LATENT_HEADS} if layers else set()
-    return {(layer.head_dim_k, layer.head_dim_v) for layer in layers if layer.attends}
+    return heads_of(layers)
 
 
 @rule(
