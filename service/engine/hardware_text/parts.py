@@ -240,7 +240,8 @@ def without_displays(gpus: Sequence[Gpu], for_display: Mapping[str, bool]) -> tu
 
     def is_left(gpu: Gpu) -> bool:
         is_small = (gpu.vram_gib or usual(gpu)) <= _MUCH_SMALLER * largest
-        return gpu.count == 1 and gpu.name in for_display and (for_display[gpu.name] or is_small)
+        drives_one = gpu.display is True and gpu.count == 1 and gpu.name in for_display
+        return drives_one and (for_display[gpu.name] or is_small)
 
     left = [gpu.name for gpu in gpus if is_left(gpu)]
     if len(left) == len(gpus):

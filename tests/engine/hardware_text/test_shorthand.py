@@ -515,6 +515,7 @@ def test_a_display_on_the_processors_gpu_is_on_no_card(text: str) -> None:
         ("3090 for LLMs, the second GPU is a 1050 Ti for display", [None, 0]),
         ("5090 + 3090 (display only)", [None, 0]),
         ("5090 + 3090 for display", [None, None]),
+        ("5090, 3090 pcie x16, 3090 pcie x4 (display only)", [None, None, 0]),
         ("3090 (display only)", [None]),
     ],
 )
