@@ -9,6 +9,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
+from service.engine.goal import GoalRequest
 from service.engine.hardware_text import parse_hardware
 from tests.engine.planner.asking import ask
 from tests.models import build
@@ -94,3 +95,14 @@ def test_a_machine_whose_cards_cannot_hold_attention_and_cache_is_advised_nothin
     body = ask(R1, R1_MIX, hardware=small)
     assert body.headline.startswith("No: nothing here fits. ")
     assert not body.configs
+
+
+def test_prompts_are_computed_on_the_cpu_where_copying_experts_over_the_link_would_lose() -> None:
+    """137 GB of experts over 16 GB/s, for each micro-batch: a weak card with a fast server CPU."""
+    hardware = parse_hardware("GTX 1660 Ti, EPYC 9355, 128GB DDR5-6400")
+    goal = GoalRequest(preset="fastest", context=4096)
+    (config,) = ask("MiMo-V2-Flash", "q3_k_m", hardware=hardware, goal=goal).configs
+    assert config.strategy == "experts from a drive"
+    assert " --no-op-offload " in config.commands.server
+    checked = check(config.commands.server, config.engine, build("MiMo-V2-Flash", "q3_k_m"), resolve(hardware))
+    assert "copying-loses" not in {finding.rule for finding in checked.findings}

@@ -16,7 +16,7 @@ from service.engine.memory.predict import predict_memory
 from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
 from service.engine.speed.predict import predict_speed, speed_point
 
-_LEAST = 32  # tokens: from this size on engines copy weights to a card
+_LEAST = 16  # tokens: below 32 no engine copies weights to a card, and what is left hardly shrinks any further
 
 
 def with_all_logits(problem: Problem, config: Fitted) -> Fitted:

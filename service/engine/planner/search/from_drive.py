@@ -7,6 +7,7 @@ stay mapped, and RAM keeps those that it can.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -94,8 +95,9 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
     cards, build = tuple(range(len(case.rig.cards))), case.constraints.build_of(case.engine)
     limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
     problem = Problem(case.engine, model, devices, limits, case.rig, case.goal, build)
-    for n_ubatch in _MICRO_BATCHES:
-        for candidate in user_flags(case.engine, case.constraints).applied_to(iter([_candidate(outcome, n_ubatch)])):
+    for n_ubatch, copies in product(_MICRO_BATCHES, (True, False) if cards else (True,)):
+        start = _candidate(outcome, n_ubatch, copies=copies)
+        for candidate in user_flags(case.engine, case.constraints).applied_to(iter([start])):
             try:
                 written = for_build(case.engine, candidate, build) if build.date else candidate
             except InvalidFlags:
@@ -106,12 +108,12 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
                 yield found
 
 
-def _candidate(outcome: Outcome, n_ubatch: int) -> Candidate:
+def _candidate(outcome: Outcome, n_ubatch: int, *, copies: bool) -> Candidate:
     case, cards = outcome.case, tuple(range(len(outcome.case.rig.cards)))
     pair = cache_pairs(case.engine, case.model, case.rig.cards, case.constraints)[0][0]
     strategy: Strategy = "FFN in RAM" if cards else "CPU only"
     flags = base_flags(case.engine, case.model, case.rig, case.goal, strategy, n_ubatch, *pair)
-    return Candidate("experts from a drive", cards, replace(flags, mmap=None))
+    return Candidate("experts from a drive", cards, replace(flags, mmap=None, op_offload=copies))
 
 
 def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:

@@ -137,7 +137,7 @@ def micro_batch_below_threshold(case: Case) -> Iterator[Found]:
     if case.experts_in_ram and case.devices and copied and case.n_ubatch < case.threshold:
         yield Found(
             f"-ub {case.n_ubatch} is below {case.threshold} tokens: the CPU computes the experts in RAM for prompts; "
-            "with larger micro-batches the GPU does",
+            f"with larger micro-batches the GPU does, for prompts of {case.threshold:,} tokens and more",
             changes=lambda: iter([larger_micro_batches(case, case.threshold)]),
         )
 
