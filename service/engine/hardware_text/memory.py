@@ -69,14 +69,28 @@ class Memory:
         self.maybe_cores = ""  # a number after a Mac's chip
         self.aside: _Size | None = None  # what the firmware sets aside for a GPU without memory of its own
 
-    def modules(self, m: Mention) -> None:
-        """Take `8x32GB`, `8 sticks of 64GB` or, after a size, `(4x32)`."""
+    def modules(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int) -> str:
+        """Take `8x32GB`, `8 sticks of 64GB` or, after a size, `(4x32)`; return whose they are, `gpu` or `ram`."""
         n, each = next((a, b) for a, b in zip(m.hit.groups()[::2], m.hit.groups()[1::2], strict=True) if a)
+        gpu = gpus[current] if owner == "gpu" and m.text.endswith(")") else None
+        if gpu and gpu.count == int(n) and fits(gpu, float(each)):
+            if self._since_size(m) in ("", "("):  # `2x Arc Pro B60 48GB (2x24)`
+                self.sizes[-1].total = True
+                return "gpu"
+            if m.gap in ("", "with"):
+                self.behind_gpu(float(each), current % len(gpus), m.text)
+                return "gpu"
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
         if m.hit[7]:
             self.notes.append(f"{m.text}: taken as RAM, {n} modules of {each} GB")
         self.of_modules = (float(n) * float(each), int(n), m.text)
+        return "ram"
+
+    def _since_size(self, m: Mention) -> str | None:
+        """What separates a mention from the last size, without the words that say of what it is; None if none is."""
+        since = self.text[self.sizes[-1].end : m.at] if self.sizes else None
+        return since if since is None else re.sub(r"\b(?:v?ram|memory|total)\b|\s", "", since, flags=re.I)
 
     def are_modules(self, n: int, at: int) -> bool:
         """Take a count right after a module's size, as in `32GB x4` or `32G*4`; return whether it was one.
@@ -144,8 +158,12 @@ class Memory:
         """Take a size and return whose it is: `gpu`, of which `current` is meant, or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
-        if last and self.text[last.end : m.at].strip() in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
+        between = self._since_size(m)
+        if last and between in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
             return owner  # the same size in other units: `16GB (16311 MiB)`
+        if last and between == "(" and last.role in ("gpu", "vram") and gb * gpus[last.gpu].count == last.gb:
+            last.each = False
+            return owner  # `2x 3090 48GB (24GB each)`
         if lex.NEEDED.search(before):
             self.notes.append(f"{m.text}: what something needs, not what the machine has")
             return owner

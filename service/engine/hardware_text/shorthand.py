@@ -274,8 +274,7 @@ class _Reading(CardDetails):
         questions.ask_about_sockets(m, self.text)
         if m.hit[7] and self.owner == "gpu" and m.gap != ",":
             raise unreadable(m.text, f"of what? Write RAM as `{m.hit[7]}x{m.hit[8]}GB`, with a comma before it")
-        self.memory.modules(m)
-        self.owner = "ram"
+        self.owner = self.memory.modules(m, self.owner, self.gpus, self.current)
 
     def _read_memory(self, m: Mention) -> None:
         self.memory.kind(m)

@@ -523,3 +523,26 @@ def test_a_card_for_the_display_alone_gets_nothing(text: str, free: list[float |
     hardware = parse_hardware(text)
     assert [gpu.free_gib for gpu in hardware.gpus] == free
     assert ("left to the display" in (hardware.notes or "")) == (0 in free)
+
+
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        ("2x Arc Pro B60 48GB (2x24), 9950X, 64GB DDR5", 24),
+        ("2x 3090 48GB VRAM (2x24GB), 9950X, 64GB DDR5", 24),
+        ("2x RTX 3080 (2x20GB), 9950X, 64GB DDR5", 20),
+        ("2x 3090 48GB (24GB each), 9950X, 64GB DDR5", 24),
+        ("2x RTX 5060 Ti 32GB (2x16GB), 9950X, 64GB (2x32GB) DDR5", 16),
+    ],
+)
+def test_a_product_in_brackets_behind_as_many_cards_is_their_memory(text: str, each: int) -> None:
+    hardware = parse_hardware(text)
+    assert [round(card.total / 2**30) for card in resolve(hardware).cards] == [each, each]
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 64
+
+
+def test_a_product_in_brackets_that_no_card_has_stays_the_ram() -> None:
+    hardware = parse_hardware("2x RTX 3090 (2x32GB)")
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.channels) == (64, 2)

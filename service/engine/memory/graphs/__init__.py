@@ -47,12 +47,15 @@ class GraphCache:
         self, model: Model, spec: GraphSpec, build: Callable[[Model, GraphSpec], SegmentedGraph | None]
     ) -> SegmentedGraph | None:
         key = shape_of(model), spec, build is _by_layer
-        found = self._kept.pop(key) if key in self._kept else build(model, spec)
-        self._kept[key] = found
+        if key in self._kept:
+            found = self._kept[key] = self._kept.pop(key)
+            return found
+        found = self._kept[key] = build(model, spec)
         self._drop_oldest()
         return found
 
     def _drop_oldest(self) -> None:
+        """Drop what is too much; called with each new graph, as counting takes longer than looking one up."""
         graphs = list(self._kept.items())
         excess = sum(_size(graph) for _, graph in graphs) - self._max_tensors
         for key, graph in graphs:
