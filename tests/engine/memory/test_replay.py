@@ -81,6 +81,7 @@ READ_FROM_AFAR = (  # by layers further on than the next one
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "engine"), [*((name, "llama.cpp") for name in OUT_OF_ORDER), *READ_FROM_AFAR])
 def test_layers_repeat_that_read_what_others_than_the_previous_one_made_or_are_run_out_of_order(
     name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch

@@ -285,6 +285,7 @@ def test_a_slow_link_between_cards_that_share_a_layer_copies_no_weights() -> Non
     assert limit.startswith("prompts: data transfer between the GPUs takes ")
 
 
+@pytest.mark.full
 def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_all_cards_on_every_layer() -> None:
     """All eight configs were of a mode whose speed is only a formula (Command A on six 3090, tests/data, x21)."""
     mixes = ("iq4_xs", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq3_xxs", "q3_k_m")
@@ -295,6 +296,7 @@ def test_what_does_not_depend_on_links_is_listed_with_a_first_config_that_has_al
     assert first(body).variant in {c.variant for c in by_layers}
 
 
+@pytest.mark.full
 def test_what_lies_whole_on_the_cards_is_listed_with_a_first_config_that_does_not() -> None:
     """Seven 3090 were shown nothing without weights in RAM, where ikawrakow's hold all of GLM-4.7 (pull 1177, x22)."""
     hardware = parse_hardware("7x RTX 3090, EPYC 7443P, 256GB DDR4-3200 x8")

@@ -31,6 +31,7 @@ def test_sums_over_blocks_are_the_seconds_where_they_are_taken_and_never_above_t
         assert priced * 0.97 < linear.seconds(starts, wheres) <= priced * (1 + 1e-7)
 
 
+@pytest.mark.full
 def test_a_placement_of_a_published_model_is_near_the_bound() -> None:
     row = judged(19)
     assert row.name.startswith("19: Ling-3.0-flash")

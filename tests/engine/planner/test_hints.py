@@ -33,6 +33,7 @@ def test_idle_cards_are_named_with_the_config_that_would_use_them() -> None:
     assert len(body.configs[number - 1].devices) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "machine", "named"),
     [

@@ -71,6 +71,7 @@ def first_three(outcomes: list[Outcome]) -> list[Contender]:
     return rank(contenders, outcomes[0].case.goal).order[:3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
 def test_pruning_loses_none_of_the_first_three_of_all_candidates(
     model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
@@ -226,6 +227,7 @@ def test_a_card_that_holds_nothing_is_not_in_a_config(preset: Preset) -> None:
         assert all(d.weights + d.kv + d.compute for d in c.fitted.memory.devices[: len(c.candidate.cards)])
 
 
+@pytest.mark.full
 def test_fewer_cards_with_a_smaller_micro_batch_are_tried_beside_more_with_a_large_one() -> None:
     """A 27B whole on four nearly full RTX 4090 needs -ub 512; five cards with -ub 1024 came first, 7 % slower."""
     cards = [
@@ -243,6 +245,7 @@ def test_fewer_cards_with_a_smaller_micro_batch_are_tried_beside_more_with_a_lar
     assert (len(best.candidate.cards), best.fitted.flags.n_ubatch) == (4, 512)
 
 
+@pytest.mark.full
 def test_rules_that_move_nothing_go_with_the_cards_they_name() -> None:
     """llama.cpp's own fit writes rules for a block that this model does not have, for cards that then hold nothing."""
     cards = [Gpu(name="RTX PRO 6000 Blackwell"), *[Gpu(name="RTX 4060 Ti", vram_gib=8, free_gib=4.2)] * 2]
@@ -254,6 +257,7 @@ def test_rules_that_move_nothing_go_with_the_cards_they_name() -> None:
     assert {c.candidate.cards for c in search([case])[0].contenders} == {(0,)}
 
 
+@pytest.mark.full
 def test_where_ram_is_a_little_short_only_as_much_as_needed_leaves_it() -> None:
     """Qwen3.5-397B on two nearly full RTX 4090, an A6000 and a 40HX with 192 GiB: another start of the search found a
     placement that was 2 % faster, with as little in RAM."""
@@ -449,6 +453,7 @@ def test_a_card_with_little_memory_gets_a_small_micro_batch_before_it_is_left_ou
     assert best.fitted.flags.n_ubatch == 256
 
 
+@pytest.mark.full
 def test_cards_without_room_for_a_layer_are_left_out_before_all_cards_are() -> None:
     """Found by a random request whose answer was the CPU alone, three times as slow."""
     in_use = Hardware(
@@ -521,6 +526,7 @@ def test_a_dense_model_on_a_small_card_leaves_whole_layers_in_ram_where_that_is_
     assert best.candidate.strategy == "layers in RAM"
 
 
+@pytest.mark.full
 def test_where_two_cards_hold_whole_layers_a_third_does_too_though_the_caches_of_all_do_not_fit() -> None:
     """The forecast had FFN in RAM on three cards, which did not fit, so that two were advised: 21 % more time."""
     in_use = Hardware(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.judgment import words_of
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
@@ -58,6 +60,7 @@ def test_layers_without_experts_count_in_the_short_command_of_an_engine_that_cou
     assert config.devices[0].free_mib > 512
 
 
+@pytest.mark.full
 def test_all_experts_in_ram_are_one_word_also_where_layers_lie_there_as_the_engine_places_them() -> None:
     """It was a rule for each of 44 layers, the unused one for drafting among them."""
     rig = parse_hardware("RTX 4090 6.0GB free, Ryzen 7 7800X3D, 192GB DDR5-5200")

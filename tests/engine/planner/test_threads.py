@@ -91,6 +91,7 @@ def free_on_cards(config: AdvisedConfig) -> Iterator[float]:
     return (row.free_mib - row.reserve_mib for row in config.devices if row.device != "CPU")
 
 
+@pytest.mark.full
 def test_two_5090_and_two_4090_with_qwen3_235b() -> None:
     model, mix, hardware = "Qwen3-235B-A22B", "q4_k_m", rigs.TWO_5090_TWO_4090
     config = first(ask(model, mix, hardware=hardware))

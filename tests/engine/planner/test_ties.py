@@ -52,6 +52,7 @@ def test_what_is_first_with_less_memory_is_named_where_the_first_fits_by_a_hair(
     assert bool(said(body, "hardly-fits")) is by_a_hair
 
 
+@pytest.mark.full
 def test_a_card_that_caches_fill_is_scarce_though_another_card_holds_experts() -> None:
     in_use = Hardware(
         gpus=[Gpu(name="Tesla P40", count=3, free_gib=7.55)],

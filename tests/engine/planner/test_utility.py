@@ -245,6 +245,7 @@ def test_memory_that_programs_share_with_the_gpu_is_not_spent_on_a_loss_that_nob
     assert first(body).variant == "q8_0", "memory of cards is idle if a model leaves it"
 
 
+@pytest.mark.full
 def test_the_fast_pick_is_named_though_a_variant_that_is_hardly_faster_costs_less() -> None:
     hardware = parse_hardware("GTX 1080 Ti 11GB, Ryzen 5 3600, 32GB DDR4-3200")
     mixes = ("ffn_down_exps=q4_K,exps=q3_K,*=q5_K", "iq4_xs", "ffn_down_exps=q5_K,exps=q4_K,*=q6_K")
