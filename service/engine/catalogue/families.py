@@ -309,6 +309,13 @@ def _arm(generation: str, cores: int, channels: int, mts: int, sockets: int) -> 
     return row
 
 
+def _altra(name: str, m: _Match) -> CpuRow:
+    """`Altra Q80-30`: 80 cores, which all run at 3.0 GHz (Ampere's product brief)."""
+    row = _row(name, "neoverse n1", "neon", int(m[1] or m[3] or 80), 8, 3200, 4.0, 2)
+    clock = m[2] or m[4]
+    return msgspec.structs.replace(row, all_core_ghz=int(clock) / 10) if clock else row
+
+
 _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]], ...] = (
     (re.compile(r"\bi([3579]) ?(\d{4,5})([a-z]{0,2}\d?)\b"), _core),
     (re.compile(r"\bultra ?([579]) ?([123])\d{2}([a-z]{0,2})\b"), _core_ultra),
@@ -335,8 +342,8 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"^([1-9])([1-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
     (re.compile(r"^(?!8\d00)([4-8])([1-9])(00|[34]5)(h)$"), _ryzen),  # `8745H`; Intel's are `8300H` and `8750H`
     (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),
-    (re.compile(r"\b(?:ampere ?)?altra(?: max)?(?: [qm](\d{2,3}))?|\b[qm](\d{2,3}) (?:22|26|28|30|33)\b"),
-     _arm("neoverse n1", 80, 8, 3200, 2)),
+    (re.compile(r"\baltra(?: max)?(?: processor)?(?: [qm](\d{2,3}) (\d\d))?|\b[qm](\d{2,3}) (22|26|28|30|33)\b"),
+     _altra),
     (re.compile(r"\bgraviton ?[234]?"), _arm("neoverse", 64, 8, 4800, 1)),
     (re.compile(r"\bgrace\b"), _arm("grace", 72, 8, 8533, 2)),
     (re.compile(r"\bkunpeng"), _arm("kunpeng", 64, 8, 2933, 2)),

@@ -137,7 +137,8 @@ def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str]) ->
         ram = msgspec.structs.replace(ram, measured_bandwidth_gbs=None)
         theirs = f"{_bandwidth(row, ram, sockets, mts, unified, []):.0f}"
         assumed.append(Assumption("hardware.ram.measured_bandwidth_gbs", theirs, why, "the speed of everything in RAM"))
-    total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
+    lent = max((gpu.vram_gib or 0 for gpu in hardware.gpus), default=0) if unified else 0
+    total = ram.total_gb or _total_gb(row, sockets, unified, lent, assumed)
     if os_family(hardware.os or "") == "wsl" and ram.free_gb is None:
         total *= WSL_SHARE
         why = "WSL gives Linux half of it by default: if .wslconfig says more, paste `free -m` from WSL"
@@ -249,12 +250,15 @@ def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
     return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
 
 
-def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, assumed: list[Assumption]) -> float:
+def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, lent: float, assumed: list[Assumption]) -> float:
+    """The usual RAM of such a machine in GB, doubled until it is more than what its GPU has of it (`lent`)."""
     only = _ONLY_SIZE_GB.get(unified.name if unified else row.name)
     if only is not None:
         return float(only)
     total = float(_MODULE_GB * (row.channels or 2) * sockets)
     why = f"not given: one {_MODULE_GB} GB module per channel"
+    if total <= lent:
+        total, why = total * 2 ** (int(lent // total).bit_length()), f"not given: more than the GPU's {lent:g} GB of it"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))
     return total
 

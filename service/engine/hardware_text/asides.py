@@ -70,7 +70,7 @@ _MOST_WORDS = 100
 _BULLET = re.compile(r"^\s*[-−](?=\S)")
 _NEGATIVE = re.compile(
     r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
-    r"|(?<=[\s@x])[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
+    r"|(?:(?<=[\s@])|(?<=\s\dx))[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
     re.I,
 )
 

@@ -77,9 +77,22 @@ ROLE_TOTAL = re.compile(
 )
 
 _GB = r"(?:gib|gb|go|gigas?|gigs?|g)\b(?!/s)"
+_VENDORS = (
+    r"msi|evga|asus|gigabyte|zotac|palit|pny|gainward|inno3d|kfa2|galax|manli|colorful|xfx|sapphire|powercolor|asrock"
+    r"|sparkle|maxsun|gunnir"
+)
+# Names of coolers, whose numbers count nothing: `Ventus 2X`, `Merc 310`. ASUS sells a Dual of all classes but the two
+# highest: `ASUS dual RTX 3090` are two cards.
+_SERIES = (
+    r"(?:asus\s(?:geforce\s|radeon\s)?dual\b(?:\s(?:oc|evo|v2|white)\b)*(?=\s(?:nvidia|amd|geforce|radeon|[rg]tx|rx|arc)\b)"
+    r"(?!\s(?:nvidia\s)?(?:geforce\s)?(?:rtx\s)?[345]0[89]0)"
+    r"|ventus\s[23]x\b|windforce(?:\s[23]x)?\b|twin\s(?:edge|x2|frozr(?:\s\d|\s[iv]+)?)\b|ichill(?:\sx[234])?\b|inno3d\sx[23]\b"
+    r"|(?:speedster\s)?(?:merc|swft|qick)\s?\d{3}\b|(?:dual|twin|triple|two|three|[23]x?|2\.\d)[\s-](?:slots?|fans?)\b"
+    r"|gts(?=\s\d{1,2}\s?gb?\b))"
+)
 # Between a size and the card that has it.
 _SOLD_BY = (
-    r"(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|gainward|inno3d|kfa2|galax|manli|colorful|xfx|sapphire|powercolor|asrock|sparkle|maxsun|gunnir"
+    rf"(?:(?:{_SERIES}|{_VENDORS}|speedster"
     r"|nvidia|amd|used|modded|refurbished|second-?hand|gebrauchte[nrs]?|usadas?|usate|б/у)\s+)*"
 )
 SOLD_BY = re.compile(_SOLD_BY, _I)
@@ -179,8 +192,9 @@ SYSTEM = re.compile(
     _I,
 )
 BACKEND = re.compile(
-    r"(?:(?:on|with|using|via|under)\s(?:the\s)?)?(?:(vulkan)(?:\s\d(?:\.\d+)*)?\b(?:\s(?:back\s?-?end|build))?"
-    r"|(cuda|rocm|hip|sycl|metal)\s(?:back\s?-?end|build)\b)",
+    r"(?:back\s?-?end\s?[:=]?\s?)?(?:(?:on|with|using|via|under)\s(?:the\s)?)?"
+    r"(?:(vulkan|rocm|hip|sycl)(?:\sv?\d(?:\.\d+)*)?\b(?!\s(?:(?:is|does|will)(?:n['’]?t|\snot)|not|fails|broken|unsupported))(?:\s(?:back\s?-?end|build))?"
+    r"|(cuda|metal)\s(?:back\s?-?end|build)\b)",
     _I,
 )
 LAPTOP = re.compile(
@@ -315,7 +329,7 @@ BOARD = re.compile(
 )
 BOARD_WORD = re.compile(r"(?:mother|main|carrier\s)board|mobo|\baio\b|cooler", _I)
 NOTE = re.compile(
-    rf"{_DRIVE}"
+    rf"{_SERIES}|{_DRIVE}"
     r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt](?:i?b)?\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache|virtual\s(?:\w+\s)?(?:memory|ram))\b"
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
@@ -346,6 +360,7 @@ NOTE = re.compile(
     r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b|(?:\d{1,3}|two|three|four|five|six|seven|eight|ten)\s(?:models|users|agents)\b"
     r"|--[a-z]+[_-][\w-]+[\s=]\d{1,6}\b|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
+    r"|[-−+~]?\d{1,3}\s?mv\b|uma(?:\s(?:frame\s?buffer|size|is|set\sto))*\s?[:=]?\s?\d{1,3}\s?mi?b?\b"
     r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
     r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟)"
@@ -365,7 +380,7 @@ NOTE = re.compile(
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
     r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{1,3}\s?(?:cpu\s)?pci-?e?\s?(?:[1-6]\.\d\s)?lanes?\b|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|\d{1,3}[\s-]?(?:threads?|workers)\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
-    r"|cuda ?[:=]? ?(?:\d+(?:\.\d+)*\b(?! ?g)|\(v?\d+(?:\.\d+)*\)?)|rocm ?\d+(?:\.\d+)*\b(?! ?g)"
+    r"|cuda ?[:=]? ?(?:\d+(?:\.\d+)*\b(?! ?g)|\(v?\d+(?:\.\d+)*\)?)"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
     _I,

@@ -107,6 +107,7 @@ _RESPELLED = tuple(
         (rf"\b{_STRIX_HALO}", "Ryzen AI Max+ 395"),
         (r"\b(\d{3,4})\s?([gr]tx)\b(?!\s?\d{3})", r"\2 \1"),  # `1070gtx`
         (r"\bgt(?=(?:10[1-3]0|[4-7][1-4]0)m?\b)", "GT "),  # `GT730`
+        (r"(\binno3d\b[^,;\n]{0,40}?)\s(?:twin\s)?x[23]\b", r"\1"),  # names of its coolers
         (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
         (r"\b((?:ryzen|epyc|xeon|ultra|core|i[3579])[\s-][^,;()\n]{1,30})\s\(([468]|\d\d\d?)\)", r"\1, \2 threads"),
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
@@ -185,6 +186,7 @@ _GB = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
 _ALLOTTED = re.compile(
     rf"{_GB}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
     r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
+    rf"|{_GB}\s(?:of\s)?(?:bios|uefi)[\s-](?:allocated|assigned|reserved|set)\s(?:gpu\smemory|v-?ram)\b"
     rf"|{_GB}\s(?:of\s)?gtt\b"
     rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
     rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",

@@ -15,7 +15,9 @@ from service.engine.hardware_text.form import hardware_hash, to_shorthand
         ("R9700 (Vulkan 1.4), 64GB ram", "vulkan", None),
         ("RTX 3090 with the Vulkan backend, 64GB", "vulkan", None),
         ("2x MI50 32GB, HIP build, 256 GB", "rocm", None),
-        ("2x MI50 32GB ROCm 6.3, 256 GB", None, "ROCm 6.3"),
+        ("2x MI50 32GB ROCm 6.3, 256 GB", "rocm", None),
+        ("Framework Desktop Ryzen AI Max+ 395 128GB, backend rocm", "rocm", None),
+        ("RX 7900 XTX, ROCm not working, 64GB", None, "ROCm not working"),
         ("RTX 3090, no vulkan, 32GB", None, "no; vulkan"),
     ],
 )

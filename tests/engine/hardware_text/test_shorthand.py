@@ -546,3 +546,47 @@ def test_a_product_in_brackets_that_no_card_has_stays_the_ram() -> None:
     hardware = parse_hardware("2x RTX 3090 (2x32GB)")
     assert hardware.ram is not None
     assert (hardware.ram.total_gb, hardware.ram.channels) == (64, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        ("ASUS Dual RTX 4060 Ti 16GB, 5800X, 64GB", 1),
+        ("single ASUS Dual RTX 4070, 64GB", 1),
+        ("2x ASUS Dual RTX 4060 Ti 16GB, 5800X, 64GB", 2),
+        ("ASUS dual RTX 3090, 64GB", 2),  # never sold as a Dual
+        ("MSI GeForce RTX 3060 VENTUS 2X 12G OC, Ryzen 5 7600, 64GB", 1),
+        ("INNO3D RTX 4070 X3, 64GB", 1),
+        ("INNO3D GeForce RTX 4070 Ti SUPER Twin X2 16GB, 64GB", 1),
+        ("Zotac 5060 Ti 16GB Twin Edge, 64GB", 1),
+        ("Gigabyte RTX 4070 Windforce 3X, 64GB", 1),
+        ("XFX RX 580 GTS 8GB x2, 64GB", 2),
+        ("XFX Speedster MERC 310 RX 7900 XTX, 64GB", 1),
+        ("Gainward RTX 3060 Dual Fan 12GB, 64GB", 1),
+    ],
+)
+def test_the_name_of_a_cooler_counts_no_cards(text: str, n: int) -> None:
+    hardware = parse_hardware(text)
+    assert sum(gpu.count for gpu in hardware.gpus) == n
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 64
+
+
+@pytest.mark.parametrize(
+    "text", ["EPYC 9355P, ASRock GENOAD8X-2T/BCM, 512GB DDR5", "RTX 3090 -50 mV undervolt, EPYC 9355P, 512GB DDR5"]
+)
+def test_a_hyphen_in_a_name_and_a_voltage_are_no_negative_size(text: str) -> None:
+    hardware = parse_hardware(text)
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 512
+
+
+def test_what_the_firmware_lends_the_gpu_is_no_more_than_a_part_of_the_ram() -> None:
+    rig = resolve(parse_hardware("Bosgame M5, Ryzen AI MAX+ 395, gfx1151, 96 GB BIOS-allocated VRAM"))
+    assert [round(card.total / 2**30) for card in rig.cards] == [96]
+    assert rig.ram_bytes == 128 * 2**30
+
+
+def test_cores_and_clock_of_an_altra_are_in_its_name() -> None:
+    rig = resolve(parse_hardware("Ampere Altra Max Processor M128-30 CPU @ 3.0GHz, 256GB"))
+    assert (rig.physical_cores, rig.ghz) == (128, 3.0)
