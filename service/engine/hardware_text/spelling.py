@@ -88,7 +88,7 @@ _RESPELLED = tuple(
     (re.compile(pattern, _I), right)
     for pattern, right in (
         (r"(?<=\d)\+(?=双路|单路)", " + "),
-        (r"(?<=\w)双路(?!\w)", " x2"),
+        (r"(?<=\w)\s?双路(?=\s*(?:[,，;；。\n]|$|\d+\s?g))", " x2, "),
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
         (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),
         (

@@ -590,3 +590,13 @@ def test_what_the_firmware_lends_the_gpu_is_no_more_than_a_part_of_the_ram() -> 
 def test_cores_and_clock_of_an_altra_are_in_its_name() -> None:
     rig = resolve(parse_hardware("Ampere Altra Max Processor M128-30 CPU @ 3.0GHz, 256GB"))
     assert (rig.physical_cores, rig.ghz) == (128, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "sockets"),
+    [("i7 (8th gen), RTX 3090", "8th gen i7", None), ("Xeon 6430 双路, RTX 3090", "Xeon 6430", 2)],
+)
+def test_what_stands_behind_a_cpu_is_read_as_in_front_of_it(text: str, cpu: str, sockets: int | None) -> None:
+    found = parse_hardware(text).cpu
+    assert found is not None
+    assert (found.model, found.sockets) == (cpu, sockets)
