@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -117,26 +117,29 @@ class Hub:
         Raises NotGguf, TruncatedHeader, InvalidHeader, RepoGated, RepoTooLarge, HubUnavailable, HubRateLimited,
         HubUnauthorised, HubReplyRefused.
         """
-        header = next(self.read_headers(listing, [variant]))
+        (header,) = self.read_headers(listing, [variant])
         if isinstance(header, InvalidHeader):
             raise header
         return header
 
     def read_headers(
-        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-    ) -> Iterator[Header | InvalidHeader]:
-        """Yield the merged header of each of `variants`, or what is wrong with it, in order, read in parallel.
+        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False,
+        begin: Callable[[int], object] = lambda _: None,
+    ) -> list[Header | InvalidHeader]:  # fmt: skip
+        """Return the merged header of each of `variants`, or what is wrong with it, in order, read in parallel.
 
-        `in_full`: take no part of a header from another file of the repo (`Header.by_jump`). Raises RepoGated,
-        RepoTooLarge, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused.
+        `in_full`: take no part of a header from another file of the repo (`Header.by_jump`). `begin` is called with
+        the number of each variant, from 1, before it is waited for. Raises RepoGated, RepoTooLarge, HubUnavailable,
+        HubRateLimited, HubUnauthorised, HubReplyRefused.
         """
         where = self._where(listing)
-        headers = self._reader(listing.repo or "", where).read(variants, in_full)
-        for variant, header in zip(variants, headers, strict=True):
-            if isinstance(header, InvalidHeader):
-                yield type(header)(f"{listing.repo or where}, variant {variant.name}: {header.detail}")
-            else:
-                yield header
+        headers = self._reader(listing.repo or "", where).read(variants, in_full, begin)
+        return [
+            type(header)(f"{listing.repo or where}, variant {variant.name}: {header.detail}")
+            if isinstance(header, InvalidHeader)
+            else header
+            for variant, header in zip(variants, headers, strict=True)
+        ]
 
     def list_address(self, address: str) -> RepoListing:
         """Return the one variant at an http(s) address of a GGUF file outside the Hub, with its sibling shards.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import BoundedSemaphore, Lock
@@ -62,18 +62,25 @@ class RepoReader:
         self._first_in_full = Lock()
         self._known: tuple[LargeArray, ...] | None = None  # None: no file was read in full yet
 
-    def read(self, variants: Sequence[Variant], in_full: bool) -> Iterator[Header | InvalidHeader]:
-        """Yield the merged header of each variant, or what is wrong with it, in order. Raises the Hub's errors.
+    def read(
+        self, variants: Sequence[Variant], in_full: bool, begin: Callable[[int], object]
+    ) -> list[Header | InvalidHeader]:
+        """Return the merged header of each variant, or what is wrong with it, in order. Raises the Hub's errors.
 
-        `in_full`: no jumps, as required for what other repos and hosts are told.
+        `in_full`: no jumps, as required for what other repos and hosts are told. `begin` is called with the number of
+        each variant, from 1, before it is waited for. (A generator would not do: the garbage collector ends one that
+        is dropped in any thread, which then waits for threads that may need what it holds.)
         """
+        found: list[Header | InvalidHeader] = []
         with ReadSlot(self._slots) as slot, ThreadPoolExecutor(max_workers=self._limits.parallel) as pool:
             parts = self._begun(pool, variants, slot, in_full)
             try:
-                for variant in variants:
-                    yield _merged([parts[file] for file in variant.files])
+                for number, variant in enumerate(variants, 1):
+                    begin(number)
+                    found.append(_merged([parts[file] for file in variant.files]))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+        return found
 
     def _begun(
         self, pool: ThreadPoolExecutor, variants: Sequence[Variant], slot: ReadSlot, in_full: bool

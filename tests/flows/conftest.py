@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,10 +52,11 @@ class WatchedHub(Hub):
         return super().list_repo(reference)
 
     def read_headers(
-        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-    ) -> Iterator[Header | InvalidHeader]:
+        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False,
+        begin: Callable[[int], object] = lambda _: None,
+    ) -> list[Header | InvalidHeader]:  # fmt: skip
         self.read += [variant.name for variant in variants]
-        return super().read_headers(listing, variants, in_full)
+        return super().read_headers(listing, variants, in_full, begin)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
 from service.engine.gguf.header import Header
 from service.engine.model import build_model
+from service.flows.advice.reading import read_models
 from service.hub.client import Hub
 from service.hub.errors import RepoGated, RepoTooLarge
 from service.hub.headers import FIRST_RANGE
@@ -153,6 +156,19 @@ def test_headers_over_the_limit_of_a_repo_are_refused(connect: Connect) -> None:
     with pytest.raises(RepoTooLarge, match="8 MiB together: name a variant"):
         list(hub.read_headers(listing, listing.variants[1:2], in_full=True))
     assert hub.cost.n_bytes < 9 * MIB
+
+
+def test_a_variant_that_cannot_be_read_leaves_nothing_to_the_garbage_collector(connect: Connect) -> None:
+    """What reads in parallel had been ended by it, in any thread: in one that held the connections' lock for good."""
+    hub = connect()
+    listing = listed(hub, "local/many-shards-GGUF")
+    gc.disable()
+    try:
+        with pytest.raises(InvalidHeader):
+            read_models(hub, listing, listing.variants[:1])
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+    finally:
+        gc.enable()
 
 
 def test_what_a_repo_may_cost_is_counted_again_after_a_while(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

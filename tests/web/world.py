@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -47,11 +47,12 @@ class HeldHub(Hub):
         self.may_end.set()
 
     def read_headers(
-        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-    ) -> Iterator[Header | InvalidHeader]:
+        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False,
+        begin: Callable[[int], object] = lambda _: None,
+    ) -> list[Header | InvalidHeader]:  # fmt: skip
         self.reading.release()
         self.may_end.wait(10)
-        return super().read_headers(listing, variants, in_full)
+        return super().read_headers(listing, variants, in_full, begin)
 
 
 class World:

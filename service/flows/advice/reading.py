@@ -90,11 +90,11 @@ def read_models(
     """
     read: list[VariantModel] = []
     unreadable: dict[str, AdvisorError] = {}
-    headers, match = headers_of(hub, listing, variants, in_full), SafeMatch()
-    for number, variant in enumerate(variants, 1):
-        report("reading headers", number, len(variants))
+    headers = headers_of(hub, listing, variants, in_full, lambda n: report("reading headers", n, len(variants)))
+    match = SafeMatch()
+    for variant, header in zip(variants, headers, strict=True):
         try:
-            read.append(_model(listing, variant, next(headers), match))
+            read.append(_model(listing, variant, header, match))
         except InvalidHeader as error:
             unreadable[variant.name] = error
     if not read:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,12 +21,20 @@ from service.wire.advice.repo import CostView, FileView, ModelView, RepoView, Va
 
 
 def headers_of(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-) -> Iterator[Header | InvalidHeader]:
-    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors."""
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False,
+    begin: Callable[[int], object] = lambda _: None,
+) -> list[Header | InvalidHeader]:  # fmt: skip
+    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors.
+
+    `begin` is called with the number of each variant, from 1, before it is waited for.
+    """
     if listing.repo is None and listing.address is None:
-        return (_local(variant) for variant in variants)
-    return hub.read_headers(listing, variants, in_full)
+        found = []
+        for number, variant in enumerate(variants, 1):
+            begin(number)
+            found.append(_local(variant))
+        return found
+    return hub.read_headers(listing, variants, in_full, begin)
 
 
 def _local(variant: Variant) -> Header | InvalidHeader:
