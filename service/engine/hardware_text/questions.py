@@ -192,6 +192,12 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         cards = ", ".join(nearest(f"{before.name} {m.text}", n=3))
         raise unreadable(f"{before.text} {m.text}", f"no GPU of that name ({cards}?); {KINDS}")
     behind = mentions[i + 1] if i + 1 < len(mentions) else None
+    counts_behind = (
+        behind and behind.kind == "gpu" and behind.at <= m.end + 1 and re.fullmatch(r"\d[\d.e]+x", m.text, re.I)
+    )
+    counts_before = before and before.kind == "gpu" and m.gap == "with" and re.fullmatch(r"\d{5,}", m.text)
+    if counts_behind or counts_before:
+        raise unreadable(m.text, f"a machine has a whole number of GPUs, {MAX_GPUS} at most; {KINDS}")
     if (
         behind
         and behind.kind == "size"
@@ -208,7 +214,7 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     if re.fullmatch(r"\d+[kmgt]i?b", m.text, re.I):
         raise unreadable(m.text, f"no size of a machine's RAM or VRAM; {KINDS}")
     digits = re.fullmatch(r"\d{3,4}", m.text)
-    if digits and behind and behind.kind == "gpu" and behind.at <= m.end + 1:
+    if re.fullmatch(r"\d{3,}", m.text) and behind and behind.kind == "gpu" and behind.at <= m.end + 1:
         raise unreadable(f"{m.text} {behind.text}", f"a machine has {MAX_GPUS} GPUs at most; {KINDS}")
     if digits or is_like_a_name(m.text) or re.fullmatch(r"\d+\w?b", m.text, re.I):
         near = (*nearest(m.text, n=2), *nearest(m.text, cpu=True, n=2)) if not digits else ()

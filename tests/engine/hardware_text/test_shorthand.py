@@ -600,3 +600,11 @@ def test_what_stands_behind_a_cpu_is_read_as_in_front_of_it(text: str, cpu: str,
     found = parse_hardware(text).cpu
     assert found is not None
     assert (found.model, found.sockets) == (cpu, sockets)
+
+
+@pytest.mark.parametrize(
+    "text", ["RTX 3090 x 99999, 64GB", "12345 RTX 3090", "3.5x RTX 3090", "1e3x RTX 3090", "9999999999x RTX 3090"]
+)
+def test_a_number_of_cards_that_no_machine_has_is_not_taken_as_one(text: str) -> None:
+    with pytest.raises(InvalidHardware, match=r"64 (GPUs )?at most"):
+        parse_hardware(text)
