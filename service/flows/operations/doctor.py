@@ -99,9 +99,10 @@ def _open_files() -> Diagnosis:
         import resource
     except ModuleNotFoundError:  # Windows
         return Diagnosis(part, "good", "this system has no limit per process")
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"a process may have {soft:,} open, and each listener and waiting agent takes one"
-    if soft >= _FEW_FILES:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the service raises the soft limit to the hard one
+    allowed = "any number" if most == resource.RLIM_INFINITY else f"{most:,}"
+    text = f"a process may have {allowed} open, and each listener and waiting agent takes one"
+    if most == resource.RLIM_INFINITY or most >= _FEW_FILES:
         return Diagnosis(part, "good", text)
     fix = f"`ulimit -n {_FEW_FILES}` before the service starts, or LimitNOFILE={_FEW_FILES} in its unit"
     return Diagnosis(part, "warning", text, fix)

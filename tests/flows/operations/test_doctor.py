@@ -150,6 +150,13 @@ def test_too_few_open_files_are_told(quiet: Settings, monkeypatch: pytest.Monkey
     assert "LimitNOFILE=4096" in (found(quiet)["open files"].fix or "")
 
 
+def test_a_soft_limit_of_open_files_is_none_as_the_service_raises_it(
+    quiet: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 524_288))
+    assert found(quiet)["open files"].state == "good"
+
+
 def test_hosts_with_another_version_of_the_agent_are_told(context: Context, quiet: Settings, clock: Clock) -> None:
     host = a_host(context)
     assert "hosts" not in found(quiet, clock.now)
