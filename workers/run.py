@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import FrameType
 
 from redis.client import Pipeline
+from redis.exceptions import RedisError
 from rq import Queue, Worker
 from rq.job import Job
 from rq.worker_registration import register
@@ -100,6 +101,9 @@ def main() -> int:
         worker.work(logging_level=None)
     except AdvisorError as error:
         print(f"worker: {error.detail}", file=sys.stderr)
+        return 1
+    except RedisError as error:  # lost in the middle of a job, or while the worker signs off
+        log.error("redis.silent", error=type(error).__name__, detail=str(error))
         return 1
     return 0
 

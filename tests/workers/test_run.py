@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 
 import psutil
 import pytest
 from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from rq.job import Job, JobStatus
 
 from service.engine.hardware import Gpu, Hardware
@@ -21,7 +23,7 @@ from service.wire.advice.advice import AdviceRequest
 from tests.local_hub import Fault, LocalHub
 from tests.waiting import wait_for
 from tests.workers.conftest import running_worker, wait_until_final
-from workers.run import TASKS, make_worker
+from workers.run import TASKS, PinnedWorker, main, make_worker
 
 QWEN = "Qwen/Qwen3-0.6B-GGUF"
 REQUEST = AdviceRequest(repo=f"{QWEN}:Q8_0", hardware=Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")]))
@@ -82,6 +84,20 @@ def test_a_job_that_is_no_task_of_ours_is_not_run(redis: Redis, settings: Settin
 def test_a_worker_without_redis_says_what_it_needs() -> None:
     with pytest.raises(QueueUnavailable, match="REDIS_URL"):
         make_worker(Settings())
+
+
+def test_a_worker_that_loses_redis_says_so_in_its_log_and_ends(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lose(worker: PinnedWorker, **_: object) -> bool:
+        raise RedisConnectionError("Connection refused")
+
+    monkeypatch.setenv("REDIS_URL", settings.redis_url or "")
+    monkeypatch.setenv("DATABASE_URL", settings.database)
+    monkeypatch.setattr(PinnedWorker, "work", lose)
+    assert main() == 1
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["detail"] for line in lines if line["event"] == "redis.silent"] == ["Connection refused"]
 
 
 def test_a_request_becomes_a_ready_advice_that_a_late_job_does_not_compute_again(
