@@ -18,7 +18,7 @@ from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tens
 from service.engine.memory.graphs import share_graphs
 from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
-from tests.shapes import OLD_FILES, SHAPES, Shape
+from tests.shapes import BESIDES, SHAPES, Shape
 from tests.shapes.rows import Values
 
 ALIGNMENT = 32
@@ -26,7 +26,7 @@ _CUT_VOCABULARY = 32_768
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the names of the models to choose from; files of an old layout can be built besides."""
+    """Return the names of the models to choose from; files of an old layout and a few sizes can be built besides."""
     return tuple(SHAPES)
 
 
@@ -44,7 +44,7 @@ _PRESETS = {
 def _shape(name: str) -> Shape:
     """The shape of a model, or of its first layers (`NAME@LAYERS`)."""
     whole, _, layers = name.partition("@")
-    shape = (SHAPES | OLD_FILES)[whole]()
+    shape = (SHAPES | BESIDES)[whole]()
     return _cut(shape, int(layers)) if layers else shape
 
 

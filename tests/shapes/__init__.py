@@ -12,5 +12,5 @@ from tests.shapes import compressed, dense, gemma, gqa, hybrid, latent, moe, spa
 from tests.shapes.rows import Shape as Shape
 
 SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
-OLD_FILES = latent.OLD_FILES
+BESIDES: dict[str, Callable[[], Shape]] = latent.OLD_FILES | hybrid.BESIDES
 SHAPES |= compressed.SHAPES | dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES

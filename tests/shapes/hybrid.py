@@ -346,3 +346,8 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "LFM2-1.2B": partial(_lfm2, 16, 2048, (2, 5, 8, 10, 12, 14), 8192),
     "LFM2-8B-A1B": partial(_lfm2, 24, 2048, (2, 6, 10, 14, 18, 21), 7168, 2, (32, 4, 1792)),
 }
+
+# Sizes of which only speeds were published (tests/data/perf_delta_net_cpu.jsonl).
+BESIDES: dict[str, Callable[[], Shape]] = {
+    "Qwen3.5-4B": partial(_qwen35, 32, 2560, (16, 4), 32, n_ff=9216, tied=True, nextn=0),
+}

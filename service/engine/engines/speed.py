@@ -15,7 +15,7 @@ SpeedChange: TypeAlias = Literal[
     "flash_attention", "flash_attention_kernels", "repack_on_the_fly", "interleaved_batches", "zen5_batches",
     "moe_graphs", "odd_head_ratios", "batch_attention", "sliding_windows", "expert_batches", "cpu_repack",
     "quantised_batches", "recurrent_kernels", "wmma_attention", "wmma_batches", "vulkan_attention", "native_fp4",
-    "expert_tiles", "recurrent_launches",
+    "expert_tiles", "recurrent_launches", "delta_net_copies", "fused_delta_net",
 ]  # fmt: skip
 
 

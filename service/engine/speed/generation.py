@@ -171,11 +171,25 @@ def _attention_on_cpu(work: Work, layer: Attention, cpu: CpuRate, p: Coefficient
 
 
 def _states(work: Work, machine: Machine, p: Coefficients) -> float:
-    """Recurrent states are read and written whole for every token."""
+    """Recurrent states are read and written whole for every token, those of delta nets in RAM by one thread, too."""
     seconds = work.state_bytes[-1] * p["cpu_cache"] / machine.token_cpu.bandwidth
     for n_bytes, card in zip(work.state_bytes, machine.cards, strict=False):
         seconds += n_bytes * card.cache / card.bandwidth
-    return 2 * seconds
+    return 2 * seconds + _one_thread(work, p)
+
+
+def _one_thread(work: Work, p: Coefficients) -> float:
+    """Return the seconds of one thread with states of delta nets, for which the others wait, however many they are.
+
+    llama.cpp takes a state out of the cache with GET_ROWS, for which ggml_get_n_tasks allows one thread (ggml-cpu.c);
+    before GATED_DELTA_NET, its REPEAT, SUM_ROWS and SCALE of whole states had one thread, too.
+    """
+    seconds = work.delta_bytes * p["cpu_state"] * own_coefficient(work, p, "cpu_state")
+    if "fused_delta_net" in work.lacks:
+        seconds *= p["before.cpu_state"] * own_coefficient(work, p, "before.cpu_state")
+    if "delta_net_copies" in work.lacks:
+        seconds *= p["before.cpu_state.copies"]
+    return seconds
 
 
 def crossing_seconds(work: Work, machine: Machine) -> float:

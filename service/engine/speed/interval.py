@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.calibration import Comparison, Part
+from service.engine.calibration import Comparison, Part, shipped
 from service.engine.config import Device
 from service.engine.hardware import Card, Rig
 from service.engine.speed.machine import cpu_class
@@ -118,6 +118,10 @@ def least_factors(
         factors.append(known[f"{phase}.windows_cpu"])
     if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
         factors.append(known["tg.deep_quantised_cache"])
+    few = work.delta_bytes and (phase == "tg" or "fused_delta_net" in work.lacks)
+    if few and share_of(parts, ("attention",)) > _MATTERS:
+        name = f"{phase}.states_in_ram"
+        factors.append(known.get(name) or shipped().intervals[name])  # a fit of an older release lacks it
     if phase == "tg" and any(generation_of(rig.cards[d.gpu]) == "vulkan.battlemage" for d in devices):
         factors.append(known["tg.battlemage_vulkan"])
     return factors

@@ -271,11 +271,17 @@ def _states(work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> flo
     if not work.recurrent:
         return 0.0
     old = p["before.recurrent"] if "recurrent_kernels" in work.lacks else 1.0
-    seconds = work.state_bytes[-1] * p["recurrent_batch.cpu"] / machine.batch_cpu.bandwidth
+    in_ram = work.state_bytes[-1] * p["recurrent_batch.cpu"] / machine.batch_cpu.bandwidth
+    if work.delta_bytes and "fused_delta_net" in work.lacks:
+        name = "before.recurrent_batch.cpu"
+        in_ram *= p[name] * own_coefficient(work, p, name)
+    else:
+        in_ram *= old
+    seconds = 0.0
     for n_bytes, card in zip(work.state_bytes, machine.cards, strict=False):
         own = p.get(f"recurrent_batch.{card.backend}", 1.0)
         seconds += n_bytes * p["recurrent_batch"] * own / card.bandwidth
-    return seconds * n_tokens * old
+    return (seconds * old + in_ram) * n_tokens
 
 
 def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficients) -> float:

@@ -61,6 +61,7 @@ def _work(run: ResolvedRun) -> Work:
     lacks, host = changes_after(engine, run.build.date), placement.n_devices
     treatment, layers = run.treatment, _of_layers(run)
     host_changes, card_changes = _changes(layers, placement)
+    states = _state_bytes(model, placement)
     memory, has_sizes = engine_spec(engine).memory, model.value("attention.key_length_mla") is not None
     mla = model.mla if has_sizes or not memory.latent_needs_sizes else None
     return Work(
@@ -68,7 +69,8 @@ def _work(run: ResolvedRun) -> Work:
         n_devices=host,
         weights=_added(one.sums for one in layers.values()),
         attention=_attention(run, layers, windows="sliding_windows" not in lacks),
-        state_bytes=_state_bytes(model, placement),
+        state_bytes=states,
+        delta_bytes=states[-1] if _is_delta_net(model) else 0,
         recurrent_layers=_recurrent_layers(model, placement),
         n_embd=model.n_embd,
         n_expert=model.n_expert,
@@ -236,6 +238,12 @@ def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
         if layer.recurs and device is not None:
             total[device] += size
     return tuple(total)
+
+
+@kept
+def _is_delta_net(model: Model) -> bool:
+    """Whether recurrent layers follow the delta rule: only those have its beta, with ssm_alpha in one tensor or not."""
+    return any(".ssm_beta." in t.name or ".ssm_ba." in t.name for t in model.tensors)
 
 
 def _recurrent_layers(model: Model, placement: Placement) -> int:

@@ -133,8 +133,9 @@ class Work(msgspec.Struct, frozen=True):
 
     `mla_mode` 0: heads are cached; 1 and 3: the latent is; 2: the latent, without flash attention for one token.
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
-    device, CPU last, `recurrent_layers` of which are on GPUs. `rules`: how weights are treated. `unfused_layers`:
-    layers on GPUs whose routed experts' up and gate are two operations. `lacks`: what made later builds faster.
+    device, CPU last, `recurrent_layers` of which are on GPUs; `delta_bytes`: those in RAM if they are delta nets.
+    `rules`: how weights are treated. `unfused_layers`: layers on GPUs whose routed experts' up and gate are two
+    operations. `lacks`: what made later builds faster.
     `parallel_cards` share a layer where all GPUs work on each; `pipeline`: else they may work on several micro-batches.
     `host_changes` between CPU and GPU and `card_changes` between GPUs are those of one evaluation.
     """
@@ -144,6 +145,7 @@ class Work(msgspec.Struct, frozen=True):
     weights: tuple[Weights, ...]
     attention: tuple[Attention, ...]
     state_bytes: tuple[int, ...]
+    delta_bytes: int
     recurrent_layers: int
     n_embd: int
     n_expert: int

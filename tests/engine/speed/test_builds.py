@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from service.engine.calibration import shipped
 from service.engine.config import Engine, Flags
 from service.engine.engines import all_engines
 from service.engine.engines.speed import Milestone
@@ -151,6 +153,68 @@ def test_recurrent_layers_of_march_2026_took_longer_to_launch() -> None:
     assert tokens(of, "2026-03-17") == pytest.approx(124, rel=0.15)
     assert tokens(of, "2026-04-09") == pytest.approx(158, rel=0.15)
     assert tokens(of, "2026-03-09") < tokens(of, "2026-03-17")
+
+
+NEXT = build("Qwen3-Next-80B-A3B", "iq4_xs")
+THREADRIPPER_3995WX = rig(
+    cpu_generation="zen2", isa="avx2", physical_cores=64, ghz=3.2, cpu_bandwidth_gbs=164.0, bandwidth_measured=False
+)
+RYZEN_6800H = rig(cpu_generation="zen3+", isa="avx2", physical_cores=8, ghz=4.0, cpu_bandwidth_gbs=46.5)
+
+
+def in_ram(engine: Engine, model: Model, of: Rig, date: str | None) -> Speed:
+    return predict_speed(resolve_run(engine, model, Flags(), of, (), date, placement=all_in_ram(model)), 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "date", "tokens_measured", "prompt_measured"),
+    [  # Qwen3-Next-80B-A3B IQ4_XS on a Threadripper 3995WX (tests/data/perf_delta_net_cpu.jsonl; the first two are the
+        # code of llama.cpp as it was ported to ik_llama.cpp, pull requests 1251 and 1266)
+        ("llama.cpp", "2026-02-10", 7.2, None),
+        ("llama.cpp", "2026-02-17", 10.3, 97.4),
+        ("ik_llama.cpp", "2026-02-17", 22.6, 275.0),
+    ],
+)
+def test_delta_nets_on_the_cpu_waited_for_one_thread_before_they_were_one_operation(
+    engine: Engine, date: str, tokens_measured: float, prompt_measured: float | None
+) -> None:
+    old, new = (in_ram(engine, NEXT, THREADRIPPER_3995WX, day) for day in (date, None))
+    assert old.tg.expected == pytest.approx(tokens_measured, rel=0.2)
+    assert old.tg.low < tokens_measured < old.tg.high
+    assert new.tg.expected > 1.1 * old.tg.expected
+    if prompt_measured is not None:
+        assert old.pp.expected == pytest.approx(prompt_measured, rel=0.25)
+        assert new.pp.expected > 1.5 * old.pp.expected
+
+
+def test_delta_nets_on_the_cpu_still_wait_for_one_thread() -> None:
+    """Qwen3.6-35B-A3B of 13.1 GiB on a Ryzen 7 6800H, llama.cpp of September 2026: 15.3 t/s on the CPU, 22.5 on its GPU
+    (tests/data/perf_delta_net_cpu.jsonl)."""
+    found = in_ram("llama.cpp", build("Qwen3.5-35B-A3B", "exps=iq3_xxs,*=q5_K"), RYZEN_6800H, None)
+    assert found.tg.expected == pytest.approx(15.3, rel=0.1)
+    assert found.tg.high / found.tg.expected > 1.4  # few machines were published
+
+
+def test_a_fit_of_an_older_release_says_how_certain_delta_nets_on_the_cpu_are() -> None:
+    known = {name: factor for name, factor in shipped().intervals.items() if not name.endswith("states_in_ram")}
+    older = replace(RYZEN_6800H, fitted=replace(shipped(), intervals=known))
+    old, new = (in_ram("llama.cpp", NEXT, of, None).tg for of in (older, RYZEN_6800H))
+    assert (old.low, old.high) == (new.low, new.high)
+
+
+@pytest.mark.parametrize("change", ["2026-02-14", "2026-03-11"])
+def test_what_made_delta_nets_faster_on_the_cpu_changed_no_card_and_no_other_state(change: str) -> None:
+    before = f"{change[:8]}{int(change[8:]) - 1:02}"
+    on_card = [
+        predict_speed(resolve_run("llama.cpp", NEXT, Flags(), two, devices(two), day, placement=all_on_gpu(NEXT, 2)), 0)
+        for two in [rig(RTX_A6000, RTX_A6000)]
+        for day in (before, change)
+    ]
+    mamba = build("Granite-4.0-H-Small", "q4_0")
+    in_memory = [in_ram("llama.cpp", mamba, THREADRIPPER_3995WX, day) for day in (before, change)]
+    for old, new in (on_card, in_memory):
+        assert old.parts_tg == new.parts_tg
+        assert old.parts_pp == new.parts_pp
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,15 @@ def _in_ram() -> Iterator[tuple[Row, str, float]]:
             yield row, ident, math.log(row.test.observed) + row.log_seconds(values)
 
 
+def test_delta_nets_on_the_cpu_come_out_as_published_in_every_build() -> None:
+    values = {name: p.value for name, p in shipped_calibration().parameters.items()}
+    found, left_out = setups((DATA[0].with_name("perf_delta_net_cpu.jsonl"),))
+    rows = rows_of_tests([test for setup in found for test in runs.tests_of(setup, every=True)])
+    assert not left_out
+    assert len(rows) == 18
+    assert all(abs(row.error(values)) < math.log(1.3) for row in rows)
+
+
 def test_no_run_that_is_held_out_is_fitted() -> None:
     held_out = {s.case["id"] for s in setups()[0] if is_held_out(s.group)}
     assert len(held_out) >= 18
