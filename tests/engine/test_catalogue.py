@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from service.engine.catalogue import engine_devices, resolve, rigs_of
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.host import ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE
-from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
+from service.engine.catalogue.names import cpu_row, gpu_rows, nearest, ram_named
 from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
@@ -177,6 +177,34 @@ def test_a_memory_size_in_the_name_or_next_to_it_chooses_the_product() -> None:
     assert rig(Gpu(name="RTX 4090 48GB")).cards[0].total == 48 * GIB
     assert "hardware.gpus[0].vram_gib" in assumed(rig(Gpu(name="RTX 4060 Ti")))
     assert "hardware.gpus[0].vram_gib" not in assumed(rig(Gpu(name="RTX 4060 Ti", vram_gib=16)))
+
+
+@pytest.mark.parametrize(
+    ("text", "mib", "gbs", "ram_gb"),
+    [
+        ("GH200", 97871, 4000, 480),
+        ("NVIDIA GH200 480GB", 97871, 4000, 480),
+        ("GH200 120GB", 97871, 4000, 120),
+        ("GH200 96GB, 480GB LPDDR5X", 97871, 4000, 480),
+        ("GH200 480GB, 64 vCPU, 432GB RAM", 97871, 4000, 432),
+        ("2x GH200 480GB", 97871, 4000, 960),
+        ("GH200 144GB, 480GB LPDDR5X", 146831, 4900, 480),
+    ],
+)
+def test_a_gh200_has_its_own_memory_and_the_480_gb_in_its_name_are_ram(
+    text: str, mib: int, gbs: int, ram_gb: int
+) -> None:
+    stated = parse_hardware(text)
+    for hardware in (stated, canonical(stated), parse_hardware(to_shorthand(stated))):
+        machine = resolve(hardware)
+        assert {(card.total // MIB, card.bandwidth_gbs) for card in machine.cards} == {(mib, gbs)}
+        assert machine.ram_bytes == ram_gb * GIB
+
+
+def test_only_a_gh200_has_a_size_in_its_name_that_is_not_its_memory() -> None:
+    assert {row.name for row in known_gpus() if ram_named(row)} == {"NVIDIA GH200 480GB"}
+    by_driver = resolve(Hardware(gpus=[Gpu(name="NVIDIA GH200 480GB"), Gpu(name="NVIDIA GH200 144G HBM3e")]))
+    assert [card.total // MIB for card in by_driver.cards] == [146831, 97871]
 
 
 def test_cards_are_ordered_fastest_first_and_keep_what_a_paste_said_of_them() -> None:

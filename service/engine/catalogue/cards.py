@@ -9,7 +9,7 @@ from functools import cache
 
 from service.engine.catalogue.budget import GpuLimit, gpu_limit, windows_keeps
 from service.engine.catalogue.host import Host
-from service.engine.catalogue.names import gpu_meant, nearest, size_in
+from service.engine.catalogue.names import gpu_meant, nearest, ram_named, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Assumption, Card, Gpu
@@ -120,6 +120,8 @@ def _described(gpu: Gpu, path: str, assumed: list[Assumption]) -> GpuRow:
 
 def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, assumed: list[Assumption]) -> int:
     stated = gpu.vram_gib or (None if row.unified else size_in(gpu.name))
+    if gpu.vram_gib is None and stated in ram_named(row):
+        stated = row.vram_gib
     if stated is not None:
         is_nominal = row.vram_gib is not None and abs(stated - row.vram_gib) < 1e-9
         return row.driver_mib * MIB if is_nominal and row.driver_mib else int(stated * GIB)

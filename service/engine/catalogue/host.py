@@ -27,6 +27,9 @@ _BYTES_A_CHANNEL = 8
 # lower a base clock, the more of it is reserve: a Xeon 8480 of 2.0 GHz runs all cores at 3.0, a 7950X of 4.5 at 4.9.
 ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE = 1.5, 0.72
 _MODULE_GB = 16
+# Soldered beside each CPU of that generation (NVIDIA's data sheets of GH200, GB200 and Grace: 480 GB at most; few have
+# 120 or 240).
+_SOLDERED_GB = {"grace": 480}
 # NVIDIA's data sheets of DGX Spark and the Jetson modules; Valve's of the Steam Deck.
 _ONLY_SIZE_GB = {
     "NVIDIA GB10": 128, "Jetson AGX Thor": 128, "Jetson AGX Orin 64GB": 64, "Jetson Orin NX 16GB": 16,
@@ -255,8 +258,9 @@ def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, lent: float, as
     only = _ONLY_SIZE_GB.get(unified.name if unified else row.name)
     if only is not None:
         return float(only)
-    total = float(_MODULE_GB * (row.channels or 2) * sockets)
-    why = f"not given: one {_MODULE_GB} GB module per channel"
+    soldered = _SOLDERED_GB.get(row.generation)
+    total = float((soldered or _MODULE_GB * (row.channels or 2)) * sockets)
+    why = "not given: usual for this CPU" if soldered else f"not given: one {_MODULE_GB} GB module per channel"
     if total <= lent:
         total, why = total * 2 ** (int(lent // total).bit_length()), f"not given: more than the GPU's {lent:g} GB of it"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))

@@ -61,7 +61,18 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     else:  # and an `860M` is the Radeon
         rows = tuple(row for row in rows if row.unified) or rows
     size = vram_gib or size_in(name)
-    return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
+    return tuple(sorted(rows, key=lambda row: _off_by(row, size))) if size else rows
+
+
+def _off_by(row: GpuRow, size: float) -> float:
+    """Return how far a size is from a row's memory, or from a size in its name, if that is nearer."""
+    return min(abs((gb or 0) - size) for gb in (row.vram_gib or size_in(row.name), *ram_named(row)))
+
+
+def ram_named(row: GpuRow) -> frozenset[float]:
+    """Return the GB in a GPU's names that are not its own memory: a `GH200 480GB` has 96, and its CPU the 480."""
+    sizes = {size_in(name) for name in (row.name, *row.aliases)} - {None, row.vram_gib}
+    return frozenset() if row.vram_gib is None else frozenset(filter(None, sizes))
 
 
 # A part of a card. A virtual GPU's driver names it `NVIDIA L40S-24Q`, with 24 GB of an L40S, or `GRID A100-1-5C`, one

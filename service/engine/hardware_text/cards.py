@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import gpu_rows
+from service.engine.catalogue.names import gpu_rows, ram_named
 from service.engine.hardware import Cpu, Gpu
 from service.engine.hardware_text.found import Found, is_shared
 
@@ -79,6 +79,11 @@ def largest(gpu: Gpu) -> float:
 def most(gpu: Gpu) -> float:
     """Return the GB that a card of this name has at most, 0 if unknown: some desktop cards were given twice theirs."""
     return (1 if "laptop" in gpu.name.lower() else 2) * largest(gpu)
+
+
+def names_ram(gpu: Gpu, gb: float) -> bool:
+    """Return whether a size behind this name is that of the RAM beside the card, as in `GH200 480GB`."""
+    return any(gb in ram_named(row) for row in gpu_rows(gpu.name))
 
 
 def fits(gpu: Gpu, gb: float) -> bool:

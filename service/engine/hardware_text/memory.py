@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
-from service.engine.hardware_text.cards import CLOSE, fits, largest, most, sizes_of, usual
+from service.engine.hardware_text.cards import CLOSE, fits, largest, most, names_ram, sizes_of, usual
 from service.engine.hardware_text.found import is_shared, unreadable
 from service.engine.hardware_text.mentions import Mention
 
@@ -287,6 +287,11 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
+        if names_ram(gpu, size.gb):
+            if not has_ram:
+                size.role, size.gb = "ram", size.gb * gpu.count
+                self.notes.append(f"{gpu.name} {size.text}: taken as RAM, of which each has that beside its own memory")
+            return
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
         if is_mobile and (has_ram or size.gb not in _INSTALLED):
