@@ -53,7 +53,7 @@ from service.engine.planner.ranking.utility import OTHER_BUILD
 from service.engine.planner.search.all_variants import Report, no_report, search
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
-from service.engine.planner.search.outcome import Outcome, SearchCase
+from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_alone
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import backend_named, rig_of_command
@@ -144,20 +144,21 @@ def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: s
         costs = [c.cost(goal) for o in outcomes if o.case.rig is rig for c in o.contenders]
         return min(costs, default=math.inf) + (0.0 if rig is usual else OTHER_BUILD)
 
-    rigs = [usual, *{id(o.case.rig): o.case.rig for o in outcomes if o.case.rig is not usual}.values()]
-    best = min(rigs, key=cost)
-    return best, [o for o in outcomes if o.case.rig is best]
+    others = {id(o.case.rig): o.case.rig for o in outcomes if o.case.rig is not usual and o.case.rig.cards}
+    best = min([usual, *others.values()], key=cost)
+    return best, [o for o in outcomes if o.case.rig is best or not o.case.rig.cards]
 
 
 def _cases(
     rigs: Sequence[Rig], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints
 ) -> list[SearchCase]:
-    return [
+    cases = [
         SearchCase(engine, index, variants[index].model, rig, goal, constraints, variants[index].name)
         for rig in rigs
         for index in _chosen(variants, constraints)
         for engine in constraints.engine_names
     ]
+    return [*cases, *on_cpu_alone(cases, constraints.engine_names)]
 
 
 def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:

@@ -154,6 +154,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: sse | avx | avx2 |
     avx512 | vnni | neon | apple. `order_known`: the cards' PCI order came from a paste.
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
+    `unused`: the machine's cards, where the engine that this is for can use none of them, so that `cards` is empty.
     """
 
     cards: tuple[Card, ...]
@@ -171,6 +172,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     order_known: bool
     assumed: tuple[Assumption, ...] = ()
     fitted: Calibration | None = None
+    unused: tuple[Card, ...] = ()
 
     def reserves(self, cards: Sequence[int], stated_mib: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the bytes to keep free on some cards; stated: one number for all, or one a card of the rig."""

@@ -84,13 +84,16 @@ def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibratio
     """Return the machine as the command's build sees it, if the command names that build's back end, or its engine
     drives only some of the cards.
 
-    It has only the cards that this back end drives. Raises as `catalogue.resolve` does.
+    It has only the cards that this back end drives; none where the engine drives none of them and `-ngl 0` asks for
+    none. Raises as `catalogue.resolve` does.
     """
     rigs = rigs_of(hardware, fitted)
     backend = None if hardware.backend else backend_named(parsed)
     if backend is None or not rigs[-1].cards:
-        runs = engine_spec(parsed.engine).backends
-        return next((rig for rig in reversed(rigs) if {card.backend for card in rig.cards} <= runs), rigs[-1])
+        runs, whole = engine_spec(parsed.engine).backends, rigs[-1]
+        if parsed.flags.n_gpu_layers == 0 and not any(card.backend in runs for rig in rigs for card in rig.cards):
+            return msgspec.structs.replace(whole, cards=(), unused=whole.cards)
+        return next((rig for rig in reversed(rigs) if {card.backend for card in rig.cards} <= runs), whole)
     own = next((rig for rig in rigs if {card.backend for card in rig.cards} == {backend}), None)
     if own is None and backend == "vulkan":
         return resolve(msgspec.structs.replace(hardware, backend="vulkan"), fitted)

@@ -335,7 +335,7 @@ def test_a_depth_that_the_model_cannot_reach_is_listed_as_assumed() -> None:
 
 
 def test_files_that_no_allowed_engine_can_load_are_answered_with_the_reason() -> None:
-    body = ask(R1, R1_IK, hardware=rigs.MAC_STUDIO)
+    body = ask(R1, R1_IK, hardware=rigs.MAC_STUDIO, engine="llama.cpp")
     assert body.headline.startswith("No: ")
     assert "cannot load the tensor types IQ4_KS_R4" in body.headline
 

@@ -19,7 +19,7 @@ from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.pricing.fit import Problem, slack
-from service.engine.planner.pricing.support import untested_cards
+from service.engine.planner.pricing.support import only_nvidia, untested_cards
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.speed.interval import Phase
@@ -328,6 +328,8 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
         found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
     cards = [rig.cards[device.gpu] for device in devices]
+    if rig.unused:
+        found.append(f"the GPU{'s are' if rig.unused[1:] else ' is'} not used: {only_nvidia(contender.engine)}")
     if old := {_short(card.name) for card in untested_cards(contender.engine, cards)}:
         found.append(
             f"{contender.engine} is tested on NVIDIA cards from Turing on only, not on {', '.join(sorted(old))}"

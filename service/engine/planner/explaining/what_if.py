@@ -22,7 +22,7 @@ from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.pricing.support import unsupported_backend
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.outcome import SearchCase
+from service.engine.planner.search.outcome import SearchCase, on_cpu_alone
 from service.engine.speed.predict import speed_point
 
 MAX_QUESTIONS = 8
@@ -122,7 +122,8 @@ def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
     if is_one_machine(rigs):
         today = {card.backend for card in present.rig.cards}
         rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs
-    outcomes = search([case for rig in rigs for case in _cases(present, rig, wider)])
+    cases = [case for rig in rigs for case in _cases(present, rig, wider)]
+    outcomes = search([*cases, *on_cpu_alone(cases, present.engines)])
     ranked = rank([c for outcome in outcomes for c in outcome.contenders], present.goal).order
     same = [c for c in ranked if present.first is None or c.variant == present.first.variant]
     empty = Upgraded(

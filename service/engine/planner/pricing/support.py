@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
 
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
@@ -40,7 +42,23 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
     how = " with Vulkan" if others == ["vulkan"] else ""
-    return f"{engine} offloads only to NVIDIA cards with CUDA; {there} runs these{how}"
+    return f"{only_nvidia(engine)}; {there} runs these{how}"
+
+
+def only_nvidia(engine: Engine) -> str:
+    """Return which cards an engine is for that does not offload to those of every maker."""
+    return f"{engine} offloads only to NVIDIA cards with CUDA"
+
+
+def without_cards(engine: Engine, model: Model, rigs: Sequence[Rig]) -> Rig | None:
+    """Return the machine without its cards if no engine runs `model` with them, but this one on the CPU; else None.
+
+    `rigs`: the machine as each build sees it.
+    """
+    if any(unsupported(one.name, model, rig) is None for one in all_engines() for rig in rigs):
+        return None
+    alone = replace(rigs[-1], cards=(), unused=rigs[-1].cards)
+    return alone if unsupported(engine, model, alone) is None else None
 
 
 def unsupported_cpu(engine: Engine, rig: Rig) -> str | None:

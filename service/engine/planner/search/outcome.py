@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -13,6 +14,7 @@ from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall
 from service.engine.planner.pricing.forecast import Forecast
+from service.engine.planner.pricing.support import without_cards
 from service.engine.planner.ranking.rank import Contender
 from service.engine.speed.predict import goal_seconds, predict_speed, typical_seconds
 
@@ -29,6 +31,19 @@ class SearchCase(NamedTuple):
     goal: Goal
     constraints: Constraints
     name: str = ""
+
+
+def on_cpu_alone(cases: Sequence[SearchCase], engines: Sequence[Engine]) -> Iterator[SearchCase]:
+    """Yield cases without cards for the variants that no engine runs with the cards of a machine.
+
+    `cases`: all of that machine, as each build sees it. `engines`: those that may be tried.
+    """
+    rigs = list({id(case.rig): case.rig for case in cases}.values())
+    for case in {case.variant: case for case in cases}.values():
+        for engine in engines:
+            rig = without_cards(engine, case.model, rigs)
+            if rig is not None:
+                yield case._replace(engine=engine, rig=rig)
 
 
 class Rejected(NamedTuple):
