@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from service.engine.advise import VariantModel, advise
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
+from service.engine.commands.parse import parse
 from service.engine.errors import InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Backend, Gpu, Hardware, Ram
 from service.engine.planner.explaining.commands import Files
-from service.engine.run.devices import rig_of_devices
+from service.engine.run.devices import rig_of_command, rig_of_devices
 from tests.models import build
 
 
@@ -33,6 +34,28 @@ def test_a_card_is_driven_by_its_maker_s_back_end_or_by_vulkan(name: str, own: s
     assert (rig.cards[0].backend, vulkan.cards[0].backend) == (own, "vulkan")
     assert engine_devices(rig, "llama.cpp", (0,))[0].name == device
     assert engine_devices(vulkan, "llama.cpp", (0,))[0].name == "Vulkan0"
+
+
+# AMD's system requirements and ROCm/legacy-rocm-build issue 4625 (gfx1010, gfx1012); RDNA 2 runs as gfx1030
+@pytest.mark.parametrize(
+    "name", ["RX 5700 XT", "RX 5600 XT", "RX 5500 XT", "RX 5300M", "Radeon Pro W5700", "Radeon Pro W5500"]
+)
+def test_rdna_1_is_driven_by_vulkan_unless_rocm_is_stated(name: str) -> None:
+    rig = resolve(_machine(name))
+    assert engine_devices(rig, "llama.cpp", (0,))[0].name == "Vulkan0"
+    said = next(a for a in rig.assumed if a.field == "hardware.backend")
+    assert (said.value, "ROCm does not support RDNA 1" in said.why) == ("vulkan", True)
+    stated = resolve(_machine(name, "rocm"))
+    assert stated.cards[0].backend == "rocm"
+    assert rig_of_devices(_machine(name), ["ROCm0"]) == stated
+    assert rig_of_devices(_machine(name), ["Vulkan0"]) == rig
+    command = parse("llama-server -m a.gguf -dev ROCm0", "llama.cpp")
+    assert rig_of_command(_machine(name), command).cards == stated.cards
+
+
+@pytest.mark.parametrize("name", ["RX 6600", "RX 6700 XT", "RX 6500 XT", "MI50 32GB", "RX Vega 64", "RX 7600"])
+def test_cards_on_which_rocm_works_are_driven_by_it(name: str) -> None:
+    assert resolve(_machine(name)).cards[0].backend == "rocm"
 
 
 def test_an_assumed_back_end_of_amd_is_said() -> None:

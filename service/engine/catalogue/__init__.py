@@ -31,6 +31,10 @@ _READ_SO = ("how the text was read", "everything, if that is not what you meant;
 _KEPT = ("kept as a note, used for no figure", "nothing, unless it contradicts an assumption")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
 _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1151 (ROCm 7.2, system requirements)
+# AMD's cards that run with ROCm only where it was built for them (gfx1010 to gfx1012): AMD's system requirements for
+# ROCm 7.2 have none of them, its rocBLAS since 6.4.0 comes without their files (ROCm/legacy-rocm-build issue 4625), and
+# llama.cpp wrote nonsense on one (issue 11575). RDNA 2 runs, if need be as gfx1030 (commands/building.py).
+_BEYOND_ROCM = ("rdna1",)
 _MIXED = Assumption(
     "hardware.gpus.backend",
     "Vulkan for all, or only one vendor's cards",
@@ -53,17 +57,21 @@ def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
 def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
     """Return the machine as each build of an engine would see it: one rig if all cards are NVIDIA's or Apple's.
 
-    With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. If
+    With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan; the
+    same goes for cards that their maker's back end no longer supports, which Vulkan drives, beside others of his. If
     the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
     with Vulkan. Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast
     (llama.cpp issue 19918), and last one with SYCL. Beside an ARM processor, Vulkan drives the cards of both makers.
     Raises as `resolve` does.
     """
-    host, cards, assumed = _found(hardware)
+    host, found, assumed = _found(hardware)
+    cards = found
     if hardware.backend is not None:
         cards = tuple(_driven(card, hardware.backend) for card in cards)
     elif host.cpu.isa == "neon":  # there is no ROCm and no oneAPI for ARM (both makers' system requirements)
         cards = tuple(replace(card, backend="vulkan") if card.backend in ("rocm", "sycl") else card for card in cards)
+    else:
+        cards = tuple(replace(card, backend="vulkan") if card.generation in _BEYOND_ROCM else card for card in cards)
     notes = (*assumed, *_noted(hardware))
     makes: dict[str, list[Card]] = {}
     for card in cards:
@@ -71,12 +79,13 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
     with_vulkan = [replace(card, backend="vulkan") for card in cards]
     if len(makes) > 1:
         return tuple(_rig(host, some, (*notes, _MIXED), fitted) for some in (*makes.values(), with_vulkan))
+    own = cards if host.cpu.isa == "neon" else found
     ways: list[Sequence[Card]] = [cards]
     if hardware.backend is None and makes.keys() == {"sycl"}:
         ways = [with_vulkan, cards]
     if hardware.backend is None and cards and all(map(_shares_with_amd, cards)):
         ways = [*(ways if all(card.generation in _ROCM_KNOWS for card in cards) else []), with_vulkan]
-    return tuple(_rig(host, some, (*notes, *_own_backend(hardware, cards, some)), fitted) for some in ways)
+    return tuple(_rig(host, some, (*notes, *_own_backend(hardware, own, some)), fitted) for some in ways)
 
 
 def is_one_machine(rigs: Sequence[Rig]) -> bool:
@@ -131,8 +140,11 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
     why = "no back end was given: the vendor's own; state vulkan for a Vulkan build"
+    beyond_rocm = any(card.generation in _BEYOND_ROCM for card in own)
     if makers == {"sycl"} and names != makers:
         why = "no back end was given: Vulkan is predicted to be clearly faster here; state sycl for a SYCL build"
+    elif names != makers and beyond_rocm:
+        why = "no back end was given: ROCm does not support RDNA 1; state `rocm build` if yours was built for it"
     elif names != makers:
         why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
     elif all(map(_shares_with_amd, own)):

@@ -14,6 +14,7 @@ from service.engine.commands.reader import VARIABLE
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
 from service.engine.engines import engine_spec
+from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware, Rig
 from service.engine.run.settings import option_value
 from service.engine.units import MIB
@@ -97,7 +98,17 @@ def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibratio
     own = next((rig for rig in rigs if {card.backend for card in rig.cards} == {backend}), None)
     if own is None and backend == "vulkan":
         return resolve(msgspec.structs.replace(hardware, backend="vulkan"), fitted)
+    if own is None and backend == "rocm":
+        own = _with_rocm(hardware, fitted)
     return own or rigs[-1]
+
+
+def _with_rocm(hardware: Hardware, fitted: Calibration | None = None) -> Rig | None:
+    """The machine with ROCm, which may have been built for cards that it does not support; None for other cards."""
+    try:
+        return resolve(msgspec.structs.replace(hardware, backend="rocm"), fitted)
+    except InvalidHardware:
+        return None
 
 
 def rig_of_devices(hardware: Hardware, names: Sequence[str]) -> Rig:
@@ -105,6 +116,8 @@ def rig_of_devices(hardware: Hardware, names: Sequence[str]) -> Rig:
     rigs = rigs_of(hardware)
     found = {_BACKENDS.get(kind, kind) for name in names if (m := _DEVICE.fullmatch(name)) and (kind := m[1].lower())}
     one = is_one_machine(rigs)
+    if found == {"rocm"} and len(rigs) == 1 and (built := _with_rocm(hardware)):
+        return built
     return next((rig for rig in rigs if one and {card.backend for card in rig.cards} == found), rigs[-1])
 
 

@@ -8,14 +8,14 @@ from service.engine.advice import BuildLine
 from service.engine.catalogue import resolve
 from service.engine.commands.building import build_line, packages
 from service.engine.config import CacheType, Flags
-from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.hardware import Backend, Gpu, Hardware, Ram
 from tests.models import build
 
 QWEN = build("Qwen3-14B", "q4_K_M")
 
 
-def built_for(card: str) -> BuildLine:
-    rig = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64)))
+def built_for(card: str, backend: Backend | None = None) -> BuildLine:
+    rig = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64), backend=backend))
     return build_line("llama.cpp", QWEN, Flags(), rig.cards)
 
 
@@ -65,9 +65,15 @@ def test_what_cards_need_that_their_maker_left_behind_comes_before_the_build(car
     [("MI50 32GB", False), ("RX Vega 64", False), ("RX 5700 XT", False), ("RX 6800 XT", True), ("RX 9070 XT", True)],
 )
 def test_amds_cards_get_an_archive_if_it_has_code_for_them(card: str, packaged: bool) -> None:
-    cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64))).cards
+    cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64), backend="rocm")).cards
     assert bool(packages("llama.cpp", cards)) == packaged
-    assert any("needs no build" in note for note in built_for(card).notes) == packaged
+    assert any("needs no build" in note for note in built_for(card, "rocm").notes) == packaged
+
+
+def test_an_amd_card_that_vulkan_drives_has_a_package_with_vulkan() -> None:
+    cards = resolve(Hardware(gpus=[Gpu(name="RX 5700 XT")], ram=Ram(total_gb=64))).cards
+    assert all("with Vulkan" in package.name for package in packages("llama.cpp", cards))
+    assert packages("llama.cpp", cards)
 
 
 # ik_llama.cpp 8337e4cd3 ggml-cuda/fattn-vec-f32.cu:147-156: the pairs of types that are compiled without the option
