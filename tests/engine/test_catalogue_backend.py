@@ -12,6 +12,7 @@ from service.engine.commands.parse import parse
 from service.engine.errors import InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Backend, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.planner.explaining.commands import Files
 from service.engine.run.devices import rig_of_command, rig_of_devices
 from tests.models import build
@@ -56,6 +57,34 @@ def test_rdna_1_is_driven_by_vulkan_unless_rocm_is_stated(name: str) -> None:
 @pytest.mark.parametrize("name", ["RX 6600", "RX 6700 XT", "RX 6500 XT", "MI50 32GB", "RX Vega 64", "RX 7600"])
 def test_cards_on_which_rocm_works_are_driven_by_it(name: str) -> None:
     assert resolve(_machine(name)).cards[0].backend == "rocm"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("RX 6800 + RX 580", "ROCm does not support the RX 580, so that all cards work"),
+        ("RX 6800 + RX 5700 XT", "ROCm does not support the RX 5700 XT, so that all cards work"),
+        ("RTX 3090 + 2x Tesla K80 12GB", "CUDA does not support the Tesla K80, so that all cards work"),
+        ("RTX 3090 + RX 580", "cards of several vendors work"),
+        ("RTX 3090 + RX 7900 XTX", "cards of several vendors work"),
+        ("RTX 3090 + GTX 780 + RX 7900 XTX", "cards of several vendors work"),
+    ],
+)
+def test_the_reason_for_vulkan_is_the_true_one(text: str, why: str) -> None:
+    for rig in rigs_of(parse_hardware(text)):
+        assert [a.why for a in rig.assumed if a.field == "hardware.gpus.backend"] == [
+            f"{why} together only in a Vulkan build"
+        ]
+
+
+def test_a_config_on_cards_of_one_vendor_names_no_other() -> None:
+    files = Files("a/b", "0" * 40, ("a.gguf",))
+    variants = [VariantModel(mix, files, build("Qwen3-14B", mix)) for mix in ("q4_K_M", "q8_0")]
+    hardware = parse_hardware("RX 6800 16GB + RX 580 8GB, Ryzen 5 3600, 32GB")
+    body = advise(variants, hardware, GoalRequest(), Constraints())
+    said = {reason.rule: reason.text for config in body.configs for reason in config.reasons}
+    assert said["one-maker"] == "only RX 6800: a ROCM build does not see the others"
+    assert said["vulkan-for-all"].startswith("ROCm does not support the RX 580, so that all cards work together only")
 
 
 def test_an_assumed_back_end_of_amd_is_said() -> None:

@@ -35,12 +35,8 @@ _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1
 # ROCm 7.2 have none of them, its rocBLAS since 6.4.0 comes without their files (ROCm/legacy-rocm-build issue 4625), and
 # llama.cpp wrote nonsense on one (issue 11575). RDNA 2 runs, if need be as gfx1030 (commands/building.py).
 _BEYOND_ROCM = ("rdna1",)
-_MIXED = Assumption(
-    "hardware.gpus.backend",
-    "Vulkan for all, or only one vendor's cards",
-    "cards of several vendors work together only in a Vulkan build",
-    "which cards a config uses (see its reasons)",
-)
+_VENDOR = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple"}
+_OWN_BUILD = {"NVIDIA": "CUDA", "AMD": "ROCm"}
 
 
 def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
@@ -78,7 +74,8 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
         makes.setdefault(card.backend, []).append(card)
     with_vulkan = [replace(card, backend="vulkan") for card in cards]
     if len(makes) > 1:
-        return tuple(_rig(host, some, (*notes, _MIXED), fitted) for some in (*makes.values(), with_vulkan))
+        together = _only_with_vulkan(found, makes.get("vulkan", ()))
+        return tuple(_rig(host, some, (*notes, together), fitted) for some in (*makes.values(), with_vulkan))
     own = cards if host.cpu.isa == "neon" else found
     ways: list[Sequence[Card]] = [cards]
     if hardware.backend is None and makes.keys() == {"sycl"}:
@@ -91,6 +88,24 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
 def is_one_machine(rigs: Sequence[Rig]) -> bool:
     """Return whether the rigs are the same cards under different back ends, of which only one will be built."""
     return len({tuple(card.name for card in rig.cards) for rig in rigs}) == 1 < len(rigs)
+
+
+def _only_with_vulkan(cards: Sequence[Card], unsupported: Sequence[Card]) -> Assumption:
+    """Return why all cards work together only with Vulkan: several vendors, or one whose own build knows only some."""
+    vendors = {_vendor(card) for card in cards}
+    value, why = "Vulkan for all, or only one vendor's cards", "cards of several vendors work"
+    if len(vendors) == 1:
+        names = ", ".join(
+            dict.fromkeys(re.sub(r"^(?:AMD|NVIDIA) (?:Radeon |GeForce )?", "", c.name) for c in unsupported)
+        )
+        value = "Vulkan for all, or only some of the cards"
+        why = f"{_OWN_BUILD[vendors.pop()]} does not support the {names}, so that all cards work"
+    why += " together only in a Vulkan build"
+    return Assumption("hardware.gpus.backend", value, why, "which cards a config uses (see its reasons)")
+
+
+def _vendor(card: Card) -> str:
+    return _VENDOR.get(card.backend, "NVIDIA" if card.generation == "kepler" else "AMD")
 
 
 def _shares_with_amd(card: Card) -> bool:
@@ -144,7 +159,7 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     if makers == {"sycl"} and names != makers:
         why = "no back end was given: Vulkan is predicted to be clearly faster here; state sycl for a SYCL build"
     elif names != makers and beyond_rocm:
-        why = "no back end was given: ROCm does not support RDNA 1; state `rocm build` if yours was built for it"
+        why = "no back end was given: ROCm does not support RDNA 1; state rocm if yours was built for it"
     elif names != makers:
         why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
     elif all(map(_shares_with_amd, own)):

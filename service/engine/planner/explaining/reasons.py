@@ -227,14 +227,15 @@ def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
 
 
 def _makers(rig: Rig) -> list[Reason]:
-    """Which build cards of several makers take, and which of them it uses; empty for one maker."""
-    if not any(a.field == "hardware.gpus.backend" for a in rig.assumed) or not rig.cards:
+    """Which build cards without a common back end of their makers take, and which it uses; empty for others."""
+    why = next((a.why for a in rig.assumed if a.field == "hardware.gpus.backend"), None)
+    if why is None or not rig.cards:
         return []
     backend = rig.cards[0].backend
     if backend == "vulkan":
-        return [Reason("vulkan-for-all", "cards of several vendors: a Vulkan build of llama.cpp uses all of them")]
+        return [Reason("vulkan-for-all", f"{why} of llama.cpp")]
     names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
-    return [Reason("one-maker", f"only {names}: a {backend.upper()} build does not see the other vendor's cards")]
+    return [Reason("one-maker", f"only {names}: a {backend.upper()} build does not see the others")]
 
 
 def _every_layer(flags: Flags) -> list[Reason]:
