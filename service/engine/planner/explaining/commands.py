@@ -74,10 +74,8 @@ def commands(
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
     oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
-    mac = "metal" in (
-        backend,
-        *(card.backend for card in rig.unused),
-    )  # which has no systemd, and gives a container no GPU
+    # A Mac has no systemd, and gives a container no GPU.
+    mac = any(card.backend == "metal" for card in (*rig.cards[:1], *rig.unused))
     used, arm = [rig.cards[card] for card in cards], rig.windows and rig.isa == "neon"
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
