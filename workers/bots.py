@@ -55,10 +55,10 @@ class QuestionWorker:
             group.start_soon(self._renew)
             group.start_soon(self._be_seen)
             while True:
+                self._hint = Event()  # before we look: whatever is announced or done meanwhile, we look again at once
                 for asked in await self._due():
                     self._held.add(asked.id)
                     group.start_soon(self._look, asked)
-                self._hint = Event()
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._hint.wait()
 

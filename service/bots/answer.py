@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -106,8 +107,8 @@ class BotContext(NamedTuple):
 class Question(NamedTuple):
     """A question as a verb sees it.
 
-    `subject`: the advice or validation it already waits for. `text` and `file_url` are those of the message it is
-    about; `of_another`: someone else wrote that message.
+    `subject`: the advice or validation it already waits for; `asked_at`: when it was taken. `text` and `file_url` are
+    those of the message it is about; `of_another`: someone else wrote that message.
     """
 
     words: dict[str, str]
@@ -119,6 +120,7 @@ class Question(NamedTuple):
     of_another: bool = False
     platform: str = ""
     place: str = ""
+    asked_at: datetime | None = None
 
     def asking(self, ask: Ask) -> Question:
         """Return this question with the words of `ask` and its message, if it has one."""

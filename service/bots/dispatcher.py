@@ -76,7 +76,8 @@ class Dispatcher:
         if outcome.again is None:
             self._settle(asked, reply, self._given(asked, reply, outcome.answer), outcome.answer)
             return
-        visit = msgspec.structs.replace(asked.visit, subject=outcome.subject, looks=asked.visit.looks + 1)
+        looks = asked.visit.looks + 1
+        visit = msgspec.structs.replace(asked.visit, subject=outcome.subject, looks=looks, in_turn=False)
         seconds = _until_next(outcome.again, visit.looks)
         interim = way.interim(reply, outcome, age)
         if interim is not None and interim[1] != visit.shown:

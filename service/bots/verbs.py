@@ -27,6 +27,7 @@ def answer(bot: BotContext, asked: Interaction) -> Outcome:
         id=asked.id,
         place=asked.place,
         subject=asked.visit.subject,
+        asked_at=asked.created_at,
     ).asking(ask)
     try:
         return _said(bot, ask, question)
@@ -70,7 +71,7 @@ def _hardware(bot: BotContext, asked: Question) -> Outcome:
         title = "Saved, for you only. From now on you can leave the hardware out."
         return _private(title, "It was read as:", Code(understood))
     if action == "forget":
-        had = chat_accounts.forget(bot.context, account)
+        had = chat_accounts.forget(bot.context, account, asked.asked_at)
         gone = ["your rig"] if had.rig else []
         gone += [f"{had.tokens} API token{'s' if had.tokens > 1 else ''}"] if had.tokens else []
         title = f"Forgotten: {' and '.join(gone)}." if gone else "There was nothing to forget."

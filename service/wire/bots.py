@@ -62,7 +62,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of an answer. `subject`: the advice or validation waited for; `shown`: hash of the current message.
 
     `uses`: messages sent so far; `failures`: consecutive attempts that the platform rejected; `looks`: how often the
-    subject was checked; `request_id`: of the request that brought the question, for logs.
+    subject was checked; `request_id`: of the request that brought the question, for logs. `in_turn`: it uses or changes
+    what is saved of its asker, so it waits until their earlier ones of this kind are done, and later ones wait for it.
     """
 
     subject: str | None = None
@@ -71,6 +72,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     looks: int = 0
     request_id: str | None = None
+    in_turn: bool = False
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from service.engine.errors import InvalidInput
@@ -74,16 +76,16 @@ def give_token(context: Context, name: str, *, instead: bool = False) -> NewToke
     return accounts.create_token(context.engine, name, SCOPES, context.clock())
 
 
-def forget(context: Context, name: str) -> Forgotten:
+def forget(context: Context, name: str, asked_at: datetime | None = None) -> Forgotten:
     """Delete a user's account with everything in it: rig, tokens, hosts, validations, questions.
 
     Results stay without the name, except those of private hosts. Of a banned account the name and the ban remain.
+    What they asked after `asked_at` is still answered. Questions are deleted last: it is the later ones' turn then.
     """
-    engine = context.engine
-    interactions.forget(engine, name)
+    engine, had = context.engine, Forgotten(False, 0)
     owner = store.named(engine, name)
-    if owner is None:
-        return Forgotten(False, 0)
-    had = Forgotten(store.rig_of(engine, name) is not None, len(store.good_tokens(engine, owner.id)))
-    store.forget(engine, owner.id)
+    if owner is not None:
+        had = Forgotten(store.rig_of(engine, name) is not None, len(store.good_tokens(engine, owner.id)))
+        store.forget(engine, owner.id)
+    interactions.forget(engine, name, asked_at or context.clock())
     return had

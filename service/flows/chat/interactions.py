@@ -1,7 +1,7 @@
 """Questions to bots: stored until they are answered, so that no restart loses one, and looked at when they are due.
 
 The process that answers claims a question for CLAIM_SECONDS and renews the claim while it works; if it dies, another
-process takes over.
+process takes over. A person's questions about what is saved of them are claimed one by one, in the order of `take`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _HELD = timedelta(seconds=3)  # both platforms' deadline to acknowledge; after i
 MAX_OPEN = 2_000  # unanswered questions, of all users together
 _REMEMBERED = timedelta(minutes=30)  # longer than a request's signature is valid, so that a replay is recognised
 _CHANNEL = "interactions"
+_OF_NOBODY = frozenset({"leaderboard", "commands", "help"})  # verbs that use nothing that is saved of the asker
+_OF_A_RIG, _RIG_WORDS = frozenset({"advise", "check"}), ("hardware", "rig", "of")  # these do without such a word
 
 
 def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) -> bool:
@@ -47,7 +49,7 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
         place=asker.place,
         ask=ask,
         reply=reply,
-        visit=Visit(request_id=logs.request_id()),
+        visit=Visit(request_id=logs.request_id(), in_turn=_uses_what_is_saved(ask)),
         created_at=now,
         due_at=now + _HELD,
     )
@@ -56,6 +58,13 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
     logs.note(question_id=identity)
     log.info("question.taken", platform=reply.platform)
     return True
+
+
+def _uses_what_is_saved(ask: Ask) -> bool:
+    """Return whether a question uses or changes its asker's account: their rig, tokens, hosts and validations."""
+    if ask.verb in _OF_A_RIG:
+        return not any(ask.words.get(name) for name in _RIG_WORDS)
+    return ask.verb not in _OF_NOBODY
 
 
 def acknowledged(context: Context, identity: str) -> None:

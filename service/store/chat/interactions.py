@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import Engine, delete, func, insert, select, update
+from sqlalchemy import Engine, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store.queries import changed, one, several, value
 from service.store.tables import interaction as table
 from service.wire.bots import Interaction, Visit
+
+_earlier = table.alias("earlier")
+_WAITS = exists().where(  # for the row's turn: an earlier one of the same person is not done
+    table.c.visit["in_turn"].as_boolean(),
+    _earlier.c.account == table.c.account,
+    _earlier.c.created_at < table.c.created_at,
+    _earlier.c.due_at.is_not(None),
+    _earlier.c.visit["in_turn"].as_boolean(),
+)
 
 
 def add(engine: Engine, row: Interaction) -> bool:
@@ -30,12 +39,13 @@ def read(engine: Engine, identity: str) -> Interaction | None:
 
 
 def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
-    """Claim due rows, oldest first: they become due again at `until`, even if the claimer dies."""
+    """Claim due rows whose turn it is, oldest first: they become due again at `until`, even if the claimer dies."""
+    due = select(table.c.id).where(table.c.due_at <= now, ~_WAITS)
     with engine.connect() as connection:  # most looks find nothing, and must not delay writers
-        if connection.scalar(select(table.c.id).where(table.c.due_at <= now).limit(1)) is None:
+        if connection.scalar(due.limit(1)) is None:
             return []
-    due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
-    taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
+    first = due.order_by(table.c.due_at).limit(limit).with_for_update(skip_locked=True)
+    taken = update(table).where(table.c.id.in_(first), table.c.due_at <= now)
     return several(engine, taken.values(due_at=until).returning(*table.c), Interaction)
 
 
@@ -74,6 +84,7 @@ def count_open(engine: Engine) -> int:
     return value(engine, select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
 
 
-def forget(engine: Engine, account: str) -> None:
-    """Delete an account's questions."""
-    changed(engine, delete(table).where(table.c.account == account))
+def forget(engine: Engine, account: str, until: datetime) -> None:
+    """Delete an account's questions, but for unanswered ones that were created after `until`."""
+    is_past = or_(table.c.due_at.is_(None), table.c.created_at <= until)
+    changed(engine, delete(table).where(table.c.account == account, is_past))

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, select, update
 from service.engine.errors import InvalidInput, UnknownHardware
 from service.errors import NotAllowed, NotAuthenticated
 from service.flows import accounts
-from service.flows.chat import chat_accounts
+from service.flows.chat import chat_accounts, interactions
 from service.flows.context import Context
 from service.flows.results.leaderboard import leaderboard
 from service.flows.results.read_results import list_results
@@ -21,6 +21,7 @@ from service.store.tables import account, host, interaction, rig, token
 from service.wire.results.board import BoardQuery
 from service.wire.results.results import ResultQuery
 from tests.flows.chat.test_interactions import take
+from tests.flows.conftest import Clock
 from tests.hosts import a_host
 from tests.stored_results import a_result, keep, row
 
@@ -66,6 +67,17 @@ def test_forgetting_deletes_everything_that_is_the_persons_own(context: Context,
         ]
     assert left == [0, 0, 0, 0, 0]
     assert chat_accounts.forget(context, ANNA) == chat_accounts.Forgotten(False, 0)
+
+
+def test_what_is_asked_after_forgetting_is_still_to_be_answered(context: Context, clock: Clock) -> None:
+    take(context, "before")
+    clock.pass_minutes(0.01)
+    take(context, "forget")
+    asked_at = clock()
+    clock.pass_minutes(0.01)
+    take(context, "after")
+    chat_accounts.forget(context, ANNA, asked_at)
+    assert [row.id for row in interactions.claim(context, 10)] == ["after"]
 
 
 def test_forgetting_leaves_results_without_a_name_and_none_of_private_hosts(context: Context, engine: Engine) -> None:
