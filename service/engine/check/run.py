@@ -9,7 +9,7 @@ from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
-from service.engine.commands.parse import ParsedCommand, assumed_command, parse
+from service.engine.commands.parse import ParsedCommand, assumed_command, known_words, parse
 from service.engine.commands.reader import READ_AS
 from service.engine.commands.shell import is_windows, split_commands
 from service.engine.config import ENGINES, Allocator, Engine
@@ -57,9 +57,7 @@ def check(
         raise InvalidInput(f"one number, or one for each of {len(hardware.cards)} GPUs", field="reserve_mib")
     reading = read_log(log) if log is not None else None
     asked = engine or (reading.engine if reading else None)
-    parsed, why = parse(command, asked, build=build), list[Assumption]()
-    if asked is None and build is None:
-        parsed, why = _that_loads(parsed, command, model, hardware)
+    parsed, why = _that_runs(parse(command, asked, build=build), command, model, hardware, build)
     case = case_of(parsed, model, hardware, command, allocator, companion_headers, reserve_mib)
     strange = list(log_findings(case, reading)) if reading else []
     known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
@@ -92,22 +90,34 @@ def check(
     )
 
 
-def _that_loads(
-    parsed: ParsedCommand, command: str, model: Model, rig: Rig
+def _that_runs(
+    parsed: ParsedCommand, command: str, model: Model, rig: Rig, build: BuildAsked | str | None
 ) -> tuple[ParsedCommand, list[Assumption]]:  # fmt: skip
-    """Return the command read for the other engine where only that can load the model, and knows as many words of it.
+    """Return the command, and what was guessed of it: its engine, where nothing names that.
 
+    It is read for the other engine where only that can run the model on this machine, and knows as many of its words.
     A program whose path names an engine is that engine's.
     """
-    reason = unsupported(parsed.engine, model, rig)
-    if reason is None or any(name in (parsed.words.program or "") for name in ENGINES):
+    if not parsed.guessed or any(name in (parsed.words.program or "") for name in ENGINES):
         return parsed, []
-    for one in all_engines():
-        if one.name != parsed.engine and unsupported(one.name, model, rig) is None:
-            other = parse(command, one.name)
-            if len((*other.unknown, *other.old)) <= len((*parsed.unknown, *parsed.old)):
-                return other, [Assumption("engine", one.name, f"none was given, and {reason}", "everything")]
-    return parsed, []
+    why = "not given: guessed from the options"
+    if reason := unsupported(parsed.engine, model, rig):
+        options = parsed.words.options
+        known = known_words(parsed.engine, options)
+        for one in all_engines():
+            runs = one.name != parsed.engine and unsupported(one.name, model, rig) is None
+            if runs and known_words(one.name, options) >= known and (other := _read_for(one.name, command, build)):
+                parsed, why = other, f"none was given, and {reason}"
+                break
+    return parsed, [Assumption("engine", parsed.engine, why, "everything")]
+
+
+def _read_for(engine: Engine, command: str, build: BuildAsked | str | None) -> ParsedCommand | None:
+    """Return the command read for an engine; None if that has no such build."""
+    try:
+        return parse(command, engine, build=build)
+    except InvalidInput:
+        return None
 
 
 def _companions(case: Case) -> Iterator[CompanionMemory]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
 
 import msgspec
 
-from service.engine.builds import Build, BuildAsked, resolve_build
+from service.engine.builds import Build, BuildAsked, parse_build, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
 from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
@@ -26,7 +27,7 @@ from service.engine.commands.tables import (
 from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
 from service.engine.engines import all_engines, engine_spec
-from service.engine.errors import InvalidFlags
+from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.hardware import Assumption
 
 # Every program that takes the engines' options. Those that evaluate whole batches of logits count as benchmarks.
@@ -39,8 +40,7 @@ _LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if 
 _NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
 # A program under a name of one's own: `ik_llama-server`, `llama-server-cuda`.
 _RENAMED = re.compile(rf"(?:^|[-_.])({'|'.join(_LLAMA_PROGRAMS)})(?:$|[-_.])")
-# Options of llama-batched-bench, which only one engine's other programs know too.
-_BATCHED = frozenset(("-npp", "-ntg", "-npl", "-pps"))
+_PARSERS = ("llama-server", "llama-bench")  # those that read options: every other program takes the first one's
 
 _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -71,7 +71,8 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     `refused`: values that no engine takes; the flags are as if they were not there. `tests`: what llama-bench measures,
     None for other programs. `used`: the names of all options, as written but for their underscores. `build`: the build
     whose defaults are taken. `words`: what all this was read from. `repaired`: what a shell reads otherwise than it is
-    meant. `left_out`: what is not counted of another program's. `others`: the text's further commands.
+    meant. `left_out`: what is not counted of another program's. `others`: the text's further commands. `guessed`: only
+    the options tell the engine.
     """
 
     engine: Engine
@@ -95,12 +96,13 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     repaired: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     others: tuple[str, ...] = ()
+    guessed: bool = False
 
 
 def parse(
     command: str, engine: Engine | None = None, *, program: str | None = None, build: BuildAsked | str | None = None
 ) -> ParsedCommand:
-    """Return `command` parsed for `engine` (None: guessed from its program and options).
+    """Return `command` parsed for `engine` (None: guessed from its program, options and `build`).
 
     `program`: the one that a command without any is for; `build`: the one whose defaults apply (None: today's). Raises
     InvalidInput for an unknown build, InvalidFlags for what only a shell could expand.
@@ -110,10 +112,15 @@ def parse(
     commands = split_commands(typed)
     chosen, others = _chosen(_programs(commands))
     words = _divide([_typed(word) for word in expanded(chosen)])
-    engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
-    parsed = parse_words(words, resolve_build(engine, build), program)
-    repaired = repairs(typed) if typed == command else ()
-    return msgspec.structs.replace(parsed, repaired=repaired, left_out=found.left_out, others=(*others, *found.others))
+    named = engine or found.engine or _engine_named(words.program or program or "", words.before)
+    parsed = parse_words(words, resolve_build(named or _guess_engine(words.options, build), build), program)
+    return msgspec.structs.replace(
+        parsed,
+        guessed=named is None,
+        repaired=repairs(typed) if typed == command else (),
+        left_out=found.left_out,
+        others=(*others, *found.others),
+    )
 
 
 def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:
@@ -298,25 +305,58 @@ def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> lis
     return words
 
 
-def _guess_engine(program: str, options: Sequence[str], before: Iterable[str]) -> Engine:
-    """The engine that names or variables tell, else the one that knows most of the options, the last of equals."""
+def _engine_named(program: str, before: Iterable[str]) -> Engine | None:
+    """The engine that a program's name or path, or a variable before it, tells."""
     variables = {word.partition("=")[0] for word in before}
     for one in all_engines():
         if any(part in program for part in one.commands.program_names) or variables.intersection(
             one.commands.options.environment
         ):
             return one.name
-    return max(reversed(ENGINES), key=lambda engine: _known_words(engine, options))
+    return None
 
 
-def _known_words(engine: Engine, words: Sequence[str]) -> int:
-    """How many of the words are options of the engine's programs, or once were of its server: many commands are old."""
-    known = set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench"))
-    known |= engine_spec(engine).commands.retired
-    build, modes = resolve_build(engine, None), engine_spec(engine).memory.split_modes
+def _guess_engine(options: Sequence[str], build: BuildAsked | str | None) -> Engine:
+    """The engine that knows most of the options, the last of equals, out of those that have the build."""
+    there = {engine: found for engine in ENGINES if (found := _build_of(engine, build)) is not None}
+    # The same number is of another day in each engine: it does not say which options were there.
+    asked = parse_build(build) if isinstance(build, str) else build
+    dated = asked is not None and asked.number is None
+    count = {one: known_words(one, options, there.get(one) if dated else None) for one in there or ENGINES}
+    return max(reversed(list(count)), key=lambda engine: count[engine])
+
+
+def _build_of(engine: Engine, asked: BuildAsked | str | None) -> Build | None:
+    try:
+        return resolve_build(engine, asked)
+    except InvalidInput:
+        return None
+
+
+def known_words(engine: Engine, words: Sequence[str], build: Build | None = None) -> int:
+    """Return how many of a command's words are options of the engine's programs: in a build, or (None) in any."""
+    spec, today = engine_spec(engine), resolve_build(engine, None)
+    always = spec.commands.retired | _shared_options()
+    modes = spec.memory.split_modes
     others = sum(name in ("-sm", "--split-mode") and mode not in modes for name, mode in pairwise(words))
-    mine = (word in known or build.has("llama-server", word) is not None for word in words if word not in _BATCHED)
-    return sum(mine) - others
+
+    def is_known(word: str, program: str) -> bool:
+        there = (build or today).has(program, word)
+        return word in known_options(engine, program) if there is None else there or build is None
+
+    return sum(word in always or any(is_known(word, program) for program in _PARSERS) for word in words) - others
+
+
+@cache
+def _shared_options() -> frozenset[str]:
+    """Every engine's: options that a fork had before it went its own way. Today's of the other may lack them."""
+    shared: set[str] = set()
+    for one in all_engines():
+        for program in _PARSERS if one.forked else ():
+            days = one.history.lifetimes(program)
+            names = {*days, *known_options(one.name, program)}
+            shared |= {name for name in names if days.get(name, [""])[0] <= (one.forked or "")}
+    return frozenset(shared)
 
 
 def _guess_program(options: Sequence[str]) -> str:

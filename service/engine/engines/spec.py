@@ -97,6 +97,7 @@ class EngineSpec:
     `lacking_isas`: of CPUs (`Rig.isa`) that it has no kernels for.
     `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
     command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
+    `forked`: the day of its last merge of the engine that it is a fork of, whose options it had until then.
     `refuses_gaps`: it loads no file whose tensors are not stored one after the other in the order of their table.
     """
 
@@ -116,6 +117,7 @@ class EngineSpec:
     neglected_backends: frozenset[str] = frozenset()
     tested_capability: float = 0.0
     lacking_isas: frozenset[str] = frozenset()
+    forked: str | None = None
     fit_places: bool = False
     refuses_gaps: bool = False
     fit: Callable[[FitAsked], Flags | None] | None = None

@@ -15,6 +15,7 @@ from service.engine.check.run import check
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.logs.requests import MeasuredSpeed
 from tests.memory_lab import FILES
 from tests.models import build
@@ -201,6 +202,25 @@ def test_a_command_that_names_no_engine_is_of_the_one_that_can_load_the_model_an
     assert (guessed.engine, guessed.fits) == ("ik_llama.cpp", True)
     assert (guessed.assumed[0].field, guessed.assumed[0].value) == ("engine", "ik_llama.cpp")
     assert not [one for one in guessed.findings if one.rule == "cannot-load"]
+
+
+@pytest.mark.parametrize("machine", ["Strix Halo 128GB", "2x RX 7900 XTX, 7950X, 128GB", "M3 Ultra 256GB"])
+@pytest.mark.parametrize("day", [None, "b6486", "2025-09-16"])
+def test_a_guessed_engine_runs_on_the_gpus_and_is_said_to_be_guessed(machine: str, day: str | None) -> None:
+    model, rig = build("Qwen3-30B-A3B", "q4_K_M"), resolve(parse_hardware(machine))
+    report = check("llama-bench -ngl 99 -mmp 0 -m X.gguf", None, model, rig, build=day)
+    assert report.engine == "llama.cpp"
+    assert "guessed" in next(one.why for one in report.assumed if one.field == "engine")
+    assert not [one for one in report.findings if one.rule == "cannot-load"]
+
+
+def test_an_engine_that_had_the_options_first_is_not_guessed_for_gpus_that_it_cannot_use() -> None:
+    model, rig = build("Qwen3-30B-A3B", "q4_K_M"), resolve(parse_hardware("RX 7900 XTX, 7950X, 128GB"))
+    report = check("llama-server -m X.gguf -ngl 99 -ot exps=CPU", None, model, rig, build="2025-03-20")
+    assert report.engine == "llama.cpp"
+    of_nvidia = check("llama-server -m X.gguf -ngl 99 -fmoe", None, model, rig)
+    assert of_nvidia.engine == "ik_llama.cpp"
+    assert of_nvidia.verdict.startswith("Does not run: ik_llama.cpp offloads only to NVIDIA cards")
 
 
 @pytest.mark.parametrize(

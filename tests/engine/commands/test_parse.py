@@ -266,7 +266,9 @@ def test_a_model_named_like_a_program_is_no_program() -> None:
 @pytest.mark.parametrize(
     ("command", "engine", "program"),
     [
-        ("-m a.gguf -p 512 -n 128 -mmp 0", "ik_llama.cpp", "llama-bench"),
+        ("-m a.gguf -p 512 -n 128 -mmp 0", "llama.cpp", "llama-bench"),  # which had it until 2026
+        ("-m a.gguf -p 512 -n 128 -rtr 1", "ik_llama.cpp", "llama-bench"),
+        ("llama-cli -m a.gguf -cnv --color", "llama.cpp", "llama-cli"),  # it had them before ik_llama.cpp was its fork
         ("llama-sweep-bench -c 8", "ik_llama.cpp", "llama-sweep-bench"),
         ("~/ik_llama.cpp/build/bin/llama-cli -c 8", "ik_llama.cpp", "llama-cli"),
         ("-m a.gguf -amb 512 -wb", "ik_llama.cpp", "llama-sweep-bench"),
@@ -278,6 +280,24 @@ def test_a_model_named_like_a_program_is_no_program() -> None:
 def test_engine_and_program_are_guessed(command: str, engine: str, program: str) -> None:
     parsed = parse(command)
     assert (parsed.engine, parsed.program) == (engine, program)
+
+
+@pytest.mark.parametrize(
+    ("command", "build", "engine"),
+    [
+        ("llama-bench -mmp 0", "2025-09-16", "llama.cpp"),
+        ("llama-bench -mmp 0", "b6486", "llama.cpp"),
+        ("llama-server -ngl 99 -ncmoe 20", "b6000", "llama.cpp"),  # a number of both, of other days
+        ("llama-server -ngl 99 -ot exps=CPU", "2025-03-20", "ik_llama.cpp"),  # llama.cpp has had it since 2025-04-02
+        ("llama-server -ngl 99 -ot exps=CPU", "2025-04-10", "llama.cpp"),
+        ("llama-bench -fmoe 1", "b3700", "ik_llama.cpp"),
+        ("llama-server -ngl 99", "8337e4cd3", "ik_llama.cpp"),  # only it has this commit
+    ],
+)
+def test_the_engine_is_guessed_from_the_options_of_the_stated_build(command: str, build: str, engine: str) -> None:
+    parsed = parse(command, build=build)
+    assert (parsed.engine, parsed.guessed) == (engine, True)
+    assert not parse(command, "llama.cpp").guessed
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,6 @@ SPEC = EngineSpec(
     # iqk_mul_mat.cpp stops with "Unsupported CPU" where neither AVX2 nor NEON is there (IQK_IMPLEMENT)
     lacking_isas=frozenset({"sse", "avx"}),
     metal_device="Metal",
+    forked="2024-08-12",  # pull 17, the last merge of llama.cpp
     fit=fitted,
 )

@@ -49,7 +49,11 @@ class LlamaSpeed(EngineSpeed):
 
 
 def read_history() -> History:
-    """Return what is known of its builds; no commit is."""
+    """Return what is known of its builds; no commit is.
+
+    llama-bench got its options with pulls 12922 (-ot), 13096 (-d), 13386 (-nopo), 15952 (-ncmoe), 16039 (-dev) and
+    21304 (-fitt, -fitc).
+    """
     recorded = table_of("history.json", Recorded, __package__)
     return History(
         today=recorded.today,
