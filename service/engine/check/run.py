@@ -86,7 +86,7 @@ def check(
             *hardware.assumed,
             *_assumed_build(case.parsed.build, build is not None),
         ],
-        flags=effective_flags(case.run, parsed.flags, parsed.used),
+        flags=effective_flags(case.run, case.parsed.flags, parsed.used),
     )
 
 

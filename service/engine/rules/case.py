@@ -283,6 +283,7 @@ def case_of(
     `reserve_mib`: what a proposed change must leave free, one number or one a card of the rig; None: the usual.
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
+    parsed = _with_metal_default(parsed, rig)
     devices, unknown = chosen_devices(parsed, rig)
     if allocator == "lab":
         devices = with_lab_bytes(devices)
@@ -364,6 +365,17 @@ def _with_loadable_split(flags: Flags, parsed: ParsedCommand, model: Model) -> F
     if engine_spec(parsed.engine).memory.split_refused(model, flags):
         return msgspec.structs.replace(flags, split_mode="layer")
     return flags
+
+
+def _with_metal_default(parsed: ParsedCommand, rig: Rig) -> ParsedCommand:
+    """Without `-ngl`, builds with Metal offload all layers; those with CUDA did not always.
+
+    llama_model_default_params of both engines: 999 with GGML_USE_METAL, which the programs leave where -ngl is not
+    given (llama.cpp common/common.cpp, common_model_params_to_llama; pull 15434 made it the default of all builds).
+    """
+    if _LAYERS & {*parsed.used} or not any(card.backend == "metal" for card in rig.cards):
+        return parsed
+    return msgspec.structs.replace(parsed, flags=msgspec.structs.replace(parsed.flags, n_gpu_layers=999))
 
 
 def _with_latent_default(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:

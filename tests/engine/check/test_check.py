@@ -181,6 +181,25 @@ def test_the_figures_of_an_older_build_are_never_called_measured(engine: Engine,
     assert {row.basis for row in of_3090(engine=engine, build=day).memory.devices} == {basis}
 
 
+@pytest.mark.parametrize(
+    ("machine", "options", "layers"),
+    [
+        ("M3 Ultra 256GB", "", "999"),
+        ("M3 Ultra 256GB", "-ngl 10", "10"),
+        ("2x RTX 3090, 7950X, 128GB", "", "0"),
+    ],
+)
+def test_metal_offloads_all_layers_in_builds_that_otherwise_offload_none(
+    machine: str, options: str, layers: str
+) -> None:
+    model, rig = build("Qwen3-30B-A3B", "q4_K_M"), resolve(parse_hardware(machine))
+    report = check(f"llama-server -m a.gguf -c 4096 {options}", "llama.cpp", model, rig, build="2025-08-20")
+    (found,) = [flag for flag in report.flags if flag.option == "-ngl"]
+    assert (found.value, found.source) == (layers, "given" if options else "default")
+    in_ram = report.memory.devices[-1].weights_mib > 1000
+    assert in_ram == (layers != "999")
+
+
 def test_a_log_of_another_model_is_said_to_be_one_and_not_compared() -> None:
     report = of_3090(log=(LOGS / "ik-sweep-table.stderr").read_text())
     assert [f.rule for f in report.findings if "log" in f.rule] == ["log-of-another-model"]
