@@ -186,6 +186,16 @@ def test_one_mib_less_than_is_needed_does_not_fit(
     assert answer(needed + 1)["fits"]
 
 
+def test_graph_splits_that_are_not_known_are_not_printed() -> None:
+    variant = VariantModel("Q4_K_M", Files(None, None, ()), build("DeepSeek-V2-Lite", "q4_0"))
+    command, printed = "llama-server -m a.gguf -ngl 99", {}
+    for day in ("2025-01-03", "2026-01-03"):
+        dated = BatchCase(command=command, engine="llama.cpp", model="x", hardware="4x 3090", build=day)
+        printed[day] = as_text(check_lines(checked(dated, variant, resolve(parse_hardware("4x 3090"))), more=MORE))
+    assert "\nmemory: approximate\n" in printed["2025-01-03"]
+    assert re.search(r"\n[1-9]\d* graph splits; memory: source only\n", printed["2026-01-03"])
+
+
 def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> None:
     text = DOCS.read_text()
     example = text.split("<!-- output -->\n```text\n")[1].split("```\n")[0]

@@ -26,7 +26,7 @@ class CompanionMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedMemory(msgspec.Struct, frozen=True):
-    """Memory of every device, the CPU last, and the parts that the engine cuts its graph into.
+    """Memory of every device, the CPU last, and the parts that the engine cuts its graph into (0: not known).
 
     `companions`: what runs alongside the model; the devices' totals count it.
     """

@@ -197,6 +197,15 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """Whether other machines take a part (`--rpc`): what is computed for this one alone is no error then."""
         return any(option.startswith(("--rpc ", "-rpc ")) for option in self.flags.other)
 
+    @property
+    def lacking(self) -> set[str]:
+        """Options of the command that the program's build does not have."""
+        return {name for name in self.parsed.used if self.lacks(name)}
+
+    def lacks(self, option: str) -> bool:
+        """Return whether the program's build is known not to have an option."""
+        return self.parsed.build.has(self.parsed.program, option) is False
+
     def surely_short(self, device: int) -> bool:
         """Return whether a device has too little also at the least that is expected.
 

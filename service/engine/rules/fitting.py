@@ -195,8 +195,8 @@ def _shorter_context(case: Case) -> str | None:
 
 
 def _fewer_layers(case: Case) -> str | None:
-    """For models without experts: the most layers on the GPUs that fit."""
-    if case.model.moe_layers:
+    """The most layers on the GPUs that fit: for models without experts, and builds that cannot move these alone."""
+    if case.model.moe_layers and not case.lacks("-ot"):
         return None
     counts = range(min(case.flags.n_gpu_layers - 1, case.model.n_layer), 0, -1)
     return _first_that_fits(case, "-ngl", "n_gpu_layers", counts)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.commands.expert_rules import expert_override
+from service.engine.commands.tables import option_named
 from service.engine.config import Flags
 from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
@@ -54,8 +55,15 @@ def _all_layers(case: Case) -> Iterator[tuple[Flags, str]]:
     if case.model.moe_layers and not case.flags.cpu_moe:
         yield (
             msgspec.structs.replace(whole, overrides=(), n_cpu_moe=0, cpu_moe=True),
-            "leave out -ot, -ncmoe and -cmoe; -ngl 999 -ot exps=CPU",
+            _without_rules(case) + "-ngl 999 -ot exps=CPU",
         )
+
+
+def _without_rules(case: Case) -> str:
+    """What leaves out the options of the command that place experts; "" where there are none."""
+    fields = {name: option.field for name in case.parsed.used if (option := option_named(name, False))}
+    named = [name for name, field in fields.items() if field in ("overrides", "n_cpu_moe", "cpu_moe")]
+    return f"leave out {' and '.join(named)}; " if named else ""
 
 
 _RESERVE_MIB, _RESERVE = 1024, 0.04  # left free on a card in addition to what is proposed, of its capacity

@@ -37,11 +37,12 @@ class Proof(NamedTuple):
 def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Finding, Found]]:
     """Yield what a rule finds, each with the best change that is proven to help, or none.
 
-    A change is not printed where the finding stays, a device runs over that did not before, the engine refuses
-    something new, or PP or TG fall by more than 1 %, or a fifth where a usual request takes less than half the time. A
-    finding about speed alone of which no change gains anything is dropped; one whose every change loses as much
-    elsewhere is a choice, and no warning. Of a command that does not run, speeds say nothing: there a change must make
-    it fit. Advice that changes no command (another quantisation, a newer build) is printed as it is.
+    A change is not printed where the finding stays, a device runs over that did not before, the build lacks an option
+    of it, the engine refuses something new, or PP or TG fall by more than 1 %, or a fifth where a usual request takes
+    less than half the time. A finding about speed alone of which no change gains anything is dropped; one whose every
+    change loses as much elsewhere is a choice, and no warning. Of a command that does not run, speeds say nothing:
+    there a change must make it fit. Advice that changes no command (another quantisation, a newer build) is printed as
+    it is.
     """
     pairs = list(rule.findings(case))
     for finding, found in pairs:
@@ -94,7 +95,7 @@ def _tried(
             return change
         if sum(1 for _ in rule.findings(after)) >= n_found or not after.fits_where(case):
             return None
-        if _refused(after, rules) - _refused(case, rules):
+        if after.lacking - case.lacking or _refused(after, rules) - _refused(case, rules):
             return None
     except InvalidFlags:
         return None

@@ -393,7 +393,7 @@ _BEFORE = {
     "-no-ooae": "leave it out: it was off", "--no-offload-only-active-experts": "leave it out: it was off",
     "-no-fa": "leave it out: it was off", "--no-flash-attn": "leave it out: it was off",
     "-ncmoe": "-ot with the layers' experts", "--n-cpu-moe": "-ot with the layers' experts",
-    "-cmoe": "-ot exps=CPU", "--cpu-moe": "-ot exps=CPU",
+    "-cmoe": "leave out -cmoe; -ot exps=CPU", "--cpu-moe": "leave out -cmoe; -ot exps=CPU",
     "-lm": "--no-mmap or --mlock", "--load-mode": "--no-mmap or --mlock",
     "-dev": "CUDA_VISIBLE_DEVICES", "--device": "CUDA_VISIBLE_DEVICES",
 }  # fmt: skip
@@ -405,10 +405,12 @@ def option_of_another_time(case: Case) -> Iterator[Found]:
     """Options that the build does not have yet, or had only for a while; `-fa` with a value before it took one."""
     build = case.parsed.build
     for name in case.parsed.used if build.date else ():
-        if build.has(case.parsed.program, name) is False:
+        if case.lacks(name):
             came = build.next_change(case.parsed.program, name)
             when = f"it was added on {came}" if came else "it had been removed by then"
-            yield Found(f"build {build.label} has no {name}: {when}", _BEFORE.get(name, f"leave out {name}"))
+            before = _BEFORE.get(name, "")
+            usable = before and not ("-ot" in before and case.lacks("-ot"))
+            yield Found(f"build {build.label} has no {name}: {when}", before if usable else f"leave out {name}")
     bare = "bare -fa" in case.parsed.old or not {"-fa", "--flash-attn"} & set(case.parsed.used)
     if build.rules.flash_attn_value == "none" and not bare and case.parsed.program != "llama-bench":
         fix = "leave out -fa" if case.flags.flash_attn == "off" else "-fa alone"

@@ -127,7 +127,7 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     """A mixture of experts that does not fit on its cards, and no rule that keeps experts in RAM."""
     full = [i for i in range(case.cpu) if case.surely_short(i)]
     small = [case.table[i].device for i in full]
-    if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places:
+    if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places or case.lacks("-ot"):
         return
     with_it = case.predict(msgspec.structs.replace(case.flags, cpu_moe=True))
     fits = all(row.fits for row in case.table_of(with_it))

@@ -27,7 +27,8 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
     yield ""
     yield from device_table(checked.memory.devices)
     splits = checked.memory.graph_splits
-    yield f"{splits} graph split{'s' * (splits != 1)}; memory: {checked.memory.devices[0].basis}"
+    counted = f"{splits} graph split{'s' * (splits != 1)}; " if splits else ""
+    yield f"{counted}memory: {checked.memory.devices[0].basis}"
     yield from speed_table(checked.speed)
     yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED, more)
     yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import NamedTuple
 
 import pytest
@@ -113,6 +114,7 @@ def wrong(one: Written) -> list[str]:
         about = f"{one.command} | {rule.id}: {found.fix}"
         if len(list(rule.findings(after))) >= len(list(rule.findings(before))):
             complaints.append(f"{about}: the finding stays")
+        complaints += [f"{about}: no {name} in that build" for name in after.lacking - before.lacking]
         small = {row.device for row in before.table if not row.fits}
         if any(not row.fits and row.device not in small for row in after.table):
             complaints.append(f"{about}: runs over")
@@ -141,6 +143,45 @@ def test_a_printed_fix_helps_in_two_hundred_generated_commands(first: int) -> No
 def test_a_finding_about_speed_alone_goes_with_its_gain() -> None:
     sparse = "llama-server -c 4096 -ngl 99 -ot exps=CPU -ub 2048 -no-fmoe -ot 'blk\\.[0-9]\\.ffn_up_exps=CUDA0'"
     assert "up-gate-apart" not in [f.rule for f in findings(Written(IK, build(*GLM), ONE_3090_DESKTOP, sparse).case)]
+
+
+THREADRIPPER = Hardware(
+    gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="Threadripper 3970X"), ram=Ram(total_gb=512)
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["llama-bench -m a.gguf -ngl 7", "llama-server -m a.gguf -c 4096 -ngl 99", "llama-server -c 4096 -ngl 99 -fa on"],
+)
+def test_a_build_without_overrides_is_offered_none(command: str) -> None:
+    one = Written(LLAMA, build("DeepSeek-R1-0528", "q4_K_M"), THREADRIPPER, command, "2025-01-03")
+    found = findings(one.case)
+    assert not [f for f in found if re.search(r"-ot |-n?cmoe", f"{f.message} {f.fix}")]
+    small = [f.fix for f in found if f.rule == "does-not-fit"]
+    assert small == (["-ngl 8"] * 4 if "99" in command else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [("", ""), ("-ncmoe 55", "leave out -ncmoe; "), ("-ncmoe 9 -ot a=CPU", "leave out -ncmoe and -ot; ")],
+)
+def test_only_what_is_in_the_command_is_left_out(options: str, left_out: str) -> None:
+    command = f"llama-server -m a.gguf -c 4096 -ngl 7 {options}"
+    case = Written(LLAMA, build("DeepSeek-R1-0528", "q4_K_M"), THREADRIPPER, command).case
+    (found,) = [f for f in findings(case) if f.rule == "layers-in-ram"]
+    assert f"{left_out}-ngl 999 -ot exps=CPU" in f"{found.message} {found.fix}"
+    assert left_out or "leave out" not in f"{found.message} {found.fix}"
+
+
+def test_an_option_that_came_later_is_said_as_the_build_says_it() -> None:
+    command = "llama-server -m a.gguf -c 4096 -ngl 99 -cmoe"
+    model = build("DeepSeek-R1-0528", "q4_K_M")
+    fixes = {}
+    for day in ("2025-06-01", "2025-01-03"):
+        found = findings(Written(LLAMA, model, THREADRIPPER, command, day).case)
+        fixes[day] = next(f.fix for f in found if f.rule == "option-of-another-time")
+    assert fixes == {"2025-06-01": "leave out -cmoe; -ot exps=CPU", "2025-01-03": None}
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,12 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
             "the engine continues without them, and so do these figures"
         )
     elif len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
-        last = case.devices[case.placement.head].name
-        yield Found(
-            "with several GPUs every input is kept four times on each, and memory is short here; a rule that moves "
-            f"nothing, such as -ot output_norm={last}, ends that as well: prompts take one micro-batch at a time then"
+        rule_too = (
+            f"; a rule that moves nothing, such as -ot output_norm={case.devices[case.placement.head].name}, ends that "
+            "as well: prompts take one micro-batch at a time then"
         )
+        message = "with several GPUs every input is kept four times on each, and memory is short here"
+        yield Found(message if case.lacks("-ot") else message + rule_too)
 
 
 @rule(
