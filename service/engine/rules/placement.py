@@ -80,7 +80,7 @@ def room_for_experts(case: Case) -> Iterator[Found]:
     layers = _layers_in_ram(case)
     if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
         return
-    if case.flags.split_mode != "layer" or not all(row.fits for row in case.table):
+    if case.flags.split_mode not in ("layer", "row") or not all(row.fits for row in case.table):
         return
     after, filled = _filled(case)
     count = sum(n for n, _ in filled.values())
@@ -91,8 +91,9 @@ def room_for_experts(case: Case) -> Iterator[Found]:
         rows = [case.table[device] for device in sorted(filled)]
         rooms = [(f"{row.capacity_mib - row.total_high_mib:,.0f}", row.device) for row in rows]
         (room, device), more = rooms[0], "".join(f", {room} on {device}" for room, device in rooms[1:])
-        message = f"{room} MiB are free on {device}{more}: the experts of {count} more layers would fit"
-        yield Found(f"{message}, and TG would be {tg:.2f} times as fast", _together(filled), pp=pp, tg=tg)
+        about = "about " if case.flags.split_mode == "row" else ""  # its memory is computed as for -sm layer
+        message = f"{about}{room} MiB are free on {device}{more}: the experts of {count} more layers would fit"
+        yield Found(f"{message}, and TG would be {about}{tg:.2f} times as fast", _together(filled), pp=pp, tg=tg)
 
 
 def onto_cards(case: Case) -> Iterator[list[str]]:

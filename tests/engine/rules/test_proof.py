@@ -184,6 +184,21 @@ def test_an_option_that_came_later_is_said_as_the_build_says_it() -> None:
     assert fixes == {"2025-06-01": "leave out -cmoe; -ot exps=CPU", "2025-01-03": None}
 
 
+@pytest.mark.parametrize(("mode", "about"), [("layer", ""), ("row", "about ")])
+@pytest.mark.parametrize("day", [None, "2025-10-01"])
+def test_room_for_experts_is_told_with_rows_split_too_where_it_is_approximate(
+    mode: str, about: str, day: str | None
+) -> None:
+    hardware = Hardware(gpus=[Gpu(name="RTX 3090", count=2)], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=128))
+    command = f"llama-server -m a.gguf -c 16384 -ngl 99 -sm {mode} -ts 0.5,0.5 -ncmoe 26"
+    model = build("gpt-oss-120b", "exps=mxfp4,*=q8_0")
+    told = findings(Written(LLAMA, model, hardware, command, day).case)
+    (found,) = [f for f in told if f.rule == "room-for-experts"]
+    assert re.match(rf"{about}2\d,\d{{3}} MiB are free on CUDA0", found.message)
+    assert f"TG would be {about}1." in found.message
+    assert found.fix
+
+
 @pytest.mark.parametrize(
     ("one", "rule", "severity"),
     [(written_widely(157), "layers-in-ram", "info"), (written(33), "layers-in-ram", "warning")],
