@@ -199,14 +199,17 @@ def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | N
 
     It is for bash, or for cmd and PowerShell where the command has paths of Windows.
 
-    A fix after which something else is as wrong, or something does not fit that did, is left out. None also where
-    `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of another program),
-    which such a line would not replace, or where other machines take a part (`--rpc`), without which fixes are proven.
+    A fix that is optional, or after which something else is as wrong, or something does not fit that did, is left out.
+    None also where `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of
+    another program), which such a line would not replace, or where other machines take a part (`--rpc`), without which
+    fixes are proven.
     """
     if not _is_a_line(command, case) or case.has_remote:
         return None
     after, wrong = case, None
-    for finding in sorted(found, key=lambda one: refused().get(one.rule) != "options"):
+    optional = {one.id for one in all_rules() if one.optional}
+    applied = [one for one in found if one.rule not in optional]
+    for finding in sorted(applied, key=lambda one: refused().get(one.rule) != "options"):
         changed = _changed(after, finding)
         if changed is None:
             continue

@@ -21,6 +21,7 @@ from service.engine.units import GIB, MIB
 _LEAST_CONTEXT = 4_096
 _LEAST_MICRO_BATCH = 512
 _MOST_MOVES = 64  # of layers between cards
+_MOST_ROUNDS = 3  # of moving experts to RAM
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
 
 
@@ -145,23 +146,27 @@ def _n_cpu_moe_with_shares(case: Case) -> str | None:
 
 
 def _more_experts_in_ram(case: Case) -> str | None:
-    """Experts of as many more layers as the full cards are short of, of each card the last ones."""
+    """Experts of as many more layers as the full cards are short of, of each card the last ones.
+
+    Experts in RAM are copied to a card for a batch, for which it needs room as well: another layer may have to go.
+    """
     if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none") or case.flags.n_cpu_moe:
         return None
-    layers: list[int] = []
-    for index, row in enumerate(case.table[:-1]):
-        short = (row.total_high_mib - row.capacity_mib) * 2**20
-        for layer, n_bytes in _expert_layers(case, index):
-            if short <= 0:
-                break
-            layers.append(layer)
-            short -= n_bytes
-    if not layers:
-        return None
-    pattern = expert_override(sorted(layers))
-    flags = with_first_rule(case.flags, Override(pattern, CPU))
-    text = f"-ot '{pattern}=CPU'{' before the other rules' if case.flags.overrides else ''}"
-    return text if _gpus_fit(case, flags) else None
+    layers, table = list[int](), case.table
+    left = [iter(_expert_layers(case, index)) for index in range(case.cpu)]
+    for _ in range(_MOST_ROUNDS):
+        for index, row in enumerate(table[:-1]):
+            short = (row.total_high_mib - row.capacity_mib) * 2**20
+            while short > 0 and (last := next(left[index], None)):
+                layers.append(last[0])
+                short -= last[1]
+        if not layers:
+            return None
+        pattern = expert_override(sorted(layers))
+        table = case.table_of(case.predict(with_first_rule(case.flags, Override(pattern, CPU))))
+        if all(row.fits for row in table[:-1]):
+            return f"-ot '{pattern}=CPU'{' before the other rules' if case.flags.overrides else ''}"
+    return None
 
 
 def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
@@ -194,8 +199,8 @@ def _shorter_context(case: Case) -> str | None:
     return _first_that_fits(case, "-c", "n_ctx", sizes)
 
 
-def _fewer_layers(case: Case) -> str | None:
-    """The most layers on the GPUs that fit: for models without experts, and builds that cannot move these alone."""
+def fewer_layers(case: Case) -> str | None:
+    """Return the most layers on the GPUs that fit: for models without experts, and builds that cannot move those."""
     if case.model.moe_layers and not case.lacks("-ot"):
         return None
     counts = range(min(case.flags.n_gpu_layers - 1, case.model.n_layer), 0, -1)
@@ -229,7 +234,7 @@ _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
     (_smaller_micro_batch,),
     (_smaller_cache_type,),
     (_shorter_context,),
-    (_fewer_layers,),
+    (fewer_layers,),
 )
 
 

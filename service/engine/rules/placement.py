@@ -55,12 +55,12 @@ def _all_layers(case: Case) -> Iterator[tuple[Flags, str]]:
     if case.model.moe_layers and not case.flags.cpu_moe:
         yield (
             msgspec.structs.replace(whole, overrides=(), n_cpu_moe=0, cpu_moe=True),
-            _without_rules(case) + "-ngl 999 -ot exps=CPU",
+            without_rules(case) + "-ngl 999 -ot exps=CPU",
         )
 
 
-def _without_rules(case: Case) -> str:
-    """What leaves out the options of the command that place experts; "" where there are none."""
+def without_rules(case: Case) -> str:
+    """Return what leaves out the options of the command that place experts; "" where there are none."""
     fields = {name: option.field for name in case.parsed.used if (option := option_named(name, False))}
     named = [name for name, field in fields.items() if field in ("overrides", "n_cpu_moe", "cpu_moe")]
     return f"leave out {' and '.join(named)}; " if named else ""
@@ -106,6 +106,11 @@ def onto_cards(case: Case) -> Iterator[list[str]]:
     _, filled = _filled(case, cards_only=True)
     if changes := [*changes, *([_together(filled)] if filled else [])]:
         yield ["; ".join(changes)]
+
+
+def more_experts(case: Case) -> str:
+    """Return the change that takes as many experts out of RAM as the cards have room for; "" where they have none."""
+    return _together(_filled(case)[1])
 
 
 def _layers_in_ram(case: Case) -> dict[int, int]:

@@ -68,7 +68,7 @@ def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Find
 
 def _loses_elsewhere(case: Case, proofs: Sequence[Proof]) -> bool:
     """Whether a usual request is no faster with any of the changes."""
-    now = _seconds(case)
+    now = request_seconds(case)
     return all(one.seconds > now * _LOST for one in proofs)
 
 
@@ -99,19 +99,20 @@ def _tried(
             return None
     except InvalidFlags:
         return None
-    seconds = _seconds(after)
+    seconds = request_seconds(after)
     if finding.severity == "error" or not all(row.fits for row in case.table):
         return Proof(change, _when_it_runs(case, after), 1.0, 1.0, True, seconds)
     gains = _gains(case, after)
     pp, tg = max(gain.pp for gain in gains), max(gain.tg for gain in gains)
     least = min(min(gain.pp, gain.tg) for gain in gains)
-    lost, outweighed = least < _LOST, least >= _LITTLE and seconds < _seconds(case) / 2
+    lost, outweighed = least < _LOST, least >= _LITTLE and seconds < request_seconds(case) / 2
     helps = (not lost or outweighed or rule.costs) and (rule.about != "speed" or max(pp, tg) >= WORTH_SAYING)
     gain = _in_words(case, after, gains, lost) + (", but right" if lost and rule.costs else "")
     return Proof(change, gain, pp, tg, helps, seconds)
 
 
-def _seconds(case: Case) -> float:
+def request_seconds(case: Case) -> float:
+    """Return the seconds that a usual request takes, by which changes are compared."""
     speed = case.speed()
     return _PROMPT / speed.pp.expected + _OUTPUT / speed.tg.expected
 

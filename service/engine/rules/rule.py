@@ -60,6 +60,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     builds from and up to these days (None: all). `paragraph`: the heading of docs/offloading.md that explains it.
     `refused`: when the program ends because of an error that it finds: as soon as it reads its options, or while it
     loads the model or reads the first prompt; None where it runs, or only runs out of memory.
+    `optional`: the command may be meant as it is: a corrected one is without its fix.
     `look` yields what it finds in a command.
     """
 
@@ -76,6 +77,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     about: About = "correctness"
     costs: bool = False
     refused: Refused | None = None
+    optional: bool = False
 
     def holds(self, case: Case) -> bool:
         """Return whether the rule is about the engine and the build of a command."""
@@ -101,7 +103,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def rule(
     name: str, severity: Severity, paragraph: str, source: str, *, fix: str | None = None,
     since: str | None = None, until: str | None = None, about: About = "correctness", costs: bool = False,
-    refused: Refused | None = None,
+    refused: Refused | None = None, optional: bool = False,
 ) -> Callable[[Look], Rule]:  # fmt: skip
     """Return a decorator that makes a rule of the function below it; the function's docstring is the rule's `what`."""
 
@@ -120,6 +122,7 @@ def rule(
             about=about,
             costs=costs,
             refused=refused,
+            optional=optional,
         )
 
     return declared

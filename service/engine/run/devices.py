@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +41,7 @@ _BACKENDS = {"hip": "rocm", "mtl": "metal"}
 _BUILT_FOR = re.compile(r"(?<![a-z])(cuda|rocm|hip|vulkan|sycl|metal)(?![a-z])")  # `build-vulkan/bin/…`
 _DEVICE_OPTIONS = ("-dev", "--device")
 _OTHERS_DEVICES = ("-devd", "--device-draft", "--spec-draft-device", "-mmdev", "--mmproj-device")
+_SHOWN = 40  # characters of a value
 _LAB_FREE = 25_276_502_016  # bytes free on each device of the rig of the lab data
 
 
@@ -52,8 +54,6 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
     name = _variable(env, rig)
     shown = None if name is None else env[name]
     numbers = _numbers(env, rig)
-    if IN_CONTAINER in env:
-        numbers = _inside(env[IN_CONTAINER], numbers, rig)
     if shown is None:
         return tuple(sorted(numbers.values(), key=lambda i: _place(numbers, i)))
     found: list[int] = []
@@ -147,10 +147,12 @@ def first_unknown_card(env: Mapping[str, str], rig: Rig) -> str | None:
 
 
 def _numbers(env: Mapping[str, str], rig: Rig) -> dict[int, int]:
-    """Cards by the number that the runtime gives them."""
+    """Cards by the number that the runtime gives them; in a container those that it is given."""
     if env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and rig.order_known:
-        return {card.pci_index: i for i, card in enumerate(rig.cards) if card.pci_index is not None}
-    return {i: i for i in range(len(rig.cards))}
+        numbers = {card.pci_index: i for i, card in enumerate(rig.cards) if card.pci_index is not None}
+    else:
+        numbers = {i: i for i in range(len(rig.cards))}
+    return _inside(env[IN_CONTAINER], numbers, rig) if IN_CONTAINER in env else numbers
 
 
 def _place(numbers: Mapping[int, int], card: int) -> int:
@@ -187,3 +189,33 @@ def chosen_devices(parsed: ParsedCommand, rig: Rig) -> tuple[tuple[Device, ...],
     wrong = tuple(name for name in names if name not in by_name and name not in ("none", "auto"))
     devices = there if names == ["auto"] else tuple(by_name[name] for name in known)
     return devices, wrong
+
+
+class Hidden(NamedTuple):
+    """Cards of the rig that a command hides from its engine: by what, and the change of the command that shows them."""
+
+    cards: tuple[int, ...]
+    by: str
+    change: str
+
+
+def hidden_cards(parsed: ParsedCommand, rig: Rig, devices: Sequence[Device]) -> Hidden | None:
+    """Return the cards that a variable or `-dev` of the command hides, None where neither does; `devices`: the others.
+
+    A container is given its cards when it is started: what it lacks is not counted. Cards that were shown stay first.
+    """
+    env, used = parsed.env, {device.gpu for device in devices}
+    numbers, seen = _numbers(env, rig), visible_cards(env, rig)
+    hidden = tuple(card for _, card in sorted(numbers.items()) if card not in used and rig.cards[card].free)
+    if not hidden:
+        return None
+    by, changes = list[str](), list[str]()
+    name = _variable(env, rig)
+    if name is not None and set(hidden) - set(seen):
+        order = (*seen, *(card for card in hidden if card not in seen))
+        changes.append(f"{name}={','.join(str(_place(numbers, card)) for card in order)} before the command")
+        by.append(f"{name}={env[name][:_SHOWN]}")
+    for option in (one for one in parsed.used if one in _DEVICE_OPTIONS):
+        changes.append(f"leave out {option}")
+        by.append(f"{option} {(option_value(parsed.flags.other, (option,)) or '')[:_SHOWN]}".rstrip())
+    return Hidden(hidden, " and ".join(by), "; ".join(changes)) if changes else None

@@ -314,6 +314,7 @@ EXAMPLES = (
     Example("graph-option-without-effect", f"{FOUR} -sm graph --max-gpu 4", f"{FOUR} -sm graph", hardware=FOUR_3090),
     Example("reduce-type-unknown", f"{FOUR} -sm graph -grt q4_0", f"{FOUR} -sm graph -grt q8_0", hardware=FOUR_3090),
     Example("card-without-share", f"{FOUR} -ts 1,1,1", f"{FOUR} -ts 1,1,1,1", hardware=FOUR_3090),
+    Example("card-hidden", f"CUDA_VISIBLE_DEVICES=0,1,2 {FOUR}", FOUR, hardware=FOUR_3090),
     Example("embeddings-on-gpu", f"{GOOD_IK} -ot token_embd=CUDA0", GOOD_IK, IK, ("Qwen3-235B-A22B", "q2_k")),
     Example("layers-in-ram", "-c 8192 -ngl 5", "-c 8192 -ngl 99 -ot exps=CPU", IK, ("Qwen3-235B-A22B", "q2_k")),
     Example("layers-in-ram", "-c 8192 -ngl 30", "-c 8192 -ngl 99", model=DENSE_SMALL),

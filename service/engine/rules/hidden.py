@@ -1,0 +1,72 @@
+"""Cards that a command hides from its engine, and what it could do with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from service.engine.errors import InvalidFlags
+from service.engine.rules.case import Case
+from service.engine.rules.fitting import fewer_layers, other_placements
+from service.engine.rules.placement import more_experts, without_rules
+from service.engine.rules.proof import request_seconds
+from service.engine.rules.rule import CARDS, WORTH_SAYING, Found, rule
+from service.engine.run.devices import hidden_cards
+
+
+@rule(
+    "card-hidden", "info", CARDS, "computed: memory and speed of this command with all cards",
+    fix="all cards, and what then has room on them", about="speed", optional=True,
+)  # fmt: skip
+def card_hidden(case: Case) -> Iterator[Found]:
+    """`-dev` or a variable hides a card with which everything fits, or which makes the command clearly faster.
+
+    It may be hidden for something else, so a corrected command leaves it hidden.
+    """
+    hidden = hidden_cards(case.parsed, case.rig, case.devices) if case.devices and not case.has_remote else None
+    if hidden is not None:
+        names = Counter(case.rig.cards[i].name for i in hidden.cards)
+        cards = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in names.items())
+        are = "is" if len(hidden.cards) == 1 else "are"
+        change = hidden.change + ("; leave out -ts" if case.flags.tensor_split else "")
+        yield Found(f"{cards} {are} hidden by {hidden.by}", changes=lambda: _with_all(case, change))
+
+
+def _with_all(case: Case, show: str) -> Iterator[Sequence[str]]:
+    """Yield the changes with which everything fits on all cards, and faster than without the hidden ones."""
+    shown = _changed(case, show)
+    if shown is None:
+        return
+    now = [case] if _fits(case) else [_changed(case, text) for text in other_placements(case)]
+    most = min((request_seconds(one) for one in now if one and _fits(one)), default=None)
+    good = []
+    for text in (show, *(f"{show}; {more}" for more in _used(shown) if more)):
+        after = _changed(case, text)
+        if after and _fits(after) and (most is None or request_seconds(after) * WORTH_SAYING < most):
+            good.append(text)
+    yield good
+
+
+def _used(shown: Case) -> Iterator[str]:
+    """What puts more on the cards once all are shown."""
+    if shown.fit_places:
+        return
+    if not _fits(shown):
+        yield from other_placements(shown)
+        return
+    if 0 <= shown.flags.n_gpu_layers <= shown.model.n_layer and (whole := _changed(shown, "-ngl 999")):
+        yield "-ngl 999" if _fits(whole) else fewer_layers(whole) or ""
+    if shown.experts_in_ram:
+        yield without_rules(shown).removesuffix("; ")
+        yield more_experts(shown)
+
+
+def _changed(case: Case, change: str) -> Case | None:
+    try:
+        return case.changed(change)
+    except InvalidFlags:
+        return None
+
+
+def _fits(case: Case) -> bool:
+    return all(row.fits for row in case.table)
