@@ -17,7 +17,7 @@ from service.engine.commands.parse import BENCH_PROGRAMS, ParsedCommand
 from service.engine.commands.reader import BenchTests
 from service.engine.config import Flags
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Assumption, Hardware
+from service.engine.hardware import Assumption, Backend, Hardware
 from service.engine.hardware_text import tools_in
 from service.engine.logs.requests import Program, Request, read_requests, without_words
 from service.engine.measured.doubts import LEAST_OUTPUT, LEAST_PROMPT
@@ -35,6 +35,12 @@ _BUILD = re.compile(
 _COMMIT = re.compile(r"[0-9a-f]{6,40}")
 _SETTINGS = re.compile(r"^\s*main: n_kv_max = \d")
 _SETTING = re.compile(r"(\w{2,20}) = (-?\d{1,9})\b")
+# The name of a GPU back end in the column `backend` of llama-bench, such as `Vulkan` or `Metal,BLAS`; and the line with
+# which one starts: `ggml_vulkan: Found 1 Vulkan devices:`.
+_BACKENDS: dict[str, Backend] = {
+    "cuda": "cuda", "rocm": "rocm", "hip": "rocm", "sycl": "sycl", "vulkan": "vulkan", "metal": "metal", "mtl": "metal",
+}  # fmt: skip
+_STARTS = re.compile(r"\bfound \d{1,2} (CUDA|ROCm|SYCL|Vulkan) devices", re.I)
 _ALL_LAYERS = 99  # from here on, and below 0, it means all of them
 _PADDING = 256  # a context is rounded up to this (llama.cpp 0c1e57098 src/llama-context.cpp:62)
 
@@ -44,7 +50,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     `rows` are in the order of the output; `command` is one text, which begins on line `line`. `stated` holds settings
     that the program printed, by its own names; `build` is a commit or number; `hardware` is what tools or the engine
-    listed. `dropped` has sentences about what was read but is not part of a result, and `assumed` what the rows of
+    listed, and `backend` the one that drove the GPUs, where it is only one. `dropped` has sentences about what was read but is not part of a result, and `assumed` what the rows of
     requests mean. `log` is what may be kept of a paste that may hold what people wrote to a model.
     """
 
@@ -54,6 +60,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     build: str | None = None
     hardware: Hardware | None = None
+    backend: Backend | None = None
     stated: dict[str, str] = {}
     dropped: tuple[str, ...] = ()
     assumed: tuple[Assumption, ...] = ()
@@ -80,12 +87,14 @@ def read_paste(text: str) -> Reading:
     texts = [line.text for line in rest]
     requests = None if found else request_rows(texts)
     stated = found.stated if found else {}
+    hardware = tools_in(texts)
     reading = msgspec.structs.replace(
         requests or Reading(),
         command=command.text if command else None,
         line=command.line if command else None,
         build=_build(rest, stated),
-        hardware=tools_in(texts),
+        hardware=hardware,
+        backend=_backend(texts, stated, hardware),
         stated={} if requests else _stated(rest, stated),
     )
     if found:
@@ -113,6 +122,17 @@ def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
         return stated["build_commit"]
     found = [match for line in lines if len(line.text) < 400 and (match := _BUILD.search(line.text))]
     return (found[-1]["of"] or found[-1]["commit"]) if found else None
+
+
+def _backend(texts: Sequence[str], stated: dict[str, str], hardware: Hardware | None) -> Backend | None:
+    """Return the back end that a benchmark names, else the one that starts or lists devices; None if several do."""
+    column = stated.get("backend") or stated.get("backends")
+    if column is not None:
+        named = {_BACKENDS[name] for name in column.lower().split(",") if name in _BACKENDS}
+    else:
+        named = {_BACKENDS[m[1].lower()] for text in texts if (m := _STARTS.search(text[:400]))}
+        named |= {hardware.backend} if hardware and hardware.backend else set()
+    return named.pop() if len(named) == 1 else None
 
 
 _OF_ONE = "one program's requests are one run: send each program's separately"

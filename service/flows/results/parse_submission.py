@@ -11,12 +11,12 @@ import msgspec
 
 from service.engine.advice import SpeedPoint
 from service.engine.builds import BuildAsked, parse_build, resolve_build
-from service.engine.catalogue import resolve
+from service.engine.catalogue import is_one_machine, resolve, rigs_of
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.config import ENGINES, Engine
 from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
-from service.engine.hardware import Assumption, Hardware, Rig
+from service.engine.hardware import Assumption, Backend, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical, rig_key
 from service.engine.logs.read import read_log
@@ -233,8 +233,27 @@ def _hardware(asked: Submission, said: Reading) -> Hardware | None:
     hardware = canonical(hardware)
     if said.hardware is not None:
         _require_listed(hardware, canonical(said.hardware))
+    if said.backend and hardware.gpus:
+        hardware = _driven_by(hardware, said.backend, stated=hardware.backend if stated else None)
     gpus = [msgspec.structs.replace(gpu, uuids=None) for gpu in hardware.gpus]
     return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
+
+
+def _driven_by(hardware: Hardware, said: Backend, stated: Backend | None) -> Hardware:
+    """Return the machine with the back end that the output names.
+
+    It is left out where it goes without saying (CUDA, Metal) or drives only some of the cards. Raises InvalidHardware
+    if another one was stated, or if it drives none of the cards.
+    """
+    if stated and stated != said:
+        what = f"the output is of a build for {said}, the hardware states {stated}: they are from two runs"
+        raise InvalidHardware(what, field="hardware")
+    rigs = rigs_of(hardware)
+    several_makers = len(rigs) > 1 and not is_one_machine(rigs)
+    usual = {card.backend for card in rigs[0].cards} == {said} and said in ("cuda", "metal")
+    if stated or (said != "vulkan" if several_makers else usual):
+        return hardware
+    return msgspec.structs.replace(hardware, backend=said)
 
 
 def _require_listed(hardware: Hardware, listed: Hardware) -> None:

@@ -100,6 +100,65 @@ def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(conte
         preview(context, None, submission(text=f"$ {COMMAND}\n{listed}\n{sweep()}", hardware="RTX 4090, 64GB"))
 
 
+def _printed(backend: str) -> str:
+    """Return a benchmark of llama-bench whose table names a back end."""
+    head = "| model | size | params | backend | ngl | test | t/s |\n"
+    rows = "".join(
+        f"| qwen3 0.6B | 1 GiB | 1 B | {backend} | 99 | {test} | {speed} ± 0.10 |\n"
+        for test, speed in (("pp512", "3000.00"), ("tg128", "40.00"))
+    )
+    return f"$ llama-bench -m /m/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99\n{head}{rows}"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "backend", "taken"),
+    [
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200", "Vulkan", "vulkan"),
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200", "ROCm", "rocm"),
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200, vulkan", "Vulkan", "vulkan"),
+        ("RTX 3090, Ryzen 5 5600, 32GB DDR4-3200", "Vulkan,RPC", "vulkan"),
+        ("RTX 3090, Ryzen 5 5600, 32GB DDR4-3200", "CUDA", None),
+        ("RTX 3090, Ryzen 5 5600, 32GB DDR4-3200", "CUDA,Vulkan", None),
+        ("RTX 3090 + RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200", "ROCm", None),
+        ("Arc A770, Ryzen 5 5600, 32GB DDR4-3200", "SYCL", "sycl"),
+        ("Ryzen 5 5600, 32GB DDR4-3200, no GPU", "Vulkan", None),
+    ],
+)
+def test_the_back_end_is_the_one_that_the_output_names_where_the_hardware_states_none(
+    context: Context, hardware: str, backend: str, taken: str | None
+) -> None:
+    shown = preview(context, None, submission(text=_printed(backend), hardware=hardware))
+    assert shown.hardware is not None
+    assert shown.hardware.backend == taken
+    if taken:
+        assert not [one for one in shown.assumed if one.field == "hardware.backend"]
+
+
+def test_a_result_is_kept_with_the_back_end_that_started(context: Context) -> None:
+    started = "ggml_vulkan: Found 1 Vulkan devices:\n"
+    kept = submit(
+        context, None, submission(text=f"$ ./llama.cpp/{COMMAND[2:]}\n{started}\n{sweep()}", hardware="RX 7900 XT")
+    )
+    row = results.read(context.engine, kept.id)
+    assert row is not None
+    assert row.hardware.backend == "vulkan"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "backend", "what"),
+    [
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200, rocm", "Vulkan", "build for vulkan, the hardware states rocm"),
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200, vulkan", "ROCm", "build for rocm, the hardware states vulkan"),
+        ("RX 7900 XT, Ryzen 5 5600, 32GB DDR4-3200", "CUDA", "cuda does not drive the AMD Radeon RX 7900 XT"),
+    ],
+)
+def test_hardware_whose_back_end_the_output_contradicts_is_refused(
+    context: Context, hardware: str, backend: str, what: str
+) -> None:
+    with pytest.raises(InvalidHardware, match=what):
+        preview(context, None, submission(text=_printed(backend), hardware=hardware))
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "what"),
     [
