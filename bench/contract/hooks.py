@@ -16,7 +16,6 @@ from schemathesis.core import NotSet
 from bench.contract.world import World
 
 _MEDIA_TYPE = re.compile(r"`((?:text|application)/[a-z]+)`")
-_SHORT = "CompactAdvice"  # the answer that `?detail=card` asks for
 _WAITS = 1  # seconds that a call is held at most
 _SINGLE = 0.1  # of the calls are made with a token of one scope, the rest with one of all
 
@@ -62,8 +61,7 @@ def shortened(value: Any) -> Any:
 def as_shapes(document: dict[str, Any]) -> None:
     """Express in shapes what the document says in words, because generated clients would misread these shapes.
 
-    The other media types that a description names, in which problems come as well; the short form that `?detail=card`
-    asks for; and events, whose `data` is JSON.
+    The other media types that a description names, in which problems come as well; and events, whose `data` is JSON.
     """
     text = {"type": "string"}
     operations = [operation for item in document["paths"].values() for operation in item.values()]
@@ -72,11 +70,6 @@ def as_shapes(document: dict[str, Any]) -> None:
         for response in operation["responses"].values():
             content = response.get("content", {})
             content |= {kind: {"schema": text} for kind in _MEDIA_TYPE.findall(described)}
-        if any(_SHORT in one.get("description", "") for one in operation.get("parameters", [])):
-            for status, response in operation["responses"].items():
-                if status.startswith("2"):
-                    body = response["content"]["application/json"]
-                    body["schema"] = {"anyOf": [body["schema"], {"$ref": f"#/components/schemas/{_SHORT}"}]}
     for response in [one for operation in operations for one in operation["responses"].values()]:
         content = response.get("content", {})
         if (events := content.get("text/event-stream")) is not None:

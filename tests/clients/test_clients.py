@@ -101,14 +101,18 @@ def test_a_generated_python_client_passes_mypy_and_runs(tmp_path: Path) -> None:
     )
     run(sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "client", "asks.py", cwd=tmp_path)
     program = (
-        "import sys; from client import Client; from client.models import HardwareQuestion, ParsedHardware;"
-        "from client.api.hardware import parse_hardware;"
+        "import sys; from client import Client;"
+        "from client.models import AdviceRequest, CompactAdvice, CreatedAdvice, HardwareQuestion, ParsedHardware;"
+        "from client.api.advice import request_advice; from client.api.hardware import parse_hardware;"
         "client, asked = Client(base_url=sys.argv[1]), HardwareQuestion(text='RTX 3090, 64GB');"
         "found = parse_hardware.sync(client=client, body=asked);"
-        "assert isinstance(found, ParsedHardware), found; print('understood')"
+        "assert isinstance(found, ParsedHardware), found; print('understood');"
+        "body = AdviceRequest(repo=sys.argv[2], hardware='RTX 3090, 64GB');"
+        "whole, card = (request_advice.sync(client=client, body=body, detail=one) for one in ('short', 'card'));"
+        "assert isinstance(whole, CreatedAdvice) and isinstance(card, CompactAdvice), (whole, card)"
     )
     with LocalHub() as hub, running_service(tmp_path / "state", hub.endpoint) as service:
-        assert "understood" in run(sys.executable, "-c", program, str(service.base_url), cwd=tmp_path)
+        assert "understood" in run(sys.executable, "-c", program, str(service.base_url), REPO, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)

@@ -50,8 +50,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     `rows` are in the order of the output; `command` is one text, which begins on line `line`. `stated` holds settings
     that the program printed, by its own names; `build` is a commit or number; `hardware` is what tools or the engine
-    listed, and `backend` the one that drove the GPUs, where it is only one. `dropped` has sentences about what was read but is not part of a result, and `assumed` what the rows of
-    requests mean. `log` is what may be kept of a paste that may hold what people wrote to a model.
+    listed, and `backend` the one that drove the GPUs, where it is only one. `dropped` has sentences about what was read
+    but is not part of a result, and `assumed` what the rows of requests mean. `log` is what may be kept of a paste that
+    may hold what people wrote to a model.
     """
 
     tool: Tool | None = None

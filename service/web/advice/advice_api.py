@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,7 +22,7 @@ from service.web.http.problems import BODY_PROBLEMS, HUB_PROBLEMS, as_asked, pro
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
 from service.wire.advice.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
-from service.wire.advice.compact import compact
+from service.wire.advice.compact import CompactAdvice, compact
 from service.wire.advice.files import FILE_NAMES, advised_file
 from service.wire.advice.text import render_markdown, render_text
 
@@ -56,8 +55,12 @@ _MOST_IDS = 8
     status_code=200,
     summary="Ask for ranked configs",
     responses={
-        200: answer(CreatedAdvice, "The advice is ready.", EXAMPLES["ready-advice"]),
-        202: answer(CreatedAdvice, "The request is queued; `Location` is its address.", EXAMPLES["queued-advice"]),
+        200: answer(CreatedAdvice | CompactAdvice, "The advice is ready.", EXAMPLES["ready-advice"]),
+        202: answer(
+            CreatedAdvice | CompactAdvice,
+            "The request is queued; `Location` is its address.",
+            EXAMPLES["queued-advice"],
+        ),
         **problem_responses(*_PROBLEMS),
     },
 )
@@ -115,7 +118,7 @@ async def _requested(
     summary="Read advice",
     **ANYBODY,
     responses={
-        200: answer(Advice, "The advice as it is now.", replace(EXAMPLES["ready-advice"], id=None)),
+        200: answer(Advice | CompactAdvice, "The advice as it is now.", EXAMPLES["ready-advice"]),
         **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),
     },
     response_headers=E_TAG,

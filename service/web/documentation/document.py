@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import msgspec
 from litestar import Litestar
@@ -24,7 +25,6 @@ from service.web.api_routes import ROUTERS
 from service.web.http.body import JsonBody
 from service.web.http.callers import ANYBODY
 from service.web.http.formats import MEDIA_TYPES
-from service.wire.advice.compact import CompactAdvice
 from service.wire.health import Health
 from service.wire.problem import MEDIA_TYPE, Problem
 
@@ -36,7 +36,7 @@ _CONFIG = OpenAPIConfig(
     operation_id_creator=lambda handler, *_: handler.handler_name,
 )
 _REFERENCE = "#/components/schemas/{name}"
-_OTHERS = (CompactAdvice, Health, Problem)  # types that no handler lists in its `responses`
+_OTHERS = (Health, Problem)  # types that no handler lists in its `responses`
 
 
 @cache
@@ -119,7 +119,8 @@ def _handlers(app: Litestar) -> Iterator[HTTPRouteHandler]:
 
 def _stated_by(handler: HTTPRouteHandler) -> Iterator[Any]:
     """Yield the types of the bodies of its requests and answers."""
-    yield from (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container)
+    for kind in (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container):
+        yield from get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if (data := handler.parsed_data_field) is not None:
         yield data.annotation
     if "body" in handler.opt:

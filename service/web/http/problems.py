@@ -131,7 +131,7 @@ HANDLERS: dict[type[Exception] | int, Any] = {
 def problem_responses(*slugs: str) -> dict[int, ResponseSpec]:
     """Return the OpenAPI responses for these problems, with examples, plus those that every path may answer."""
     by_status: dict[int, list[str]] = {}
-    for slug in (*slugs, "rate-limited", "internal"):
+    for slug in (*slugs, "address-too-long", "rate-limited", "internal"):
         by_status.setdefault(PROBLEM_TYPES[slug].status, []).append(slug)
     return {status: _specification(found) for status, found in sorted(by_status.items())}
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import httpx
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig
 from service.engine.commands.parse import parse
 from service.engine.commands.read_files import commands_of
+from service.web.documentation.document import openapi_document
 from tests.web.world import World
 from tests.wire.test_text import advice
 
@@ -62,6 +64,14 @@ def test_the_page_links_the_formats_that_can_hold_the_first_config(
     for form in ("llama-swap", "preset", "compose", "systemd"):
         assert f'href="/v1/advice/one/file?as={form}"' in page
         assert client.get(f"/v1/advice/one/file?as={form}").status_code == 200
+
+
+@pytest.mark.parametrize("detail", ["short", "full", "card"])
+def test_advice_in_any_detail_is_one_of_the_documented_shapes(client: httpx.Client, ready: World, detail: str) -> None:
+    document = openapi_document()
+    answer = document["paths"]["/v1/advice/{advice_id}"]["get"]["responses"]["200"]
+    schema = {"allOf": [answer["content"]["application/json"]["schema"]], "components": document["components"]}
+    Draft202012Validator(schema).validate(client.get(f"/v1/advice/one?detail={detail}").json())
 
 
 def test_the_card_is_json_in_short(client: httpx.Client, ready: World) -> None:
