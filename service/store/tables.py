@@ -284,7 +284,7 @@ run_host = Table(
 # sampled besides the rows; `log` the reduced text, compressed; `command` the reduced words as given. The columns from
 # `model_name` to `ram_gib` are what people search by (service.engine.measured.identity). `rows_key` is the hash of
 # model, engine and rows, which detects the same measurement sent twice; `submission_key` the hash of the sender and
-# their idempotency key. Trust and states: docs/trust.md.
+# their idempotency key, `submission_body` that of what they sent with it. Trust and states: docs/trust.md.
 LISTED_BY = ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin")  # newest first
 result = Table(
     "result",
@@ -330,6 +330,7 @@ result = Table(
     Column("source_owner", String(60)),
     Column("edit_key_hash", String(64)),
     Column("submission_key", String(64), unique=True),
+    Column("submission_body", String(64)),
     Column("measured_at", UtcDateTime, nullable=False, index=True),
     Column("created_at", UtcDateTime, nullable=False),
     CheckConstraint("origin IN ('agent', 'submitted', 'published')", name="result_origin"),

@@ -25,7 +25,10 @@ from service.wire.results.submissions import Correction, ResultChange, Submissio
 
 DELETED = "deleted by its submitter"
 _MEANWHILE = "meanwhile it was hidden, deleted or judged again: look at it, and send the change again"
-_KEPT = ("id", "account_id", "created_at", "measured_at", "seen", "rows", "rows_key", "edit_key_hash", "submission_key")
+_KEPT = (
+    *("id", "account_id", "created_at", "measured_at", "seen", "rows", "rows_key"),
+    *("edit_key_hash", "submission_key", "submission_body"),
+)
 
 
 def correct(

@@ -90,7 +90,10 @@ def submit(
         raise InvalidInput(first.text, field=first.field, choices=found.choices)
     edit_key = _edit_key(idempotency_key) if caller is None else None
     row = msgspec.structs.replace(
-        _row(context, caller, asked, found), submission_key=key, edit_key_hash=hashed(edit_key) if edit_key else None
+        _row(context, caller, asked, found),
+        submission_key=key,
+        submission_body=hashlib.sha256(msgspec.json.encode(asked)).hexdigest() if key else None,
+        edit_key_hash=hashed(edit_key) if edit_key else None,
     )
     known = _known(context, row)
     if known is not None:
@@ -115,9 +118,11 @@ def _known(context: Context, row: StoredResult) -> StoredResult | None:
     """Return the result already made with this key or these rows, if any. Raises IdempotencyKeyReused."""
     if row.submission_key is not None:
         same = results.with_submission_key(context.engine, row.submission_key)
-        if same is not None and same.rows_key != row.rows_key:
-            raise IdempotencyKeyReused("this key was sent with other rows", field="Idempotency-Key")
         if same is not None:
+            # What was sent is not known of a result kept before it was noted: its rows are.
+            is_repeat = same.rows_key == row.rows_key and same.submission_body in (None, row.submission_body)
+            if not is_repeat:
+                raise IdempotencyKeyReused("this key was sent with another request", field="Idempotency-Key")
             return same
     return results.with_rows(context.engine, row.rows_key)
 

@@ -79,6 +79,7 @@ class StoredResult(FiledResult, frozen=True, kw_only=True):
     source_owner: str | None = None
     edit_key_hash: str | None = None
     submission_key: str | None = None
+    submission_body: str | None = None
     created_at: datetime
 
 
@@ -281,7 +282,7 @@ def add_change(connection: Connection, result_id: str, at: datetime, what: str, 
 
 def erase(connection: Connection, result_id: str, reason: str, **more: object) -> None:
     """Mark a result deleted within a transaction: without its text and changes, and with `more` set."""
-    gone = dict.fromkeys(("log", "command", "remarks", "submission_key"))
+    gone = dict.fromkeys(("log", "command", "remarks", "submission_key", "submission_body"))
     change(connection, result_id, state="deleted", state_reason=reason, **gone, **more)
     connection.execute(delete(result_change).where(result_change.c.result_id == result_id))
 

@@ -14,12 +14,13 @@ from service.errors import IdempotencyKeyReused, NotAllowed
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
 from service.flows.results import submissions
+from service.flows.results.corrections import correct
 from service.flows.results.submissions import preview, submit
 from service.store.results import results
 from service.store.tables import metadata
 from service.store.tables import result as table
 from service.wire.results.submission_text import preview_lines
-from service.wire.results.submissions import Submission
+from service.wire.results.submissions import Correction, Submission
 from tests.flows.results.submitted import COMMAND, HEAD, REPO, RIG, submission, sweep
 
 
@@ -274,6 +275,16 @@ def test_an_idempotency_key_is_one_result_and_of_its_sender_only(context: Contex
         submit(context, caller, submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}"), "key-1")
     other = submit(context, None, submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}"), "key-1")
     assert other.id != first.id
+
+
+def test_an_idempotency_key_sent_again_with_the_same_rows_and_another_remark_is_refused(
+    context: Context, caller: Caller
+) -> None:
+    first = submit(context, caller, submission(remarks="fan at full speed"), "key-1")
+    with pytest.raises(IdempotencyKeyReused):
+        submit(context, caller, submission(remarks="two DIMMs"), "key-1")
+    correct(context, caller, None, first.id, Correction(hardware="RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600"))
+    assert submit(context, caller, submission(remarks="fan at full speed"), "key-1").id == first.id
 
 
 def test_a_repo_never_read_here_is_counted_before_it_is_read(context: Context) -> None:
