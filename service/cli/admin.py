@@ -91,6 +91,12 @@ def _add_restore(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+_UNDONE = (
+    "tokens and hosts that were revoked after the backup work again, banned accounts too, and results removed since are"
+    " back: see `advisor token list`, and docs/operating.md (Restore) for the rest"
+)
+
+
 def _restore(arguments: argparse.Namespace) -> Answer:
     """Restore a backup. Raises StateInUse while `advisor serve` uses this folder."""
     from service.serve import sole_user
@@ -103,7 +109,8 @@ def _restore(arguments: argparse.Namespace) -> Answer:
         was_there = keep_what_is_there(settings.database, before)
         restore(settings.database, arguments.file)
     told = f"what was there before is in {before}" if was_there else "there was no database before"
-    return {"restored": str(arguments.file), "before": str(before) if was_there else None}, [f"restored; {told}"]
+    lines = [f"restored; {told}", _UNDONE]
+    return {"restored": str(arguments.file), "before": str(before) if was_there else None}, lines
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:
@@ -262,11 +269,13 @@ def _sources(arguments: argparse.Namespace) -> Answer:
 
 
 def _imported_lines(found: Imported) -> Iterator[str]:
-    yield f"{found.added:,} results added, {found.removed:,} removed, {found.known:,} known before"
-    for name, reason in found.refused[:_SHOWN]:
-        yield f"refused {name}: {reason}"
-    if len(found.refused) > _SHOWN:
-        yield f"and {len(found.refused) - _SHOWN:,} more refused"
+    left = f", {len(found.left_out):,} left out" if found.left_out else ""
+    yield f"{found.added:,} results added, {found.removed:,} removed, {found.known:,} known before{left}"
+    for what, several in (("refused", found.refused), ("left out", found.left_out)):
+        for name, reason in several[:_SHOWN]:
+            yield f"{what} {name}: {reason}"
+        if len(several) > _SHOWN:
+            yield f"and {len(several) - _SHOWN:,} more {what}"
 
 
 def _source_lines(found: Sequence[Source]) -> Iterator[str]:

@@ -39,12 +39,42 @@ def test_a_restore_keeps_what_was_there_before(state: Path, tmp_path: Path, caps
     assert "what was there before is in" in capsys.readouterr().out
 
 
+def test_a_restore_warns_that_what_was_revoked_after_the_backup_works_again(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["admin", "backup", str(tmp_path / "kept")]) == 0
+    capsys.readouterr()
+    assert main(["token", "list", "--json"]) == 0
+    token = json.loads(capsys.readouterr().out)[0]["id"]
+    assert main(["token", "revoke", token]) == 0
+    assert main(["admin", "restore", str(tmp_path / "kept")]) == 0
+    told = capsys.readouterr().out
+    assert "revoked after the backup work again" in told
+    assert "advisor token list" in told
+
+
 def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
     assert [main(["admin", "migrate"]), main(["admin", "migrate"])] == [0, 0]
     assert capsys.readouterr().out == f"tables of {newest()}, were none\ntables of {newest()}\n"
+
+
+def test_an_import_counts_and_names_the_results_that_it_leaves_out(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doubted = a_result([row(tg=9.0)], state="quarantined", state_reason="too slow")
+    with migrated(Settings(state_dir=state).database) as engine:
+        keep(engine, a_result(), doubted)
+    assert main(["admin", "dump"]) == 0
+    key = json.loads((state / "dumps" / "dumps.json").read_text())["key"]
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "mine"))
+    capsys.readouterr()
+    assert main(["admin", "sources", "--import", str(state / "dumps"), "--key", key]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1 results added, 0 removed, 0 known before, 1 left out", f"left out {doubted.id}: quarantined there: too slow",
+    ]  # fmt: skip
 
 
 def test_results_of_another_service_are_imported_listed_and_forgotten(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -43,12 +43,16 @@ _TIMEOUT, _SECONDS = httpx.Timeout(60, connect=10), 900.0
 
 
 class Imported(NamedTuple):
-    """The outcome of an import: how many results were added, removed and known, and those refused (id, reason)."""
+    """The outcome of an import: how many results were added, removed and known, and those refused (id, reason).
+
+    `left_out`: those that their service doubts itself, with its reason.
+    """
 
     added: int
     removed: int
     known: int
     refused: list[tuple[str, str]]
+    left_out: Sequence[tuple[str, str]] = ()
 
 
 def import_results(context: Records, address: str, key: str) -> Imported:
@@ -61,11 +65,14 @@ def import_results(context: Records, address: str, key: str) -> Imported:
     known = sources.read(context.engine, key)
     if known is not None and made_at < known.made_at:
         raise InvalidInput(f"this dump was made {made_at:%Y-%m-%d %H:%M} UTC, an imported one later", field="FROM")
-    rows, refused = list[StoredResult](), list[tuple[str, str]]()
+    rows, refused, left_out = list[StoredResult](), list[tuple[str, str]](), list[tuple[str, str]]()
     for line in _lines(packed):
         try:
-            one = _stored(msgspec.json.decode(line, type=DumpedResult), key, context.clock())
-            rows += [judged(context, one)] if one is not None else []
+            dumped = msgspec.json.decode(line, type=DumpedResult)
+            if (why := _why_not(dumped)) is not None:
+                left_out.append((dumped.id if is_id(dumped.id) else "a line", why[:200]))
+            else:
+                rows.append(judged(context, _stored(dumped, key, context.clock())))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             refused.append(("a line", f"no result: {error}"[:200]))
         except AdvisorError as error:
@@ -75,7 +82,7 @@ def import_results(context: Records, address: str, key: str) -> Imported:
         sources.put_in(connection, Source(key=key, address=address[:300], made_at=made_at, imported_at=context.clock()))
         removed = sources.remove_in(connection, key, {row.id for row in rows})
         added = sources.add_in(connection, rows)
-    return Imported(added, removed, len(rows) - added, refused)
+    return Imported(added, removed, len(rows) - added, refused, tuple(left_out))
 
 
 def forget(context: Records, key: str) -> int:
@@ -144,10 +151,15 @@ def _lines(packed: bytes) -> Iterator[bytes]:
             yield from whole
 
 
-def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
-    """Return a result as a row; None for one that its service doubts, or that nobody measured there."""
-    if one.state != "shown" or one.published is not None:
-        return None
+def _why_not(one: DumpedResult) -> str | None:
+    """Return why a result is not taken over: its service doubts it, or nobody measured it there; else None."""
+    if one.state != "shown":
+        return f"{one.state} there: {one.state_reason}" if one.state_reason else f"{one.state} there"
+    return f"published elsewhere: {one.published.url}" if one.published is not None else None
+
+
+def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult:
+    """Return a result as a row. Raises InvalidInput for what no result has."""
     if not is_id(one.id):
         raise InvalidInput("its id is none", field="id")
     model = made_from(ModelIdentity, one.model)

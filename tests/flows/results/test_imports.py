@@ -65,6 +65,13 @@ def taken_over(context: Context, other: Other) -> Imported:
     return import_results(context, str(other.folder), other.publish())
 
 
+def test_results_that_their_service_doubts_are_left_out_by_name(context: Context, other: Other) -> None:
+    good, doubted = a_result([row(tg=20.0)]), a_result([row(tg=9.0)], state="quarantined", state_reason="too slow")
+    keep(other.context.engine, good, doubted)
+    assert taken_over(context, other) == Imported(1, 0, 0, [], ((doubted.id, "quarantined there: too slow"),))
+    assert [one.id for one in here(context)] == [good.id]
+
+
 def test_results_of_another_service_are_shown_as_its_own_words_once_however_often_they_are_imported(
     context: Context, other: Other
 ) -> None:
