@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
-from service.bots.words import advice_id, engine_named, tokens
+from service.bots.words import advice_id, converted, engine_named, tokens
 from service.engine.advice import AdvisedConfig, Shell
 from service.engine.config import ENGINES
 from service.engine.errors import InvalidInput
@@ -70,7 +70,7 @@ def _request(bot: BotContext, asked: Question) -> AdviceRequest:
     if "repo" not in words:
         raise InvalidInput("name a repo: OWNER/NAME, OWNER/NAME:VARIANT or its address", field="repo")
     plain: dict[str, Any] = {"repo": words["repo"], "hardware": rig_in(bot, asked)}
-    base = _built(AdviceRequest, plain)
+    base = converted(plain, AdviceRequest)
     return _changed(base, words)
 
 
@@ -89,22 +89,13 @@ def rig_in(bot: BotContext, asked: Question) -> str:
 def _changed(base: AdviceRequest, words: dict[str, str]) -> AdviceRequest:
     goal, constraints = as_goal(base.goal), base.constraints
     if "goal" in words:
-        goal = _built(GoalRequest, {"preset": words["goal"].lower()})
+        goal = converted({"preset": words["goal"].lower()}, GoalRequest, "goal")
     if "context" in words:
         goal = msgspec.structs.replace(goal, context=tokens(words["context"]))
     if "engine" in words:
-        choice = _built(EngineChoice, {"name": engine_named(words["engine"])})
+        choice = converted({"name": engine_named(words["engine"])}, EngineChoice, "engine")
         constraints = msgspec.structs.replace(constraints, engines=[choice])
     return msgspec.structs.replace(base, goal=goal, constraints=constraints)
-
-
-def _built(kind: Any, values: dict[str, Any]) -> Any:
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(
-            f"{', '.join(str(v)[:80] for v in values.values())}: {error}", field=next(iter(values))
-        ) from error
 
 
 def advice_answer(bot: BotContext, advice: Advice) -> Answer:
@@ -224,8 +215,7 @@ def _to_measure(bot: BotContext, asked: Question) -> tuple[str, ValidationReques
         if not chosen:
             raise InvalidInput(f"the advice has {len(advice.configs)} configs and no #{rank}", field="config")
         plain["configs"] = chosen
-    request: ValidationRequest = _built(ValidationRequest, plain)
-    return identity, request
+    return identity, converted(plain, ValidationRequest)
 
 
 def _number(text: str) -> int:

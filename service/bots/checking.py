@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from service.bots.advising import rig_in
 from service.bots.answer import Answer, BotContext, Code, Outcome, Question
-from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
-from service.engine.decoding import refused
+from service.bots.words import check_words, command_in, converted, is_log, measured_speeds, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.finding import Finding
 from service.engine.logs.read import MAX_LOG
@@ -62,8 +59,7 @@ def _request(bot: BotContext, asked: Question) -> CheckRequest:
         "measured": measured_speeds(words["measured"]) if words.get("measured") else None,
         "log": log,
     }
-    with refused(CheckRequest):
-        return msgspec.convert(values, CheckRequest)
+    return converted(values, CheckRequest)
 
 
 def _lines(checked: Checked) -> Iterator[str]:

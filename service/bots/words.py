@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from service.bots.vocabulary import NAMES
 from service.engine.commands.parse import parse
+from service.engine.decoding import in_words, refused
 from service.engine.errors import InvalidInput
 from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed
@@ -17,6 +19,7 @@ from service.engine.units import in_digits
 from service.flows.advice.command_model import repo_in_command
 from service.wire.bots import Ask, SharedMessage
 
+T = TypeVar("T")
 MAX_WORD = 8_192  # characters
 MAX_ADDRESS = 2_048
 _MOST_WORDS = 25
@@ -162,6 +165,17 @@ def repo_named_in(command: str) -> str | None:
         return None
 
 
+def converted(values: Mapping[str, Any], kind: type[T], word: str = "") -> T:
+    """Return values as a `kind`. Raises InvalidInput, which names the wrong one: `word`, else the value's own name."""
+    try:
+        with refused(kind):
+            return msgspec.convert(values, kind)
+    except InvalidInput as error:
+        error.field = word or (error.field or "").partition(".")[0].partition("[")[0]
+        error.detail = f"{error.field}: {in_words(error.detail)}"
+        raise
+
+
 def measured_speeds(text: str) -> list[MeasuredSpeed]:
     """Return the speeds in `tg 17.9 pp 420 at 4096; tg 15 at 16k`: `at` ends a point; without it the context is empty.
 
@@ -174,10 +188,7 @@ def measured_speeds(text: str) -> list[MeasuredSpeed]:
             points.append({})
         else:
             points[-1][f"{match['what'].lower()}_tps"] = float(match["tps"])
-    try:
-        found = [msgspec.convert(point, MeasuredSpeed) for point in points if set(point) - {"n_kv"}]
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{text[:80]!r}: {error}", field="measured") from error
+    found = [converted(point, MeasuredSpeed, "measured") for point in points if set(point) - {"n_kv"}]
     if not found:
         raise InvalidInput(f"{text[:80]!r} is not a speed: write `tg 17.9 pp 420 at 4096`", field="measured")
     return found

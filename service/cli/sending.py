@@ -32,7 +32,7 @@ def offer(
     for preview in previews:
         print(as_text(preview_lines(preview)), end="")
         if preview.missing:
-            raise InvalidInput(preview.missing[0].text, field=preview.missing[0].field)
+            raise InvalidInput(f"this is missing: {preview.missing[0].text}", field=preview.missing[0].field)
     what = "this" if len(several) == 1 else f"these {len(several)} results"
     if not several or not agreed(f"send {what} to the database at {service.address}?"):
         return []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.bots.words import ask_of_line
+from service.bots.words import ask_of_line, converted, measured_speeds
+from service.engine.errors import InvalidInput
+from service.engine.goal import GoalRequest
+from service.wire.advice.advice import AdviceRequest
 
 
 @pytest.mark.parametrize(
@@ -24,3 +27,16 @@ def test_a_line_is_split_at_its_keywords_and_hardware_may_stand_right_behind_a_r
     line: str, words: dict[str, str]
 ) -> None:
     assert ask_of_line(f"advise {line}").words == words
+
+
+def test_a_wrong_word_is_named_in_plain_words() -> None:
+    with pytest.raises(InvalidInput) as too_long:
+        converted({"repo": "a/" + "b" * 600, "hardware": "RTX 3090"}, AdviceRequest)
+    assert (too_long.value.field, too_long.value.detail) == ("repo", "repo: this is longer than 512 characters")
+    with pytest.raises(InvalidInput) as unknown:
+        converted({"preset": "zzz"}, GoalRequest, "goal")
+    assert (unknown.value.field, unknown.value.detail) == ("goal", "goal: there is no zzz here")
+    assert "agent" in unknown.value.choices
+    with pytest.raises(InvalidInput) as nothing:
+        measured_speeds("tg 0 pp 420")
+    assert nothing.value.detail.startswith("measured: this must be more than 0")

@@ -17,7 +17,7 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What was measured with `n_kv` tokens in the cache, each repeat by itself.
 
     `pp_seconds`: seconds that `n_prompt` tokens took in one repeat each; `tg_seconds`: those of `n_gen` tokens. Empty:
-    not measured in this row. Raises ValueError (on decoding, msgspec.ValidationError) for times that nothing takes:
+    not measured in this row. Raises ValueError (on decoding, msgspec.ValidationError) for impossible times:
     none at all, NaN, more than a day, or so short that it would be a million tokens a second.
     """
 
@@ -31,8 +31,10 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not self.pp_seconds and not self.tg_seconds:
             raise ValueError("a measured row has times of a prompt or of an output")
         for n_tokens, times in ((self.n_prompt, self.pp_seconds), (self.n_gen, self.tg_seconds)):
-            if not all(0 < seconds <= MAX_SECONDS and 0 < n_tokens / seconds < MAX_TPS for seconds in times):
-                raise ValueError(f"times of {n_tokens:,} tokens that nothing takes")
+            for seconds in times:
+                if not (0 < seconds <= MAX_SECONDS and 0 < n_tokens / seconds < MAX_TPS):
+                    most = f"at most {MAX_SECONDS:,.0f} seconds, and under {MAX_TPS:,.0f} tokens a second"
+                    raise ValueError(f"{n_tokens:,} tokens in {seconds:g} seconds is impossible: {most}")
 
     @property
     def pp_tps(self) -> tuple[float, ...]:

@@ -177,7 +177,7 @@ def _hosts(context: Context, account_id: str | None, asked: Sequence[str] | None
 
 def _require_hosts(planned: Sequence[PlannedRun], refused: Sequence[str]) -> None:
     if not any(one.eligible for one in planned):
-        raise NoHost(" ".join(refused)[:2000] or "there is nothing to measure")
+        raise NoHost(". ".join(one.rstrip(".") for one in refused)[:2000] or "there is nothing to measure")
 
 
 def _measured_before(context: Context, caller: Caller, planned: Sequence[PlannedRun]) -> dict[str, StoredResult]:

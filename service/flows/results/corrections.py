@@ -121,7 +121,7 @@ def _again(context: Context, row: StoredResult, asked: Correction, admit_new_rep
     )
     found = parse_submission(context, sent, admit_new_repo)
     if found.filed is None or found.hardware is None:
-        raise InvalidInput(found.missing[0].text, field=found.missing[0].field)
+        raise InvalidInput(f"this is missing: {found.missing[0].text}", field=found.missing[0].field)
     kept = {name: getattr(row, name) for name in _KEPT}
     new = msgspec.structs.replace(row, **(found.filed | kept), hardware=found.hardware, build=found.build)
     plain = msgspec.structs.replace(new, state="shown", state_reason=None)

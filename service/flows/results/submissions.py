@@ -87,7 +87,7 @@ def submit(
     found = parse_submission(context, asked, admit_new_repo)
     if found.missing:
         first = found.missing[0]
-        raise InvalidInput(first.text, field=first.field, choices=found.choices)
+        raise InvalidInput(f"this is missing: {first.text}", field=first.field, choices=found.choices)
     edit_key = _edit_key(idempotency_key) if caller is None else None
     row = msgspec.structs.replace(
         _row(context, caller, asked, found),

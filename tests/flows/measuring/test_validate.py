@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,6 +68,12 @@ def test_what_several_configs_lack_is_said_once(context: Context, alice: Caller)
     said = lacking(context, alice, advised(context, MINE))
     assert said.count("there is no host that you may use: enrol one (/docs/hosts)") == 1
     assert said.startswith("#1, #2")
+
+
+def test_what_hosts_lack_for_one_config_is_a_sentence_of_its_own(context: Context, alice: Caller) -> None:
+    host_of(context, engines=WITHOUT_CUDA)
+    said = lacking(context, alice, advised(context, MINE))
+    assert len(re.findall(r"(?:^|\. )(?:#\d|your command)", said)) == said.count("no host could measure it. ") > 1
 
 
 def test_the_best_two_the_best_of_the_other_engine_and_the_command_in_use_are_measured(

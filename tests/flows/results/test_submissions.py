@@ -78,7 +78,7 @@ def test_what_is_missing_is_named_and_nothing_is_kept_without_it(
 ) -> None:
     shown = preview(context, None, submission(**lacking))
     assert (shown.complete, [one.field for one in shown.missing]) == (False, asked_for)
-    with pytest.raises(InvalidInput) as error:
+    with pytest.raises(InvalidInput, match=r"^this is missing: ") as error:
         submit(context, None, submission(**lacking))
     assert error.value.field == asked_for[0]
     assert n_results(context.engine) == 0
