@@ -17,6 +17,7 @@ from service.engine.errors import InvalidInput
 from service.engine.logs.requests import MeasuredSpeed, read_speeds
 
 MAX_LOG = 1 << 20
+_MAX_LINES = 1 << 16
 _MAX_LINE = 2_000
 _MAX_DEVICES = 64
 _MAX_NAMES = 200
@@ -65,11 +66,13 @@ def read_log(text: str) -> LogReading:
     """Return what a pasted log says; if it holds several runs, what the last one says.
 
     The buffers are the weights and those of the context that takes the most memory. Raises InvalidInput (field `log`)
-    if the log is too long, or holds neither buffers nor speeds.
+    if the log is too long or has too many lines, or holds neither buffers nor speeds.
     """
     if len(text) > MAX_LOG:
         raise InvalidInput(f"the log has more than {MAX_LOG:,} characters: cut it to one run", field="log")
-    lines = [line[:_MAX_LINE] for line in text.splitlines()]
+    lines = [line[:_MAX_LINE] for line in text.splitlines() if line]
+    if len(lines) > _MAX_LINES:
+        raise InvalidInput(f"the log has more than {_MAX_LINES:,} lines: cut it to one run", field="log")
     run = _last_run(lines)
     reading = LogReading(
         buffers=_buffers(run),

@@ -35,7 +35,7 @@ _EVAL = re.compile(
     rf"\(\s*{_F}\s*ms per token,\s*{_F}\s*tokens per second\)"
 )
 _OF_WHOM = re.compile(r"\bid\s+\d{1,4} \| task\s+-?\d{1,9} \||\bllama_(?:perf_context_print|print_timings):")
-_TASK = re.compile(r"\bid\s+(\d{1,4}) \| task\s+(-?\d{1,9}) \|")
+_TASK = re.compile(r"id(?<=\bid)\s+(\d{1,4}) \| task\s+(-?\d{1,9}) \|")
 _RELEASED = re.compile(rf"stop processing: n_(?:tokens|past) = {_N}")
 _LAUNCHED = re.compile(r"launch_slot_: .*processing task")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
@@ -180,7 +180,7 @@ def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
     task: tuple[str, str] | None = None
     for at, line in enumerate(lines):
         task = _task(line) or task
-        match = _EVAL.search(line)
+        match = _EVAL.search(line) if "eval time" in line else None
         if match is None:
             continue
         half = _half(at, match, task)

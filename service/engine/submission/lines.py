@@ -52,13 +52,15 @@ def lines_of(text: str) -> list[Line]:
 def _plain(line: str) -> str:
     line = _ANSI.sub("", line)
     line = _ENTITY.sub(lambda match: html.unescape(match[0]), line)
-    line = _BLANKS.sub(" ", _UNSEEN.sub("", line)).translate(_PIPES)
+    if not (line.isascii() and line.isprintable()):
+        line = _BLANKS.sub(" ", _UNSEEN.sub("", line)).translate(_PIPES)
     line = _LOGGED.sub("", _QUOTED.sub("", line))
     if _FENCE.match(line):
         return ""
     if inline := _INLINE.match(line):
         return inline[1].strip()
-    return _CLOSED.sub("", _OPENED.sub("", line)).rstrip()
+    line = _OPENED.sub("", line)
+    return (_CLOSED.sub("", line) if "```" in line else line).rstrip()
 
 
 def wrong_line(number: int, why: str) -> InvalidInput:

@@ -69,7 +69,8 @@ def _require_one_measurement(fields: dict[str, Any]) -> None:
 
 
 _BEGINS = re.compile(r"^\s*(?:\[\s*(?:\{|$)|\{)")
-_MARK = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{}]')
+_MARK = re.compile(r'"(?:\\.|[^"\\])*"|[\[{]+|[\]}]+')
+_DEEPER = {"{": 1, "[": 1, "}": -1, "]": -1}
 _SPEEDS = ('"speed_pp"', '"speed_tg"', '"avg_ts"', '"samples_ns"')
 _CURLY = str.maketrans("\u201c\u201d\u201e\u201f", '""""')
 _MEASURED = re.compile(
@@ -190,7 +191,7 @@ def _piece(lines: Sequence[Line], at: int) -> _Piece:
         joined += line.text.strip().translate(_CURLY)
         for mark in _MARK.finditer(joined, seen):
             seen = mark.end()
-            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark[0], 0)
-            if depth == 0:
+            depth += _DEEPER.get(mark[0][0], 0) * len(mark[0])
+            if depth <= 0:
                 return _Piece(lines[at].number, n_lines, joined)
     return _Piece(lines[at].number, len(lines) - at, joined)

@@ -10,6 +10,7 @@ import pytest
 from service.engine.errors import AdvisorError
 from service.engine.hardware_text import parse_hardware
 from service.engine.logs.read import read_log
+from service.engine.measured.summary import memory_of
 from service.engine.reduction import reduced
 from service.engine.submission.reading import read_paste
 
@@ -28,3 +29,26 @@ def test_a_long_run_of_anything_is_read_in_time(read) -> None:  # type: ignore[n
                 read(text)
         slow[unit] = time.process_time() - began
     assert {unit: seconds for unit, seconds in slow.items() if seconds > 0.7} == {}
+
+
+@pytest.mark.parametrize("unit", ["|", "{", "' '", "/a/", "x", "\x0b", "a\x0c"])
+def test_a_megabyte_of_one_thing_is_previewed_soon(unit: str) -> None:
+    """What a preview does with a paste took half a second or, with a megabyte of line ends, four."""
+    text = unit * ((1 << 20) // len(unit))
+    began = time.process_time()
+    for read in (read_paste, read_log, memory_of):
+        with contextlib.suppress(AdvisorError):
+            read(text)
+    assert time.process_time() - began < 0.4
+
+
+def test_nested_brackets_of_json_are_counted_one_by_one() -> None:
+    row = '{"n_kv": 0, "pp": 512, "tg": 128, "t_pp": 1.0, "speed_pp": 512.0, "t_tg": 2.0, "speed_tg": 64.0'
+    assert len(read_paste(f'[{row}, "x": [[1], [[]]]}}\n]\n').rows) == 1
+
+
+def test_a_log_of_too_many_lines_is_refused_and_empty_ones_do_not_count() -> None:
+    row = "load_tensors: CUDA0 model buffer size = 224.00 MiB"
+    assert read_log("\n" * 100_000 + row).buffers
+    with pytest.raises(AdvisorError, match="more than 65,536 lines"):
+        read_log("a\n" * 65_536 + row)
