@@ -41,6 +41,25 @@ PLANTED = {
     "Serial Number: ABC 123\nhostname = frank-pc": ["ABC", "123", "frank-pc"],
     "loading https://user:pw@files.example.org/x.gguf?sig=77": ["pw", "files.example.org", "sig"],
     "https://huggingface.co/a/b/resolve/main/x.gguf?token=77": ["77"],
+    "password: hunter22secret": ["hunter22secret"],
+    "user=alice pass=secretpw12": ["alice", "secretpw12"],
+    "passwd=zz9 pwd: 'two words' Passphrase = \"a b\" db_password=q7 secret=r8": ["zz9", "two", "a b", "q7", "r8"],
+    "password = don't": ["don", "t'"],
+    '"password": "a b", "user": "grace"': ["a b", "grace"],
+    r"{\"password\": \"two words\"}": ["two", "words"],
+    'PASSWORD="never closed': ["never", "closed"],
+    "login: alice, Username=bob DB_USER=carol": ["alice", "bob", "carol"],
+    "wget --user=alice --password=pw1; curl -u bob:pw2; sshpass -p pw3 ssh x": ["alice", "pw1", "bob", "pw2", "pw3"],
+    "token: abcdefghijklmnop1234 api_key: zz99": ["abcdefghijklmnop1234", "zz99"],
+    "ssh root@bigrig": ["bigrig"],
+    "ssh -p 22 -i ~/.ssh/id alice@bigrig nvidia-smi\nbigrig is up": ["alice", "bigrig"],
+    "scp x.gguf bigrig:/data/alice/\nrsync -a y bob@nas:/vol1/z": ["bigrig", "/data", "bob", "nas", "vol1"],
+    "bob@bigrig:~/ai$ password: hunter22secret": ["bob", "bigrig", "hunter22secret"],
+    r"C:\Users\Bob Smith\x.gguf by Bob Smith": ["Bob", "Smith", "Users"],
+    "/home/bob smith/x and /mnt/c/Users/Eve Mary Jones/y.gguf": ["bob", "smith", "Eve", "Mary", "Jones"],
+    "/Users/Bob Smith/x.gguf": ["Bob", "Smith"],
+    "-v /home/bob/m:/models /a//b/bob/x": ["bob"],
+    "HTTPS://bob:pw@files.lan/x": ["bob", "pw", "lan"],
 }
 
 
@@ -65,10 +84,31 @@ def test_reducing_twice_changes_nothing_more(text: str) -> None:
         "NVIDIA-SMI 550.54.15  Driver Version: 550.54.15  CUDA Version: 12.4",
         "00000000:01:00.0 Off at 12:34:56 on 2025-11-02, https://github.com/ikawrakow/ik_llama.cpp/pull/520",
         "listening on http://127.0.0.1:8080".replace("http://", ""),
+        "3 passed, pass 1 of 2, pass: 3, pass = 1/2, the password is long, passing by, bypass: yes",
+        "llama-server --user-batch 3 -ub 512; systemctl --user start x",
+        "user 0m1.2s, user time: 3, n_user = 4, user is new",
+        "print_info: BOS token             = 151934 'tok0151934'",
+        "example_format: 'You are helpful\\n\\nUser: Hello\\n\\nAssistant: Hi'",
+        '"CUDA_Host": 162.01, "user": {"a": 1}, "password": null',
+        "print_info: EOG token = 2 '</s>', <script>a</script>, </think>",
+        "huggingface://afrideva/Tiny-GGUF/tiny.q2_k.gguf",
     ],
 )
 def test_figures_flags_and_public_names_stay_as_they_are(text: str) -> None:
     assert reduced(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (r"-m C:\Users\Bob Smith\models\x.gguf -c 4096", "-m x.gguf -c 4096"),
+        ("-m /home/bob smith/x.gguf -c 4096", "-m x.gguf -c 4096"),
+        ("cat </home/bob/x", "cat <x"),
+        ('{"password": "a b", "n": 3}', '{"password": "hidden", "n": 3}'),
+    ],
+)
+def test_what_stands_around_a_secret_or_a_folder_stays(text: str, left: str) -> None:
+    assert reduced(text) == left
 
 
 def test_published_commands_mean_the_same_when_reduced() -> None:
@@ -87,10 +127,65 @@ def test_any_text_is_reduced_at_once_for_good(text: str) -> None:
     assert reduced(reduced(text)) == reduced(text)
 
 
-@pytest.mark.parametrize(
-    "piece", ["/a", "a:", "a.", "1.", '"/', "\\\\a", "A_", "--host ", "a@", "/home/a ", "hf_", "C:\\"]
+FILLERS = (
+    *(
+        "|",
+        "'",
+        "\\",
+        "|-|-",
+        "' '",
+        '"',
+        "\\\\",
+        "C:\\",
+        "/a/",
+        "/a",
+        "a:",
+        "a.",
+        "1.",
+        '"/',
+        "\\\\a",
+        "A_",
+        "--host ",
+    ),
+    *(
+        "a@",
+        "/home/a ",
+        "hf_",
+        "x",
+        "word ",
+        "(a) ",
+        "[a@b ",
+        "#",
+        "= ",
+        "::",
+        "password: ",
+        "user",
+        "ssh ",
+        "</",
+        "e:",
+    ),
+    *("a longword" * 40 + " ", "/home/a b", "C:\\Users\\a ", "a://b ", "-", "\t", "\u00e9", "\n", "|\n", "/a \n"),
 )
-def test_a_long_paste_of_anything_is_reduced_soon(piece: str) -> None:
+MIXED = "".join("".join(FILLERS[::step]) for step in (1, 2, 3, 5, 7))
+
+
+@pytest.mark.parametrize("piece", [*FILLERS, MIXED, MIXED.replace("\n", "")], ids=lambda piece: repr(piece[:12]))
+@pytest.mark.parametrize("line", [1 << 20, 4_000], ids=["one line", "lines"])
+def test_a_long_paste_of_anything_is_reduced_soon(piece: str, line: int) -> None:
+    """A megabyte held the interpreter, and all who asked it, for a second."""
+    text = "\n".join([piece * (line // len(piece) + 1)] * ((1 << 20) // line))
     begun = time.process_time()
-    reduced(piece * ((1 << 18) // len(piece)))
-    assert time.process_time() - begun < 2
+    reduced(text)
+    assert time.process_time() - begun < 0.4
+
+
+def test_the_end_of_an_endless_line_is_left_out_and_that_is_said() -> None:
+    left = reduced("a line\n" + "word " * 30_000 + "\nthe next")
+    first, cut, last = left.split("\n")
+    assert (first, last) == ("a line", "the next")
+    assert cut.endswith("word [117,236 characters of this line left out]")
+    assert reduced(left) == left
+
+
+def test_a_long_line_within_bounds_stays_whole() -> None:
+    assert reduced("word " * 20_000) == "word " * 20_000
