@@ -6,6 +6,7 @@ What changed when is in `history.json` and `builds.json`: options that came and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TypedDict, Unpack
 
 import msgspec
@@ -265,6 +266,10 @@ def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBu
     if "-fa" in words and program != "llama-bench":
         dates.setdefault(rule_since(engine, "flash_attn_value"), []).append("-fa with a value")
         dates = {date: [need for need in needs if need != "-fa"] for date, needs in dates.items()}
+    memory = engine_spec(engine).memory
+    for name, value in pairwise(words):
+        if name == "-sm" and value in memory.together:
+            dates.setdefault(memory.together_from, []).append(f"-sm {value}")
     if not dates:
         return None
     newest = max(dates)

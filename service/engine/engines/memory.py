@@ -44,8 +44,8 @@ class EngineMemory(ABC):
       graph, None where their number is not limited.
     - `head_moves_last`: `-ngl` moves the output head to a card after all layers, else before them.
     - `split_modes`: the values of `-sm`; `together`: those with which all cards share every layer, on CUDA cards of
-      `together_capability` or newer. `shares_quantised_from`: the date from which its builds do so with a quantised
-      cache, None where its speed there is unknown.
+      `together_capability` or newer, in builds of `together_from` or later. `shares_quantised_from`: the date from
+      which its builds do so with a quantised cache, None where its speed there is unknown.
     - `counts_experts_from_first`: `-ncmoe N` on one card is layers 0 to N-1, not the last N with experts.
     - `divides_by`: what `-ngl` without `-ts` divides layers by, in words.
     - `latent_ignores_v`: a latent cache has no values, so that `-ctv` has no effect. `latent_needs_sizes`: attention
@@ -78,6 +78,7 @@ class EngineMemory(ABC):
     split_modes: tuple[str, ...] = ("none", "layer")
     together: tuple[str, ...] = ()
     together_capability: float = 0.0
+    together_from: str = ""
     shares_quantised_from: str | None = None
     counts_experts_from_first: bool = True
     divides_by: str = "free memory, counted in layers"

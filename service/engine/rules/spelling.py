@@ -201,10 +201,13 @@ def cache_type_unknown(case: Case) -> Iterator[Found]:
     "common/arg.cpp", fix="-sm layer", refused="options",
 )  # fmt: skip
 def split_mode_unknown(case: Case) -> Iterator[Found]:
-    """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp."""
-    modes = case.spec.memory.split_modes
-    mode = case.flags.split_mode
-    if mode not in modes:
+    """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp; and modes that are younger than the build."""
+    memory, mode, date = case.spec.memory, case.flags.split_mode, case.parsed.build.date
+    young = memory.together if date and date < memory.together_from else ()
+    modes = [one for one in memory.split_modes if one not in young]
+    if mode in young:
+        yield Found(f"-sm {mode}: builds of {case.engine} have it since {memory.together_from}")
+    elif mode not in modes:
         yield Found(f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are for -sm layer")
 
 

@@ -386,3 +386,11 @@ def test_which_of_several_commands_was_checked_is_said_with_how_the_others_begin
         "the first of 2 commands in the text; neither checked nor counted: `./llama-server -m bb"
     )
     assert all(one.field != "command" for one in of_3090(COMMAND).assumed)
+
+
+@pytest.mark.parametrize(("build_date", "is_known"), [("2025-12-20", False), ("2026-05-01", True)])
+def test_a_split_mode_that_is_younger_than_the_build_is_an_error(build_date: str, is_known: bool) -> None:
+    rig = resolve(parse_hardware("2x RTX 3090, 5950X, 64GB DDR4-3600"))
+    command = "llama-server -m x.gguf -ngl 99 -fa on -sm tensor -c 8192"
+    report = check(command, "llama.cpp", build("Llama-3.3-70B", "iq4_xs"), rig, build=build_date)
+    assert ("split-mode-unknown" in {finding.rule for finding in report.findings}) == (not is_known)

@@ -57,6 +57,14 @@ def test_what_a_build_cannot_be_told_is_refused_by_name() -> None:
         spelled("llama.cpp", PLAIN, "2025-01-15")
 
 
+def test_a_split_mode_is_as_young_as_the_build_that_brought_it() -> None:
+    words = ["-m", "x.gguf", "-ngl", "99", "-fa", "on", "-sm"]
+    for engine, mode, date in (("llama.cpp", "tensor", "2026-04-09"), ("ik_llama.cpp", "graph", "2025-12-01")):
+        oldest = oldest_build(engine, "llama-server", [*words, mode])  # type: ignore[arg-type]
+        assert oldest is not None
+        assert (oldest.date, oldest.needs) == (date, (f"-sm {mode}",))
+
+
 def test_the_oldest_build_is_that_of_the_youngest_option() -> None:
     words = launch("llama.cpp", "server", PLAIN, model_path="a.gguf").arguments
     oldest = oldest_build("llama.cpp", "llama-server", words)

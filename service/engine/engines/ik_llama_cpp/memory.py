@@ -50,6 +50,7 @@ class IkMemory(EngineMemory):
     head_moves_last = True
     split_modes = ("none", "layer", "graph", "attn")
     together = ("graph", "attn")
+    together_from = "2025-12-01"  # pull 1022: in the main branch by then (pull 1026, of the day after)
     together_capability = 7.5  # README: Turing or newer
     counts_experts_from_first = False  # load-tensors.cpp:269-354; its benchmark counts from the first
     divides_by = "bytes of free memory"

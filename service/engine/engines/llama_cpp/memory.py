@@ -98,6 +98,7 @@ class LlamaMemory(EngineMemory):
     split_modes = ("none", "layer", "row", "tensor")
     latent_needs_sizes = True
     together = ("tensor",)
+    together_from = "2026-04-09"  # pull 19378
     together_capability = 7.0  # no run with older cards was published
     shares_quantised_from = "2026-06-01"  # pull 23792, in b9455
     tries_flash_attention = True

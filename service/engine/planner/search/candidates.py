@@ -75,7 +75,7 @@ def _split_modes(
 ) -> tuple[str, ...]:
     """`layer`, and the mode with all cards on every layer where the engine has it for model and cache; CUDA only."""
     memory = engine_spec(engine).memory
-    since = "" if pair == ("f16", "f16") else memory.shares_quantised_from
+    since = memory.together_from if pair == ("f16", "f16") else memory.shares_quantised_from
     if len(cards) < 2 or since is None or (date or since) < since or any(rig.cards[i].backend != "cuda" for i in cards):
         return ("layer",)
     old = any((rig.cards[i].compute_capability or 0) < memory.together_capability for i in cards)
