@@ -56,9 +56,11 @@ _HEADING = re.compile(r"^#{1,4}\s(?!v?ram\s*:?\s*$)[^:]{0,60}:?$", re.I)
 _CARD = re.compile(r"\b(?:[rg]tx|rx|radeon|geforce|quadro|tesla|instinct|arc)\b.{0,20}\d{2}", re.I)
 _CARDS = re.compile(r"\bgpus?\b|\bgraphics\b|\b(?:\d{1,2}\s?x\s?)?[1-9]0[5-9]0\b", re.I)
 _SYSTEM = re.compile(
-    r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",
+    r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*"
+    r"(?!.*(?:\bwin(?:dows)?|wsl|mac)).{0,200}$",
     re.I,
 )
+_WINDOWS = re.compile(r"^([\s>|*•-]*)windows version\s?[:=]\s?(?:windows\s)?(?=1[01]\b)", re.I)
 # Where a line goes on with parts behind what its first label is about: `Motherboard: X570, CPU: 5950X, GPU: 3090`.
 _NEXT_LABEL = re.compile(r"[,;|]\s*(?=(?:cpu|gpu|graphics|processor|v?ram|memory)s?\s?[:=])", re.I)
 _NEXT_PART = re.compile(
@@ -81,7 +83,7 @@ def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     is_list = sum(re.match(r"\s*[-−]", line) is not None for line in lines) > 1
     is_line = sum(bool(line.strip()) for line in lines) == 1
     of_cards = [line for line in lines if _CARD.search(line) or _CARDS.search(line)]
-    for line in lines:
+    for line in (_WINDOWS.sub(r"\1Windows ", line) for line in lines):
         if _NOISE_LINE.match(line):
             continue
         is_title = _HEADING.match(line) is not None and not (of_cards == [line] and _CARD.search(line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from service.engine.catalogue.names import gpu_key, gpu_rows
 from service.engine.hardware import Cpu, Ram
@@ -103,8 +103,9 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _VULKAN.match(line))}
     if not found:
         return None
-    named = [m for m in found.values() if gpu_rows(m[2]) or "uma: 1" not in m[0]]  # not what has no name of its own
-    seen = tuple(SeenGpu(name=m[2], device=int(m[1])) for m in named or found.values())
+    once = _once(found.values())
+    named = [m for m in once if gpu_rows(m[2]) or "uma: 1" not in m[0]]  # not what has no name of its own
+    seen = tuple(SeenGpu(name=m[2], device=int(m[1])) for m in named or once)
     return Claim(
         Found(tool="ggml_vulkan", seen=seen, backend="vulkan"),
         frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)},
@@ -116,7 +117,13 @@ def _cards(devices: Mapping[int, re.Match[str]]) -> list[re.Match[str]]:
 
     ROCm lists them under their processor's name, Vulkan as `AMD Radeon(TM) Graphics`.
     """
-    return [m for m in devices.values() if not _NAMELESS.search(m[2])] or list(devices.values())
+    once = _once(devices.values())
+    return [m for m in once if not _NAMELESS.search(m[2])] or once
+
+
+def _once(devices: Iterable[re.Match[str]]) -> list[re.Match[str]]:
+    """Return the devices without those that a second log of the same machine lists again."""
+    return list({(m[1], m[2]): m for m in devices}.values())
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:

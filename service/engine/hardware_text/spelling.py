@@ -22,6 +22,7 @@ _STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(
 _KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
 _SOME = "|".join(n for n in lex.NUMBERS if n not in _KINDS_OF_CORES)
 _SIGNS = {
+    "双通道": " dual channel ", "四通道": " quad channel ", "八通道": " 8 channels ",
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "虚拟": " virtual ",
@@ -88,6 +89,10 @@ _RESPELLED = tuple(
     (re.compile(pattern, _I), right)
     for pattern, right in (
         (r"(?<=\d)\+(?=双路|单路)", " + "),
+        (r"\[([^][\n]{1,100})\]\(https?://[^()\s]{1,500}\)", r"\1"),  # a link in Markdown
+        (r"\b(?:rocm|hip|cuda|miopen)\s(?:used\sto\sbuild\spytorch|runtime\sversion)\s?:[^\n]*", ""),
+        (r"(\d\s?gb)\s?\((dual|quad|single)\)", r"\1 \2 channel"),
+        (r"(?<![\w-])x11(?:\sserver)?(?![\w.])", "Xorg"),  # of a display, no number of cards
         (r"(?<=\w)\s?双路(?=\s*(?:[,，;；。\n]|$|\d+\s?g))", " x2, "),
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`
         (r"\[(cpu|gpu|v?ram|memory|os)s?\]", r", \1: "),

@@ -73,7 +73,7 @@ _INXI_CPU = re.compile(
     r"((?:AMD|Intel|[A-Z]).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
 )
 _INXI_RENDERER = re.compile(r"renderer: (.{3,80}?) (?:Series|\(|v:|/)")  # what a shared chip is, in full
-_INXI_RAM = re.compile(r"(?:RAM|Mem): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
+_INXI_RAM = re.compile(r"(?:RAM|Mem|Memory): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
 
 
 def read_lspci(lines: Sequence[str]) -> Claim | None:

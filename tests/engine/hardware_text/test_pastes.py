@@ -438,3 +438,56 @@ def test_parts_of_what_tools_print_are_read(pasted: str, names: list[str], ram: 
 def test_a_number_of_cards_that_their_list_lacks_is_asked_about() -> None:
     with pytest.raises(InvalidHardware, match="4 GPUs"):
         parse_hardware("4 GPU(s) detected\nGPU 0: NVIDIA GeForce RTX 3090\nGPU 1: NVIDIA GeForce RTX 3090")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ryzen 5 3600, 32GB RAM, RTX 3060, X11",
+        "GPU: NVIDIA GeForce RTX 3060\nDisplay: x11 server: X.Org v: 1.21.1.4\nRAM: 32GB",
+        "Ubuntu 22.04 (X11), RTX 3060, 32GB DDR4",
+        "- GPU: RTX 3060\n- Desktop: KDE Plasma 6 X11\n- RAM: 32GB",
+        "RTX 3060, 32GB, X11",
+        "ROCM used to build PyTorch: N/A\nNVIDIA GeForce RTX 3060, 32GB RAM",
+        "CPU: [Ryzen 9 7950X](https://example.com/a)\nGPU: [RTX 3060](https://example.com/b)\nRAM: 32GB",
+        "GPU: RTX 3060\nRAM: 32GB（双通道）",
+        "RTX 3060, 32GB (dual)",
+        "running Gemma 2 27B on RTX 3060, 32GB",
+        "llama3(8B) on RTX 3060, 32GB",
+        "RTX 3060, 32GB, llama.cpp (7825)",
+        "Ryzen 9 9950X3D (16C/32T, 1 NUMA), RTX 3060, 32GB",
+        "GPU: RTX 3060\nMemory: 32 GiB of RAM (30.9 GiB usable)",
+    ],
+)
+def test_what_stands_around_the_parts_is_no_number_of_them(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [card.name for card in rig.cards] == ["NVIDIA GeForce RTX 3060"]
+    assert rig.ram_bytes == 32 * 2**30
+
+
+_STARTED = "Device {}: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes"
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_second_log_of_the_same_machine_adds_no_cards(n: int) -> None:
+    log = "\n".join((f"ggml_cuda_init: found {n} CUDA devices:", *(f"  {_STARTED.format(i)}" for i in range(n))))
+    assert len(resolve(parse_hardware(f"{log}\nversion: 8284 (463b6a963)\n{log}")).cards) == n
+
+
+@pytest.mark.parametrize("memory", ["Memory: 62.70 GiB used: 3.2 GiB", "Memory: total: 62.70 GiB available: 60 GiB"])
+def test_inxis_line_of_memory_is_the_ram(memory: str) -> None:
+    text = (
+        "CPU:\n  Info: 8-core model: AMD Ryzen 7 5800X bits: 64\nGraphics:\n"
+        f"  Device-1: NVIDIA GA106 [GeForce RTX 3060] driver: nvidia v: 535.183.01\nInfo:\n  {memory}"
+    )
+    ram = parse_hardware(text).ram
+    assert ram is not None
+    assert ram.total_gb == 62.7
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["OS: Win 11", "os: Win10 x64", "**os:** win 11", "* Windows Version: 11 23H2", "Windows version: Windows 11"],
+)
+def test_windows_is_known_by_its_short_name_and_by_its_version(line: str) -> None:
+    assert resolve(parse_hardware(f"{line}\nRTX 3060")).windows
