@@ -105,4 +105,15 @@ def test_prompts_are_computed_on_the_cpu_where_copying_experts_over_the_link_wou
     assert config.strategy == "experts from a drive"
     assert " --no-op-offload " in config.commands.server
     checked = check(config.commands.server, config.engine, build("MiMo-V2-Flash", "q3_k_m"), resolve(hardware))
-    assert "copying-loses" not in {finding.rule for finding in checked.findings}
+    assert {"copying-loses", "copying-off"}.isdisjoint(finding.rule for finding in checked.findings)
+
+
+def test_check_does_not_ask_for_copies_that_would_make_prompts_from_a_drive_slower() -> None:
+    """RAM was too short, so a change was taken for a help whatever its speed."""
+    hardware = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
+    (config,) = ask(R1, LARGER, hardware=hardware).configs
+    slower, model = config.commands.server.replace(" --no-op-offload", ""), build(R1, LARGER)
+    faster = slower + " --no-op-offload"
+    pp = {c: check(c, "llama.cpp", model, resolve(hardware)).speed[0].pp_tps for c in (slower, faster)}
+    rules = {finding.rule for finding in check(faster, "llama.cpp", model, resolve(hardware)).findings}
+    assert ("copying-off" in rules) == (pp[slower] > 1.05 * pp[faster])
