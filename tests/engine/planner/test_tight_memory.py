@@ -64,3 +64,14 @@ def test_cards_that_hold_nothing_are_left_out_of_the_command() -> None:
     goal = GoalRequest(preset="fastest", prompt=1100)
     found = contenders(hardware, ("llama.cpp",), ("Nemotron-Nano-9B-v2", "q3_k_m"), goal, Constraints(reserve_mib=0))
     assert all(device.weights for c in found for device in c.fitted.memory.devices[:-1])
+
+
+def test_a_rule_that_makes_room_without_moving_anything_names_a_tensor_that_the_model_has() -> None:
+    """LFM2's output norm is called token_embd_norm: a rule for output_norm matched nothing."""
+    cards = [Gpu(name="NVIDIA L4", count=2, free_gib=6.22), Gpu(name="RTX 3060", free_gib=5.37)]
+    hardware = Hardware(gpus=cards, cpu=Cpu(model="Core i9-13900K"), ram=Ram(total_gb=512, type="DDR5", mts=6000))
+    goal, constraints = GoalRequest(context=100_000), Constraints(kv_types=["q8_0"])
+    found = contenders(hardware, ("llama.cpp",), ("LFM2-8B-A1B", "q8_0"), goal, constraints)
+    rules = [rule.pattern for one in found for rule in one.fitted.flags.overrides]
+    assert r"blk\.23\.attn_norm" in rules
+    assert "output_norm" not in rules

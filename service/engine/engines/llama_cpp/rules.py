@@ -50,7 +50,8 @@ def pipeline_copies(case: Case) -> Iterator[Found]:
             "as well: prompts take one micro-batch at a time then"
         )
         message = "with several GPUs every input is kept four times on each, and memory is short here"
-        yield Found(message if case.lacks("-ot") else message + rule_too)
+        helps = "output_norm.weight" in case.model.by_name and not case.lacks("-ot")
+        yield Found(message + rule_too if helps else message)
 
 
 @rule(

@@ -274,8 +274,11 @@ class PlacementSearch:
 
     def _head_where_it_is(self, starts: Starts) -> Override:
         """The shortest rule that moves nothing: any rule makes the cards work on one micro-batch at a time."""
-        card = next(card for card, end in enumerate(starts[1:]) if end == self.n_slots)
-        return Override("output_norm", self.problem.devices[card].name)
+        name, slot = "output_norm", self.n_slots - 1
+        if f"{name}.weight" not in self.problem.model.by_name:  # LFM2's is called token_embd_norm, and placed as such
+            name, slot = rf"blk\.{self.blocks[-1].index}\.attn_norm", self.n_slots - 2
+        card = next(card for card, end in enumerate(starts[1:]) if end > slot)
+        return Override(name, self.problem.devices[card].name)
 
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
         sizes = Sizes(self.fixed, self.heads, rooms)
