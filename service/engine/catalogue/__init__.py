@@ -53,11 +53,11 @@ def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
 def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
     """Return the machine as each build of an engine would see it: one rig if all cards are NVIDIA's or Apple's.
 
-    With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan; the
-    same goes for cards that their maker's back end no longer supports, which Vulkan drives, beside others of his. If
-    the cards are AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one
-    with Vulkan. Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast
-    (llama.cpp issue 19918), and last one with SYCL. Beside an ARM processor, Vulkan drives the cards of both makers.
+    With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. So
+    it is where a maker's own back end supports only some of the cards, and Vulkan drives the others. If the cards are
+    AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one with Vulkan.
+    Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast (llama.cpp
+    issue 19918), and last one with SYCL. With an ARM processor, Vulkan drives the cards of both makers.
     Raises as `resolve` does.
     """
     host, found, assumed = _found(hardware)

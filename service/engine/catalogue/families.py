@@ -303,8 +303,7 @@ def _ryzen_ai(name: str, m: _Match) -> CpuRow:
 
 def _arm(generation: str, cores: int, channels: int, mts: int, sockets: int) -> Callable[[str, _Match], CpuRow]:
     def row(name: str, m: _Match) -> CpuRow:
-        stated = next((int(g) for g in m.groups() if g), cores)
-        return _row(name, generation, "neon", stated, channels, mts, 4.0, sockets)
+        return _row(name, generation, "neon", cores, channels, mts, 4.0, sockets)
 
     return row
 

@@ -27,8 +27,8 @@ _BYTES_A_CHANNEL = 8
 # lower a base clock, the more of it is reserve: a Xeon 8480 of 2.0 GHz runs all cores at 3.0, a 7950X of 4.5 at 4.9.
 ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE = 1.5, 0.72
 _MODULE_GB = 16
-# Soldered beside each CPU of that generation (NVIDIA's data sheets of GH200, GB200 and Grace: 480 GB at most; few have
-# 120 or 240).
+# RAM that is soldered next to each CPU of that generation: up to 480 GB by NVIDIA's data sheets of GH200, GB200 and
+# Grace; few have 120 or 240.
 _SOLDERED_GB = {"grace": 480}
 # NVIDIA's data sheets of DGX Spark and the Jetson modules; Valve's of the Steam Deck.
 _ONLY_SIZE_GB = {
@@ -78,13 +78,13 @@ _SERVER_NAME = re.compile(r"\b(?:epyc|xeon|opteron|threadripper)\b", re.I)
 _SERVER_GPUS = 4  # from here on a desktop's lanes do not suffice
 _PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.0 has such a limit
 
-# Cards that are sold only for servers, and the CPU that is assumed beside them. Sources: NVIDIA's DGX A100 (EPYC
+# Cards that are sold only for servers, and the CPU that is assumed with them. Sources: NVIDIA's DGX A100 (EPYC
 # 7742, Rome), DGX H100 and H200 (Xeon 8480C, Sapphire Rapids), DGX B200 (Xeon 8570, Emerald Rapids) and GH200
 # (Grace); AWS's g5 (A10G: EPYC Rome), g6 and g6e (L4, L40S: EPYC Milan); Azure's ND A100 v4 (EPYC 7V12, Rome), ND
 # H100 v5 and ND MI300X v5 (Xeon Sapphire Rapids). The MI250 was sold with EPYC Milan. Some clouds differ: AWS's p5
 # pairs its H100 with EPYC Milan. Cards that people also put into desktops are left out: P40, P100, T4, V100, MI50 to
 # MI100, RTX PRO 6000.
-_CPU_BESIDE = (
+_USUAL_CPUS = (
     (re.compile(r"NVIDIA A(?:10G?|16|30|40|[18]00)\b"), "EPYC Rome"),
     (re.compile(r"NVIDIA L(?:4|20|40S?)\b"), "EPYC Milan"),
     (re.compile(r"NVIDIA H(?:20|[128]00)\b"), "Xeon Sapphire Rapids"),
@@ -195,9 +195,9 @@ def _cpu(
             why = f"`{cpu.model}` names no model: taken as its family usually is"
         assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
         return family
-    if not cpu.model and unified is None and (beside := _cpu_beside(cards)) is not None:
-        _say_server(beside, cpu, ram, cards[0], assumed)
-        return beside
+    if not cpu.model and unified is None and (usual := _usual_cpu_with(cards)) is not None:
+        _say_server(usual, cpu, ram, cards[0], assumed)
+        return usual
     is_server = _is_server(cpu, ram, n_gpus)
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
     if is_server and ram.mts is not None and ram.mts <= _PCIE3_MTS:
@@ -208,12 +208,12 @@ def _cpu(
     return row
 
 
-def _cpu_beside(cards: Sequence[str]) -> CpuRow | None:
+def _usual_cpu_with(cards: Sequence[str]) -> CpuRow | None:
     """Return the CPU, without a name, of servers with such cards; None if any of them may be in a desktop.
 
     `cards` are the catalogue's names. Of several kinds, the first decides.
     """
-    found = [next((cpu for pattern, cpu in _CPU_BESIDE if pattern.search(name)), None) for name in cards]
+    found = [next((cpu for pattern, cpu in _USUAL_CPUS if pattern.search(name)), None) for name in cards]
     row = family_of(found[0]) if found and None not in found and found[0] else None
     return None if row is None else msgspec.structs.replace(row, name="")
 

@@ -74,7 +74,7 @@ def check(
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,
-        fits=all(row.fits for row in case.table),
+        fits=case.all_fits,
         memory=CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case))),
         speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,

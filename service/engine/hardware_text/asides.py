@@ -60,6 +60,7 @@ _SYSTEM = re.compile(
     r"(?!.*(?:\bwin(?:dows)?|wsl|mac)).{0,200}$",
     re.I,
 )
+# A label that is half of the name: `Windows version: 11 23H2`.
 _WINDOWS = re.compile(r"^([\s>|*•-]*)windows version\s?[:=]\s?(?:windows\s)?(?=1[01]\b)", re.I)
 # Where a line goes on with parts behind what its first label is about: `Motherboard: X570, CPU: 5950X, GPU: 3090`.
 _NEXT_LABEL = re.compile(r"[,;|]\s*(?=(?:cpu|gpu|graphics|processor|v?ram|memory)s?\s?[:=])", re.I)

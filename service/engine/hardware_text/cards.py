@@ -82,7 +82,7 @@ def most(gpu: Gpu) -> float:
 
 
 def names_ram(gpu: Gpu, gb: float) -> bool:
-    """Return whether a size behind this name is that of the RAM beside the card, as in `GH200 480GB`."""
+    """Return whether a size after this name is that of the RAM that comes with the card, as in `GH200 480GB`."""
     return any(gb in ram_named(row) for row in gpu_rows(gpu.name))
 
 

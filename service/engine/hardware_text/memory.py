@@ -290,7 +290,9 @@ class Memory:
         if names_ram(gpu, size.gb):
             if not has_ram:
                 size.role, size.gb = "ram", size.gb * gpu.count
-                self.notes.append(f"{gpu.name} {size.text}: taken as RAM, of which each has that beside its own memory")
+                self.notes.append(
+                    f"{gpu.name} {size.text}: taken as RAM, which each of them has in addition to its own memory"
+                )
             return
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)

@@ -233,7 +233,7 @@ def own_gpus(cpu: Cpu | None, text: str) -> tuple[Gpu, ...]:
 def without_displays(gpus: Sequence[Gpu], for_display: Mapping[str, bool]) -> tuple[list[Gpu], list[str]]:
     """Return the cards, those that are left to a display with no free memory, and a note on each of these.
 
-    A card beside others is left to its display if it does nothing else, or is much smaller than the largest card.
+    One of several cards is left to its display if it does nothing else, or is much smaller than the largest card.
     `for_display`: names of cards that drive one, and whether they do nothing else.
     """
     largest = max((gpu.vram_gib or usual(gpu) for gpu in gpus), default=0)

@@ -118,6 +118,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.table_of(self.memory)
 
     @property
+    def all_fits(self) -> bool:
+        """Whether every device has room for what the command puts there."""
+        return all(row.fits for row in self.table)
+
+    @property
     def n_ubatch(self) -> int:
         """The tokens of the largest micro-batch that can run."""
         return self.run.n_ubatch

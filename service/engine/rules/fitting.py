@@ -321,5 +321,5 @@ def _instead_of_fit(case: Case) -> Iterator[Sequence[str]]:
     without = "-fit off" if case.spec.fit_places else "leave out --fit"
     off = case.changed(without)
     if off is not None:
-        fits = all(row.fits for row in off.table)
+        fits = off.all_fits
         yield [without] if fits else [f"{without}; {text}" for text in other_placements(off)]

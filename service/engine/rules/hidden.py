@@ -37,12 +37,12 @@ def _with_all(case: Case, show: str) -> Iterator[Sequence[str]]:
     shown = _changed(case, show)
     if shown is None:
         return
-    now = [case] if _fits(case) else [_changed(case, text) for text in other_placements(case)]
-    most = min((request_seconds(one) for one in now if one and _fits(one)), default=None)
+    now = [case] if case.all_fits else [_changed(case, text) for text in other_placements(case)]
+    most = min((request_seconds(one) for one in now if one and one.all_fits), default=None)
     good = []
     for text in (show, *(f"{show}; {more}" for more in _used(shown) if more)):
         after = _changed(case, text)
-        if after and _fits(after) and (most is None or request_seconds(after) * WORTH_SAYING < most):
+        if after and after.all_fits and (most is None or request_seconds(after) * WORTH_SAYING < most):
             good.append(text)
     yield good
 
@@ -51,11 +51,11 @@ def _used(shown: Case) -> Iterator[str]:
     """What puts more on the cards once all are shown."""
     if shown.fit_places:
         return
-    if not _fits(shown):
+    if not shown.all_fits:
         yield from other_placements(shown)
         return
     if 0 <= shown.flags.n_gpu_layers <= shown.model.n_layer and (whole := _changed(shown, "-ngl 999")):
-        yield "-ngl 999" if _fits(whole) else fewer_layers(whole) or ""
+        yield "-ngl 999" if whole.all_fits else fewer_layers(whole) or ""
     if shown.experts_in_ram:
         yield without_rules(shown).removesuffix("; ")
         yield more_experts(shown)
@@ -66,7 +66,3 @@ def _changed(case: Case, change: str) -> Case | None:
         return case.changed(change)
     except InvalidFlags:
         return None
-
-
-def _fits(case: Case) -> bool:
-    return all(row.fits for row in case.table)

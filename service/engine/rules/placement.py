@@ -80,7 +80,7 @@ def room_for_experts(case: Case) -> Iterator[Found]:
     layers = _layers_in_ram(case)
     if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
         return
-    if case.flags.split_mode not in ("layer", "row") or not all(row.fits for row in case.table):
+    if case.flags.split_mode not in ("layer", "row") or not case.all_fits:
         return
     after, filled = _filled(case)
     count = sum(n for n, _ in filled.values())
@@ -178,7 +178,7 @@ def layers_on_slower_card(case: Case) -> Iterator[Found]:
     speeds = [_bandwidth(case, i) for i in range(case.cpu)]
     if case.flags.split_mode != "layer" or case.cpu < 2 or max(speeds) < _FASTER * min(speeds):
         return
-    if case.flags.n_gpu_layers <= 0 or not all(row.fits for row in case.table):
+    if case.flags.n_gpu_layers <= 0 or not case.all_fits:
         return
     found = [one for shares in _shares(case, speeds) if (one := _gain_with(case, shares))]
     best = max((one for one in found if one[1] >= 1), default=None)

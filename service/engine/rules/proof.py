@@ -100,7 +100,8 @@ def _tried(
     except InvalidFlags:
         return None
     seconds = request_seconds(after)
-    runs = all(row.fits for row in case.table) or (rule.about == "speed" and _runs_from_drive(case))
+    # What is read from a drive runs, so that its speeds say something.
+    runs = case.all_fits or (rule.about == "speed" and case.from_drive is not None)
     if finding.severity == "error" or not runs:
         return Proof(change, _when_it_runs(case, after), 1.0, 1.0, True, seconds)
     gains = _gains(case, after)
@@ -110,11 +111,6 @@ def _tried(
     helps = (not lost or outweighed or rule.costs) and (rule.about != "speed" or max(pp, tg) >= WORTH_SAYING)
     gain = _in_words(case, after, gains, lost) + (", but right" if lost and rule.costs else "")
     return Proof(change, gain, pp, tg, helps, seconds)
-
-
-def _runs_from_drive(case: Case) -> bool:
-    """Whether only RAM is short, of weights that are read from the drive: then the speeds say something."""
-    return all(row.fits for row in case.table[:-1]) and case.from_drive is not None
 
 
 def request_seconds(case: Case) -> float:
@@ -173,7 +169,7 @@ def _freed(case: Case, after: Case) -> str | None:
 
 
 def _when_it_runs(case: Case, after: Case) -> str:
-    if all(row.fits for row in case.table) or not all(row.fits for row in after.table):
+    if case.all_fits or not after.all_fits:
         return "correctness only"
     speed = after.speed()
     return f"fits: PP {speed.pp.expected:,.0f}, TG {speed.tg.expected:,.1f} t/s"

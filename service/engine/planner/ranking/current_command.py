@@ -48,7 +48,7 @@ class CurrentCommand(msgspec.Struct, frozen=True, dict=True):
     @property
     def works(self) -> bool:
         """Whether it runs: it fits, and the engine refuses nothing in it. Only then its speeds mean anything."""
-        return all(row.fits for row in self.case.table) and all(f.severity != "error" for f in self.findings)
+        return self.case.all_fits and all(f.severity != "error" for f in self.findings)
 
     @cached_property
     def smaller_benchmark(self) -> SmallerBenchmark | None:
@@ -185,7 +185,7 @@ def mine_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) ->
         flags=current.case.flags,
         unknown=[word[:200] for word in parsed.unknown[:40]],
         devices=current.case.table,
-        fits=all(row.fits for row in current.case.table),
+        fits=current.case.all_fits,
         speed=_speeds(current, goal),
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         findings=current.findings,

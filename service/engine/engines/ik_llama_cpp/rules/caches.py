@@ -190,7 +190,7 @@ def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
         return
     total = sum(device.kv for device in case.memory.devices)
     unread = sum(1 - layer.n_swa / case.flags.n_ctx for layer in windowed) / cached * total
-    if unread >= _LEAST_SAVED and not all(row.fits for row in case.table):
+    if unread >= _LEAST_SAVED and not case.all_fits:
         message = f"{len(windowed)} of {case.model.n_layer} layers look back only {windowed[0].n_swa:,} tokens"
         yield Found(f"{message}, but ik_llama.cpp caches everything: about {unread / MIB:,.0f} MiB that are never read")
 
