@@ -104,6 +104,9 @@ STAND_INS = {name: run["stand_in"] for name, run in RAN.items() if "stand_in" in
 EXPLAINED = {
     "pr375-ubergarm-2": {"option-of-another-time"},  # --warmup-batch in the branch of the pull request that brings it
     "a100sxm-qwen3next-q4": {"option-of-another-time"},  # --load-mode is of July 2026; the run's day is unknown
+    "jg-4x4090-gptoss120b-sm-tensor": {
+        "split-mode-unknown"
+    },  # measured in the branch of the pull request that brings it
 }
 
 
