@@ -207,6 +207,42 @@ def test_only_a_gh200_has_a_size_in_its_name_that_is_not_its_memory() -> None:
     assert [card.total // MIB for card in by_driver.cards] == [146831, 97871]
 
 
+WITHOUT_GRAPHICS = (
+    "Ryzen 5 5600X", "Ryzen 7 5700X3D", "Ryzen 5 5500", "Ryzen 7 1700", "Ryzen 5 7500F", "i5-12400F", "i7-14700KF",
+    "Core Ultra 7 265KF", "i7-5820K", "i9-10900X", "i5-9400F",
+)  # fmt: skip
+WITH_GRAPHICS = (
+    "Ryzen 7 5700G", "Ryzen 7 7800X3D", "Ryzen 9 9950X", "Ryzen 5 7600", "i5-12400", "i9-14900K", "i7-8700K", "i7-4770",
+    "Core Ultra 9 285K", "Xeon E5-2680 v4", "EPYC 7302P", "Threadripper 3970X",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cpu", "drives"), [*((cpu, True) for cpu in WITHOUT_GRAPHICS), *((cpu, False) for cpu in WITH_GRAPHICS)]
+)
+def test_the_only_card_drives_the_display_where_the_cpu_has_no_graphics(cpu: str, drives: bool) -> None:
+    machine = resolve(parse_hardware(f"RTX 3060 12GB, {cpu}, 32GB"))
+    assert machine.cards[0].display == drives
+    assert machine.cards[0].reserve == (1024 if drives else 512) * MIB
+    assert ("hardware.gpus[0].display" in assumed(machine)) == drives
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 3060 12GB, i5-12400F, 32GB, headless",
+        "RTX 3060 12GB (no display), i5-12400F, 32GB",
+        "RTX 3060 12GB, i5-12400F, 32GB, Ubuntu Server 24.04",
+        "RTX 3060 12GB, i5-12400F, 32GB, Windows 11",
+        "RTX 3060 12GB [11.5 GiB free], i5-12400F, 32GB",
+        "2x RTX 3060 12GB, i5-12400F, 32GB",
+        "Tesla P40, i5-12400F, 32GB",
+    ],
+)
+def test_no_display_is_assumed_where_the_text_says_more_or_the_card_has_no_output(text: str) -> None:
+    assert "hardware.gpus[0].display" not in assumed(resolve(parse_hardware(text)))
+
+
 def test_cards_are_ordered_fastest_first_and_keep_what_a_paste_said_of_them() -> None:
     slow = Gpu(name="RTX 3090", count=2, uuids=["GPU-" + "a" * 36, "GPU-" + "b" * 36], pci_order=[0, 2], free_gib=20)
     machine = rig(slow, Gpu(name="RTX 5090", pci_order=[1], display=True))

@@ -118,7 +118,7 @@ def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
     unified = next((found[0] for found in rows if found and found[0].unified), None)
     host = host_of(hardware, unified, [found[0].name if found else "" for found in rows])
-    return host, *cards_of(hardware.gpus, host)
+    return host, *cards_of(hardware, host)
 
 
 def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitted: Calibration | None) -> Rig:

@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
+import msgspec
+
 from service.engine.catalogue.budget import GpuLimit, gpu_limit, windows_keeps
 from service.engine.catalogue.host import Host
 from service.engine.catalogue.names import gpu_meant, nearest, ram_named, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
-from service.engine.hardware import Assumption, Card, Gpu
+from service.engine.hardware import Assumption, Card, Gpu, Hardware
 from service.engine.units import GIB, MIB
 
 # GB/s a lane and direction, after encoding (PCI-SIG rates; the speed model uses the same).
@@ -31,6 +33,16 @@ _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 _MOST_DDR_GBS = 300  # of a GPU that shares RAM with its CPU; what is faster (MI300A) has HBM
 # What is free is at most the total; drivers differ by so much in what they call that.
 _ROUNDED = 1.03
+_WITH_OUTPUTS = re.compile(r"GeForce|RTX|TITAN|Quadro|Radeon|Arc\b|FirePro W|NVIDIA T\d")
+# Desktop CPUs without graphics: Ryzen of sockets AM4 (but G) and AM5 with an F; Core with an F, and those of the X
+# sockets (both makers' specifications).
+_NO_GRAPHICS = re.compile(
+    r"ryzen\s(?:(?:[3579]|pro)\s)*(?:[1235]\d00x?|[1-3]\d00af|[235]\d00xt|5\d00x3d|4[15]00|[789]\d00f)(?![\w-])"
+    r"|\bi[3579][-\s]?\d{4,5}(?:k?f|xe?)(?![\w-])|\bultra\s\d\s\d{3}k?f(?![\w-])"
+    r"|\bi7[-\s]?(?:3820|[34]930k|4820k|5[89][23]0k|68[05]0k|6900k)(?![\w-])",
+    re.I,
+)
+_WITHOUT_DESKTOP = re.compile(r"server|proxmox|unraid|truenas|esxi", re.I)
 
 
 def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
@@ -51,13 +63,31 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
     return rows
 
 
-def cards_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:
+def cards_of(hardware: Hardware, host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:
     """Return every GPU as a card of its own, in the order given, and what was assumed of them."""
     assumed: list[Assumption] = []
+    gpus = _with_display(hardware, host, assumed)
     sharing = [gpu for gpu in gpus if not (_beside_lanes(gpu.pcie) or _is_in_cpu(gpu))]
     n_cards = sum(gpu.count for gpu in sharing)
     cards = [card for i, gpu in enumerate(gpus) for card in _cards(gpu, f"hardware.gpus[{i}]", host, n_cards, assumed)]
     return tuple(cards), tuple(assumed)
+
+
+def _with_display(hardware: Hardware, host: Host, assumed: list[Assumption]) -> Sequence[Gpu]:
+    """Return the GPUs. The only one of a desktop whose CPU has no graphics is taken to drive the display.
+
+    Not so with Windows, where a card keeps as much free in any case.
+    """
+    gpus, system = hardware.gpus, hardware.os or ""
+    if len(gpus) != 1 or gpus[0].count > 1 or gpus[0].display is not None or gpus[0].free_gib is not None:
+        return gpus
+    if not _NO_GRAPHICS.search(host.model or "") or host.under_windows or _WITHOUT_DESKTOP.search(system):
+        return gpus
+    if not any(_WITH_OUTPUTS.search(row.name) for row in rows_of(gpus[0], "hardware.gpus[0]")[:1]):
+        return gpus
+    why = f"the only GPU, and the {host.model} has no graphics: say `headless` if no monitor is connected"
+    assumed.append(Assumption("hardware.gpus[0].display", "yes", why, "512 MiB more of its memory stay free"))
+    return [msgspec.structs.replace(gpus[0], display=True)]
 
 
 def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[Card]:

@@ -111,6 +111,8 @@ class _Reading(CardDetails):
         cards = self.memory.settle(self.gpus or own, is_mac=self.os == "macos")
         self.gpus, own = (cards, own) if self.gpus else ([], tuple(cards))
         self.gpus, left_out = without_displays(self.gpus, self.for_display)
+        if re.search(r"(?<!not )(?<!non-)\bheadless\b", self.text, re.I):
+            self.gpus = [msgspec.structs.replace(g, display=bool(g.display)) for g in self.gpus]
         self.notes += left_out
         self.notes += self.memory.notes
         questions.ask_about_unknown(self.gpus, self.quoted)

@@ -277,6 +277,7 @@ _NAMES = {
     "vram_gib": ("VRAM of the {card}", " GiB", "{card} 12GB"),
     "pcie": ("PCIe link of the {card}", "", "{card} PCIe 3.0 x4"),
     "bandwidth_gbs": ("memory bandwidth of the {card}", " GB/s", ""),
+    "display": ("display on the {card}", "", "headless"),
     "fp16_tflops": ("FP16 throughput of the {card}", " TFLOPS", ""),
     "name": ("name of the {card}", "", ""),
     "context": ("context", " tokens", ""),

@@ -506,7 +506,7 @@ def test_which_of_two_equal_cards_is_meant_is_asked() -> None:
     "text", ["3090, 7950X, iGPU for display", "3090, display runs on the iGPU", "3090 headless (monitor on iGPU)"]
 )
 def test_a_display_on_the_processors_gpu_is_on_no_card(text: str) -> None:
-    assert [gpu.display for gpu in parse_hardware(text).gpus] == [None]
+    assert [gpu.display for gpu in parse_hardware(text).gpus] == [False]
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,9 @@ def test_another_cpu_takes_its_own_kind_of_ram() -> None:
 def test_the_monitor_on_the_processors_gpu_frees_the_cards_memory() -> None:
     for text in ("headless", "move the monitor to the iGPU", "no display on the 3090", "run the display off the iGPU"):
         gpu = after(text, DESKTOP).hardware.gpus[0]
-        assert (gpu.display, gpu.free_gib) == (None, None)
+        assert (gpu.display, gpu.free_gib) == (False, None)
+    assumed_to_have_it = canonical(parse_hardware("RTX 3060 12GB, Ryzen 5 5600X, 32GB"))
+    assert not resolve(after("headless", assumed_to_have_it).hardware).cards[0].display
 
 
 @pytest.mark.parametrize("text", ["Linux instead of Windows", "switch to Linux", "Ubuntu", "what if I use Linux"])

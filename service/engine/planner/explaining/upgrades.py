@@ -220,7 +220,7 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
         raise InvalidInput(f"`{text[:120]}`: {why}", field=FIELD)
     nth = _NTH.match(text)
     if _HEADLESS.fullmatch(text):
-        return _without_display(hardware, text), "GPU"
+        return _without_display(hardware, rig, text), "GPU"
     text = _reworded(re.sub(r"\b(x\d{1,2})(?:/\1)+\b", r"\1", text))  # `x8/x8`
     if _NO_GPU.fullmatch(text):
         return replace(hardware, gpus=[]), "GPU"
@@ -247,12 +247,12 @@ def _refuse_if_there(gpus: Sequence[Gpu], nth: str, text: str) -> None:
         raise InvalidInput(f"`{nth} {gpus[-1].name[:80]}`: {said}", field=FIELD)
 
 
-def _without_display(hardware: Hardware, text: str) -> Hardware:
+def _without_display(hardware: Hardware, rig: Rig, text: str) -> Hardware:
     """The hardware with no monitor on its cards, and all of the memory free of the card that had it."""
-    if not any(gpu.display for gpu in hardware.gpus):
+    if not any(card.display for card in rig.cards):
         said = "no card is said to drive a monitor, so nothing is kept free for one"
         raise InvalidInput(f"`{text[:120]}`: {said}: mark it in the hardware, as in `RTX 3090 [display]`", field=FIELD)
-    freed = [replace(gpu, display=None, free_gib=None) if gpu.display else gpu for gpu in hardware.gpus]
+    freed = [replace(gpu, display=False, free_gib=None if gpu.display else gpu.free_gib) for gpu in hardware.gpus]
     return replace(hardware, gpus=freed)
 
 
