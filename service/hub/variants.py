@@ -208,12 +208,13 @@ def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Vari
     return tuple(v for v in listing.variants if v.name in wanted)
 
 
-# Files that are loaded along with a model have no placement of their own to advise.
+# Files that are loaded along with a model have no placement of their own to advise, and half a model has none.
 _BESIDE: dict[OtherKind, str] = {
     "mmproj": "a projector for images or sound: name a variant, and add this file to the command with --mmproj",
     "draft": "a drafter: name a variant, and add this file to the command with -md",
     "lora": "an adapter: name a variant, and add this file to the command with --lora",
     "imatrix": "an importance matrix, which is for making variants: name one of them",
+    "incomplete": "an incomplete set, as some of its shards are not in the repo: name a variant",
 }
 
 

@@ -144,6 +144,18 @@ def test_a_file_that_is_loaded_beside_a_model_is_no_variant_and_it_says_what_it_
         chosen(f"o/n:{name}")
 
 
+def test_a_variant_that_is_not_all_there_is_said_to_lack_shards() -> None:
+    paths = ["m-Q4_K_M.gguf", "Q8_0/m-Q8_0-00001-of-00003.gguf", "Q8_0/m-Q8_0-00003-of-00003.gguf"]
+    listing = RepoListing("o/n", "0" * 40, *find_variants([RepoFile(path, 1) for path in paths], "m"))
+    with pytest.raises(
+        UnknownVariant, match="'q8_0' is no variant but an incomplete set, as some of its shards"
+    ) as caught:
+        choose(listing, parse_repo_reference("o/n:q8_0"))
+    assert caught.value.choices == ("Q4_K_M",)
+    with pytest.raises(UnknownVariant, match="the repo has no variant 'Q6_K'"):
+        choose(listing, parse_repo_reference("o/n:Q6_K"))
+
+
 def test_an_unknown_variant_is_answered_with_those_there_are_the_nearest_first() -> None:
     with pytest.raises(UnknownVariant) as caught:
         chosen("o/n:Q5_0")
