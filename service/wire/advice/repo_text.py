@@ -47,7 +47,7 @@ def _cost(repo: RepoView, cost: CostView) -> str:
     jumps = f", {n_jumps} of them without the tokenizer they share" if n_jumps else ""
     requests = f"{cost.requests} request{'s' * (cost.requests != 1)}"
     return (
-        f"read {len(headers)} headers of {n_bytes / 1e6:.1f} MB{jumps}, with {requests}, "
+        f"read {len(headers)} header{'s' * (len(headers) != 1)} of {n_bytes / 1e6:.1f} MB{jumps}, with {requests}, "
         f"{cost.n_bytes / 1e6:.1f} MB, in {cost.seconds:.1f} s"
     )
 
