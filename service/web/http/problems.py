@@ -67,10 +67,11 @@ def as_asked(request: HttpRequest, response: Response[Problem]) -> Response[Any]
     form, body = asked_format(request), response.content
     if form == "json":
         return response
+    unsaid = body.choices or []
     lines = [
         f"{body.title}: {body.detail}",
         *([f"in: {body.field}"] if body.field else []),
-        *([f"did you mean: {', '.join(body.choices)}"] if body.choices else []),
+        *([f"did you mean: {', '.join(unsaid)}"] if any(choice not in body.detail for choice in unsaid) else []),
         *([f"try again in {body.retry_after} s"] if body.retry_after else []),
         f"{body.status}, what to do: {request.app.state.services.address(request, body.type)}",
     ]

@@ -13,7 +13,8 @@ import service.hub.errors
 import service.web.http.limits  # noqa: F401
 from service.engine.errors import AdvisorError
 from service.errors import describe
-from service.hub.errors import HubRateLimited, RepoGated
+from service.flows.advice import advise
+from service.hub.errors import HubRateLimited, RepoGated, RepoNotFound
 from service.wire.problem import PROBLEM_TYPES, problem_of, stored_problem
 from tests.web.world import READY_REPO
 
@@ -238,6 +239,21 @@ def test_whoever_asks_for_text_is_told_in_sentences(client: httpx.Client, form: 
         assert "Unknown GPU or CPU: no GPU `RTX 3090x9z`" in reply.text.replace("'", "`").replace("**", "")
         assert "did you mean: NVIDIA GeForce RTX 3090" in reply.text
         assert f"{client.base_url}/docs/problems#unknown-hardware" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"), [("the Hub has no a/b", True), ("the Hub has no a/b; its search finds c/d", False)]
+)
+def test_a_suggestion_that_the_sentence_has_is_not_said_again(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, detail: str, said: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RepoNotFound(detail, field="repo", choices=("c/d",))
+
+    monkeypatch.setattr(advise, "request_advice", refuse)
+    text = client.post("/v1/advice", json={**ASK, "repo": "a/b"}, headers={"Accept": "text/plain"}).text
+    assert detail in text
+    assert ("did you mean: c/d" in text) is said
 
 
 def test_programs_browsers_and_curl_by_itself_are_answered_in_json(client: httpx.Client) -> None:
