@@ -64,6 +64,14 @@ def test_a_thousand_tokens_a_second_have_a_comma_everywhere() -> None:
     assert not re.search(r"(?<![\w.])\d{4,}\.\d", text)
 
 
+def test_what_intervals_rest_on_is_said_in_words() -> None:
+    configs = [replace(c, speed=[replace(p, basis="formula") for p in c.speed], deeper=[]) for c in body().configs]
+    uncalibrated = "80 % intervals, from a formula, not calibrated"
+    assert uncalibrated in render_text(replace(advice(), configs=configs)).splitlines()
+    assert uncalibrated in render_markdown(replace(advice(), configs=configs))
+    assert re.search(r"80 % intervals, calibrated on \d+ published runs\n", render_text(advice()))
+
+
 def test_the_full_form_has_every_config_with_both_commands_and_every_reason() -> None:
     text = render_text(advice(), "full")
     for config in advice().configs:

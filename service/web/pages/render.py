@@ -18,6 +18,7 @@ from service.engine.commands.shell import fold
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.web.results import curves
+from service.wire.advice.card import interval_words
 from service.wire.plain_text import clean
 
 HTML = "text/html"
@@ -97,6 +98,7 @@ def _environment() -> jinja2.Environment:
         outside=_outside,
         counted=_counted,
         capitalised=_capitalised,
+        interval_words=interval_words,
     )
     made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
     return made

@@ -20,6 +20,7 @@ from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
 from service.engine.planner.ranking.measured import first_as_advised, speed_now
 from service.engine.planner.ranking.rank import reaches_minimum
+from service.engine.speed.interval import FORMULA
 from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
@@ -34,6 +35,7 @@ _FOUND = {
     "posix": 'export PATH="$PWD/build/bin:$PATH" && cd ..',
     "powershell": '$env:PATH = "$PWD\\build\\bin\\Release;$PWD\\build\\bin;$env:PATH"; cd ..',
 }
+_UNCALIBRATED = "from a formula, not calibrated"
 _NO_HF = "if hf is missing: pip install huggingface_hub"
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
@@ -262,6 +264,11 @@ def speed_words(point: SpeedPoint, where: str) -> str:
         f"{where}: TG {point.tg_tps:,.1f} t/s ({point.tg_low:,.1f} to {point.tg_high:,.1f}), "
         f"PP {point.pp_tps:,.0f} t/s ({point.pp_low:,.0f} to {point.pp_high:,.0f})"
     )
+
+
+def interval_words(basis: str) -> str:
+    """Return what the intervals of a speed are, and what they rest on."""
+    return f"80 % intervals, {_UNCALIBRATED if basis == FORMULA else basis}"
 
 
 # By the last part of the path: the name, the unit of the value, and an example that states another; {card} is the GPU's

@@ -32,6 +32,7 @@ from service.wire.advice.card import (
     fact_of,
     fact_words,
     folded,
+    interval_words,
     server_for,
     shell_of,
     speed_words,
@@ -300,14 +301,13 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
 
 def speed_table(points: list[SpeedPoint]) -> list[str]:
     """Return a line per depth, and one about the intervals."""
-    return [*(speed_words(p, f"at {p.n_kv:>7,} tokens") for p in points), f"80 % intervals, {points[-1].basis}"]
+    return [*(speed_words(p, f"at {p.n_kv:>7,} tokens") for p in points), interval_words(points[-1].basis)]
 
 
 def speed_lines(card: Card) -> list[str]:
     """Return the speed at the goal's depth, and at the full context if that is deeper."""
-    lines = [speed_words(card.now, f"at {card.now.n_kv:>7,} tokens")]
-    lines += [speed_words(card.full, f"at {card.full.n_kv:>7,} (full)")] if card.full else []
-    return [*lines, f"80 % intervals, {card.now.basis}"]
+    full = [speed_words(card.full, f"at {card.full.n_kv:>7,} (full)")] if card.full else []
+    return [speed_words(card.now, f"at {card.now.n_kv:>7,} tokens"), *full, interval_words(card.now.basis)]
 
 
 def _others(advice: Advice, brief: bool) -> Iterator[str]:
