@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
@@ -31,6 +32,7 @@ from service.wire.advice.text import how, proposal_words, standing, state_text
 from service.wire.measuring import runs
 from service.wire.measuring.validation_text import headline
 
+_QUOTED = re.compile(r'\b[cg]pu "\s*([^"]*)"')  # as shorthand writes what it could take for something else
 _REFRESH_SECONDS = 3  # for browsers without scripts
 
 
@@ -49,7 +51,8 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
         files=files_of(advice),
         pictures=_pictures(advice),
         said=state_text(advice),
-        rig=_rig(advice),
+        rig=_rig(advice.hardware),
+        now=_now(advice.hardware),
         again=_again(advice),
         api=services.address(request, f"/v1/advice/{advice.id}"),
         follow=_followed(advice, running),
@@ -85,10 +88,17 @@ def _followed(advice: Advice, validations: Sequence[str]) -> str:
     return f"/v1/validations/{validations[-1]}/events" if validations else ""
 
 
-def _rig(advice: Advice) -> str:
+def _now(hardware: Hardware) -> dict[str, str]:
+    """Return what the machine's CPU and RAM were said to be, in a few words; empty for what was not said."""
+    cpu, ram = Hardware(gpus=[], cpu=hardware.cpu), Hardware(gpus=[], ram=hardware.ram)
+    return {"cpu": _rig(cpu).removeprefix("no GPU").lstrip(", "), "ram": _rig(ram).removeprefix("no GPU").lstrip(", ")}
+
+
+def _rig(hardware: Hardware) -> str:
     """Return the machine in a few words, without makers' names."""
-    parts = to_shorthand(advice.hardware).split(", ")
-    return ", ".join(short_name(part).removeprefix("ram ") for part in parts).replace("x NVIDIA GeForce ", "x ")
+    parts = to_shorthand(hardware).split(", ")
+    words = ", ".join(short_name(part).removeprefix("ram ") for part in parts).replace("x NVIDIA GeForce ", "x ")
+    return _QUOTED.sub(r"\1", words)
 
 
 def _again(advice: Advice) -> str:

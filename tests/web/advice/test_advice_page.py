@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.errors import NotGguf
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.form import canonical
 from service.flows.measuring import validated
 from tests.web.pages.site import body
 from tests.web.pages.test_pages import Tags
@@ -58,6 +60,20 @@ def test_deleting_takes_the_key(client: httpx.Client, world: World) -> None:
         assert client.post("/advice/one/deletion", data={"key": key}, headers=HTML).status_code == 403
     assert client.post("/advice/one/deletion", data={"key": DELETE_KEY}, headers=HTML).status_code == 200
     assert client.get("/advice/one").status_code == 404
+
+
+def test_a_machine_is_named_plainly_and_the_short_form_shows_what_it_would_replace(
+    client: httpx.Client, world: World
+) -> None:
+    world.put("one", "ready", body=replace(body(), hardware=parse_hardware("RTX 4060 8GB, i7-13700H, 16GB DDR5")))
+    html = client.get("/advice/one").text
+    assert "i7-13700H, 16GB DDR5</span>" in html
+    assert 'name="cpu" autocomplete="off" maxlength="200" placeholder="i7-13700H"' in html
+    assert 'name="ram" autocomplete="off" maxlength="200" placeholder="16GB DDR5"' in html
+    world.put("one", "ready", body=replace(body(), hardware=canonical(parse_hardware("Strix Halo 128GB"))))
+    assert "on Radeon 8060S, 128GB</span>" in client.get("/advice/one").text
+    world.put("two", "ready", body=replace(body(), hardware=parse_hardware("RTX 3090")))
+    assert 'placeholder="Ryzen 9 7950X"' in client.get("/advice/two").text
 
 
 def test_what_is_being_measured_is_followed_and_said(
