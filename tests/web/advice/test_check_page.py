@@ -17,8 +17,16 @@ TYPED = {"command": "llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99", "har
 def test_a_command_is_checked(client: httpx.Client) -> None:
     reply = client.post("/check", data={**TYPED, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML)
     assert reply.status_code == 200
-    for part in ("It fits", "Memory, MiB", "Speed by depth", "Findings", "-ngl 99"):
+    for part in ("<h2>Fits</h2>", "TG about ", "Memory, MiB", "Speed by depth", "Findings", "-ngl 99"):
         assert part in reply.text
+
+
+def test_a_command_that_does_not_start_is_not_said_to_fit(client: httpx.Client) -> None:
+    command = "llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99 -fa"
+    reply = client.post("/check", data={**TYPED, "command": command, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML)
+    assert "<h2>Does not start with today&#39;s build</h2>" in reply.text
+    assert "Corrected, it fits: TG about" in reply.text
+    assert '[<a href="/docs/rules#retired-flag">retired-flag</a>]<br>Fix: <code>-fa on</code>' in reply.text
 
 
 @pytest.mark.parametrize(("wrong", "field"), [({"command": ""}, "command"), ({"hardware": "RTX 9999"}, "hardware")])
