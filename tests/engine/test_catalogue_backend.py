@@ -37,15 +37,20 @@ def test_a_card_is_driven_by_its_maker_s_back_end_or_by_vulkan(name: str, own: s
     assert engine_devices(vulkan, "llama.cpp", (0,))[0].name == "Vulkan0"
 
 
-# AMD's system requirements and ROCm/legacy-rocm-build issue 4625 (gfx1010, gfx1012); RDNA 2 runs as gfx1030
+# AMD's system requirements and ROCm/legacy-rocm-build issue 4625 (gfx1010, gfx1012, gfx900); RDNA 2 runs as gfx1030
 @pytest.mark.parametrize(
-    "name", ["RX 5700 XT", "RX 5600 XT", "RX 5500 XT", "RX 5300M", "Radeon Pro W5700", "Radeon Pro W5500"]
+    ("name", "generation"),
+    [
+        *((f"RX {n}", "RDNA 1") for n in ("5700 XT", "5600 XT", "5500 XT", "5300M")),
+        *((f"Radeon Pro W5{n}00", "RDNA 1") for n in (5, 7)),
+        *((name, "the first Vega (gfx900)") for name in ("RX Vega 56", "RX Vega 64", "MI25", "Radeon Pro WX 9100")),
+    ],
 )
-def test_rdna_1_is_driven_by_vulkan_unless_rocm_is_stated(name: str) -> None:
+def test_cards_beyond_rocm_are_driven_by_vulkan_unless_rocm_is_stated(name: str, generation: str) -> None:
     rig = resolve(_machine(name))
     assert engine_devices(rig, "llama.cpp", (0,))[0].name == "Vulkan0"
     said = next(a for a in rig.assumed if a.field == "hardware.backend")
-    assert (said.value, "ROCm does not support RDNA 1" in said.why) == ("vulkan", True)
+    assert (said.value, f"ROCm does not support {generation};" in said.why) == ("vulkan", True)
     stated = resolve(_machine(name, "rocm"))
     assert stated.cards[0].backend == "rocm"
     assert rig_of_devices(_machine(name), ["ROCm0"]) == stated
@@ -54,7 +59,7 @@ def test_rdna_1_is_driven_by_vulkan_unless_rocm_is_stated(name: str) -> None:
     assert rig_of_command(_machine(name), command).cards == stated.cards
 
 
-@pytest.mark.parametrize("name", ["RX 6600", "RX 6700 XT", "RX 6500 XT", "MI50 32GB", "RX Vega 64", "RX 7600"])
+@pytest.mark.parametrize("name", ["RX 6600", "RX 6700 XT", "RX 6500 XT", "MI50 32GB", "Radeon VII", "RX 7600"])
 def test_cards_on_which_rocm_works_are_driven_by_it(name: str) -> None:
     assert resolve(_machine(name)).cards[0].backend == "rocm"
 

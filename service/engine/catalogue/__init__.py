@@ -31,10 +31,11 @@ _READ_SO = ("how the text was read", "everything, if that is not what you meant;
 _KEPT = ("kept as a note, used for no figure", "nothing, unless it contradicts an assumption")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
 _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1151 (ROCm 7.2, system requirements)
-# AMD's cards that run with ROCm only where it was built for them (gfx1010 to gfx1012): AMD's system requirements for
-# ROCm 7.2 have none of them, its rocBLAS since 6.4.0 comes without their files (ROCm/legacy-rocm-build issue 4625), and
-# llama.cpp wrote nonsense on one (issue 11575). RDNA 2 runs, if need be as gfx1030 (commands/building.py).
-_BEYOND_ROCM = ("rdna1",)
+# AMD's cards that run with ROCm only where it was built for them (gfx1010 to gfx1012, gfx900), by generation, and how
+# that is called: AMD's system requirements for ROCm 7.2 have none of them, its rocBLAS since 6.4.0 comes without their
+# files (ROCm/legacy-rocm-build issue 4625), and llama.cpp wrote nonsense on one (issue 11575). RDNA 2 runs, if need be
+# as gfx1030 (commands/building.py); gfx906 is common with older or patched ROCm.
+_BEYOND_ROCM = {"rdna1": "RDNA 1", "vega": "the first Vega (gfx900)"}
 _VENDOR = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple"}
 _OWN_BUILD = {"NVIDIA": "CUDA", "AMD": "ROCm"}
 
@@ -155,11 +156,12 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
     why = "no back end was given: the vendor's own; state vulkan for a Vulkan build"
-    beyond_rocm = any(card.generation in _BEYOND_ROCM for card in own)
+    beyond_rocm = [name for generation, name in _BEYOND_ROCM.items() if generation in {card.generation for card in own}]
     if makers == {"sycl"} and names != makers:
         why = "no back end was given: Vulkan is predicted to be clearly faster here; state sycl for a SYCL build"
     elif names != makers and beyond_rocm:
-        why = "no back end was given: ROCm does not support RDNA 1; state rocm if yours was built for it"
+        named = " and ".join(beyond_rocm)
+        why = f"no back end was given: ROCm does not support {named}; state rocm if yours was built for it"
     elif names != makers:
         why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
     elif all(map(_shares_with_amd, own)):
