@@ -36,6 +36,8 @@ _CORE = {
 # i7 of X79 and X99 boards, four channels and a generation older than their number: i7-3930K to i7-6950X.
 _EXTREME_MTS = {3: 1600, 4: 1866, 5: 2133, 6: 2400}
 _EXTREME_CORES = {"3820": 4, "4820": 4, "5960": 8}
+# Those of whose cores a name tells the performance cores.
+_HYBRID = ("alder lake", "raptor lake", "meteor lake", "arrow lake", "panther lake")
 _TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
 _IN_LAPTOPS = (4, 4, 6, 8)  # cores of an H of the 8th to 10th generation: i5-9300H, i7-9750H, i9-9880H
 # Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).
@@ -126,8 +128,9 @@ def family_of(name: str) -> CpuRow | None:
         text = f"i{named[2]} {named[1]}{named[2]}00"
     for pattern, row in _FAMILIES:
         if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
-            cores = exact_cores().get(cpu_key(name))
-            return found if cores is None else msgspec.structs.replace(found, cores=cores)
+            cores = exact_cores().get(cpu_key(name), found.cores)
+            fast = cores if found.generation in _HYBRID else None
+            return msgspec.structs.replace(found, cores=cores, performance_cores=fast)
     return None
 
 

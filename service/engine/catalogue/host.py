@@ -186,9 +186,9 @@ def _cpu(
     if row is not None:
         return row
     if cpu.model and (family := family_of(cpu.model)) is not None:
-        cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
+        cores = _cores(cpu, family, cpu.sockets or 1)
         memory = f", {family.channels}x DDR at {family.mts} MT/s" if ram.mts is None and ram.type is None else ""
-        kind = f"{family.generation}, {cores} cores{memory}"
+        kind = f"{family.generation}, {cores} {'performance ' if family.performance_cores else ''}cores{memory}"
         if any(c.isdigit() for c in cpu.model):
             why = f"`{cpu.model}` is not in the catalogue: guessed from its name{_near(cpu.model)}"
         else:

@@ -184,11 +184,19 @@ def _as_built(cpu: Cpu) -> Cpu:
         raise unreadable(
             f"{cpu.model}, {said} cores", f"it has {row.cores}: write `2x {cpu.model}` for two sockets, or leave it out"
         )
-    if said is not None and (said == row.cores or said == 2 * cores):
+    threads = (row.cores + (row.performance_cores or row.cores)) * sockets
+    if said in (row.cores, 2 * cores, threads):
         return msgspec.structs.replace(cpu, physical_cores=cores)
     if said is not None and said > cores:
         raise unreadable(f"{cpu.model}, {said} cores", f"it has {cores}: which is right?")
     return cpu
+
+
+def sockets_by_threads(model: str | None, threads: int) -> int | None:
+    """Return how many CPUs have so many threads together, as in `Xeon Gold 6154 (72 threads)`; None if one may."""
+    row = cpu_row(model) if model else None
+    sockets, rest = divmod(threads, 2 * row.cores) if row else (0, 0)
+    return sockets if row and rest == 0 and 1 < sockets <= row.sockets else None
 
 
 def are_threads(model: str | None, n: int, text: str) -> bool:

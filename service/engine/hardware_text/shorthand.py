@@ -31,6 +31,7 @@ from service.engine.hardware_text.parts import (
     numbered,
     one_cpu,
     own_gpus,
+    sockets_by_threads,
     sold_with,
     without_displays,
     without_own,
@@ -150,6 +151,8 @@ class _Reading(CardDetails):
             questions.ask_about_word(m, i, self.mentions)
         elif named := lex.LAPTOP_NAME.match(m.text):
             self.laptop_name = named[0]
+        elif self.owner == "cpu":
+            self._count_threads(m.text)
         if before and before.kind == m.kind == "word" and self.notes and self.text[before.end : m.at] in ("", " "):
             self.notes[-1] += f" {m.text}"
         else:
@@ -327,9 +330,22 @@ class _Reading(CardDetails):
         if threads:
             self.notes.append(f"{m.text}: a rented vCPU is taken as half a core")
         is_again = m.text.endswith(")") and not any(cpu.sockets for cpu in self.cpus)  # `8-Core Processor (16 cores)`
+        if re.match(r"\s(?:each|apiece|per\s(?:cpu|socket|processor))\b", self.text[m.end :], re.I):
+            cores *= next((cpu.sockets for cpu in self.cpus if cpu.sockets), 1)
         if any(cpu.physical_cores not in (None, cores, cores / (1 + is_again)) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")
         self.cpus.append(Cpu(physical_cores=cores))
+        self.owner = "cpu"
+        self._count_threads(m.text)
+
+    def _count_threads(self, text: str) -> None:
+        """Take the sockets from `Xeon Gold 6154 (72 threads)`: one has 36."""
+        said = re.search(r"(\d{2,4})[\s-]threads", text)
+        model = next((cpu.model for cpu in reversed(self.cpus) if cpu.model), None)
+        n = sockets_by_threads(model, int(said[1])) if said else None
+        if said and n and all(cpu.sockets is None for cpu in self.cpus):
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+            self.notes.append(f"{said[1]} threads: taken as those of {n} sockets")
 
     def _read_cores_of_mac(self, m: Mention) -> None:
         """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`."""

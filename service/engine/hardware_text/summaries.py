@@ -13,6 +13,7 @@ from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, is_shared, unreadable
+from service.engine.hardware_text.parts import sockets_by_threads
 
 _SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _UNDER_A_SLOT = (
@@ -167,17 +168,22 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     if (len(keys & _MACHINE_KEYS) < 2 and not is_part) or not keys & {"CPU", "GPU", "Memory", "RAM"}:
         return None
     values = [pair for _, pair in sorted(pairs.items())]
-    cpu = next((re.sub(r"\s*(?:\(\d{1,4}\)|@ ).*", "", value) for key, value in values if key == "CPU"), None)
-    twice = re.match(r"(\d) ?x (.+)", cpu or "")
+    said = next((value for key, value in values if key == "CPU"), "")
+    cpu, threads = re.sub(r"\s*(?:\(\d{1,4}\)|@ ).*", "", said), re.search(r" \((\d{1,4})\)", said)
+    twice = re.match(r"(\d) ?x (.+)", cpu)
+    sockets = int(twice[1]) if twice else sockets_by_threads(cpu, int(threads[1])) if threads else None
     memory = next((m for key, value in values if key in ("Memory", "RAM") and (m := _USED_OF.search(value))), None)
     used, total = (_gib(memory[1], memory[2]), _gib(memory[3], memory[4])) if memory else (0.0, 0.0)
     system = next((value for key, value in values if key == "OS"), "")
     found = Found(
         tool="neofetch",
         seen=tuple(SeenGpu(name=name) for name in _apart(_listed(v) for key, v in values if key == "GPU")),
-        cpu=Cpu(model=twice[2] if twice else cpu, sockets=int(twice[1]) if twice else None) if cpu else None,
+        cpu=Cpu(model=twice[2] if twice else cpu, sockets=sockets) if cpu else None,
         ram=Ram(total_gb=round(total, 2), free_gb=round(total - used, 2)) if memory and used < total else None,
         os=next((name for name in ("windows", "macos") if name in system.lower()), None),
+        notes=f"{threads[1]} threads: taken as those of {sockets} sockets"
+        if threads and sockets and not twice
+        else None,
     )
     first, last = min(pairs), max(pairs)
     picture = {
