@@ -247,7 +247,9 @@ def _scalable(name: str, m: _Match) -> CpuRow | None:
     if m[2] not in _SCALABLE:
         return None
     family, isa, channels, mts, pcie, cores = _SCALABLE[m[2]]
-    return _row(name, family, isa, cores[{"3": 0, "4": 1, "5": 2, "6": 3, "8": 4}[m[1]]], channels, mts, pcie, 2)
+    return _row(
+        name, family, isa, cores[{"3": 0, "4": 1, "5": 2, "6": 3, "8": 4, "9": 4}[m[1]]], channels, mts, pcie, 2
+    )
 
 
 def _epyc(name: str, m: _Match) -> CpuRow | None:
@@ -330,7 +332,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\b(?:xeon )?(w) 1([23])\d{2}[a-z]{0,2}\b"), _xeon_desktop),
     (re.compile(r"\bw([3579]) ([23])\d{3}[a-z]{0,2}\b"), _xeon_w_new),
     (re.compile(r"\bw ([23])([1-3])\d{2}[a-z]{0,2}\b"), _xeon_w_old),
-    (re.compile(r"\b(?:xeon|(?<!pentium )gold|silver|platinum|bronze)\b.*?\b([34568])([1-5])\d{2}[a-z+]{0,2}(?!\w)"),
+    (re.compile(r"\b(?:xeon|(?<!pentium )gold|silver|platinum|bronze)\b.*?\b([345689])([1-5])\d{2}[a-z+]{0,2}(?!\w)"),
      _scalable),
     (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9bcdfhjkrtv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
     (re.compile(r"\bxeon\b.*?\b((?:sky|cascade ?|ice ?)lake|(?:sapphire|emerald) ?rapids)\b"), _server),

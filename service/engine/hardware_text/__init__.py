@@ -19,7 +19,12 @@ from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
 from service.engine.hardware_text.linux import read_cpuinfo, read_dmidecode, read_free, read_lscpu, read_meminfo
-from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
+from service.engine.hardware_text.llama import (
+    read_cuda_init,
+    read_list_devices,
+    read_metal_init,
+    read_vulkan_init,
+)
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.questions import ask_about_machines, ask_about_shared_memory, ask_about_version
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
@@ -54,6 +59,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_list_devices,
     read_cuda_init,
     read_vulkan_init,
+    read_metal_init,
     read_sycl,
     read_xpu_smi,
     read_device_query,
@@ -84,13 +90,16 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
 )
 _MAX_LINE = 1000
 # `Oct 29 13:35:49 morty ollama[43973]: `, as journalctl puts it before each line of a service's log, in any language.
-# So do programs: `[2024-11-06 23:40:42.576] `, `[1711291193] `, `2024-10-19 01:10:47,703 - root - INFO - `.
+# So do programs: `[2024-11-06 23:40:42.576] `, `[1711291193] `, `2024-10-19 01:10:47,703 - root - INFO - `, and the
+# kernel: `[    5.156554] `.
 _JOURNAL = re.compile(
     r"^(?:\w{2,5}\.? \d{1,2} \d\d:\d\d:\d\d \S{1,60} [\w.@-]{1,60}\[\d{1,7}\]: "
-    r"|\[1[5-9]\d{8}\] "
+    r"|\[1[5-9]\d{8}\] |\[ {0,4}\d{1,7}\.\d{6}\] "
     r"|\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d{1,6}\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \w{1,40} - [A-Z]{4,8} - )"
 )
+# The kernel of WSL, and the versions before and after it: `5.15.153.1-microsoft-standard-WSL2`
+_WSL_KERNEL = re.compile(r"\b\d+\.\d+\.\d+[\w.]*-microsoft-standard", re.I)
 _MARKUP = re.compile(r"^> |\s*<br ?/?>$")  # of quoted text and ends of lines
 _MOST_LINES = 4_000
 
@@ -133,6 +142,8 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
         return stated
     lines = text.replace("\r", "\n").replace("\u00a0", " ").split("\n")
     stated_first = sorted(beside_laptops_cpu(_read(lines, _RECOGNISERS)), key=lambda f: f.tool != "")
+    if _WSL_KERNEL.search(text):
+        stated_first.insert(0, Found(tool="kernel", os="wsl2"))
     hardware = combine(stated_first, gpus_required)
     ask_about_machines(hardware, text)
     ask_about_shared_memory(hardware, text)

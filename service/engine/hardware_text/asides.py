@@ -37,10 +37,10 @@ _LABELS = (
     r"|gpu models and configuration(?=\s?:\s*$)|vram free|torch vram \w+|basic information"
     r"|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
 )
-_LABELLED = re.compile(rf"^[\s>|│*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,900}}$", re.I)
+_LABELLED = re.compile(rf"^[\s>|│*•-]*(?:{_LABELS})\s{{0,30}}(?:\*\*)?\s?[:|：=](?:\*\*)?.{{0,900}}$", re.I)
 # Any other label, of a line without a part behind it: `DMI Product Name: 83F5`, `Uptime: 3 days`.
 _ANY_LABEL = re.compile(
-    r"^[\s>|*•-]*([^\W\d][^:|：=]{0,40}?)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?=.{0,300}\d)(\S.{0,900})$"
+    r"^[\s>|*•-]*([^\W\d][^:|：=]{0,40}?)\s{0,30}(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?=.{0,300}\d)(\S.{0,900})$"
 )
 _OF_PARTS = re.compile(
     r"[gc]pu|card|graphi|grafi|gráf|video|vídeo|ram\b|mem|speicher|mém|mem[óo]ria|pro[cz]es|\bcore|thread|socket|count|quant"
@@ -56,7 +56,7 @@ _HEADING = re.compile(r"^#{1,4}\s(?!v?ram\s*:?\s*$)[^:]{0,60}:?$", re.I)
 _CARD = re.compile(r"\b(?:[rg]tx|rx|radeon|geforce|quadro|tesla|instinct|arc)\b.{0,20}\d{2}", re.I)
 _CARDS = re.compile(r"\bgpus?\b|\bgraphics\b|\b(?:\d{1,2}\s?x\s?)?[1-9]0[5-9]0\b", re.I)
 _SYSTEM = re.compile(
-    r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*"
+    r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s{0,30}(?:\*\*)?\s?[:|：](?:\*\*)?\s*"
     r"(?!.*(?:\bwin(?:dows)?|wsl|mac)).{0,200}$",
     re.I,
 )

@@ -25,6 +25,8 @@ from service.engine.hardware_text.parts import (
     same_cards,
 )
 
+_PAIR = 2
+_LABEL = re.compile(r"\bgpu\s?#?(\d{1,2})\s?[:=]\s?$", re.I)
 _ONLY = re.compile(r"\b(?:only|just|solely|purely)\b", re.I)
 
 
@@ -41,6 +43,7 @@ class CardDetails:
         self.is_reference = False
         self.waiting: Mention | None = None  # a link or display whose GPU is named next
         self.for_display: dict[str, bool] = {}  # names of cards that drive one, and whether they do nothing else
+        self.unlabelled: int | None = None  # cards named before the first `GPU 0:`
         self.quoted: set[str] = set()
         self.numbers: list[int] = []  # in the engine's list, of the GPU named next
 
@@ -65,6 +68,8 @@ class CardDetails:
         is_reference = m.count is None and lex.REFERENCE.search(self.text, max(0, m.at - 20), m.at) is not None
         first, self.is_reference = self.is_reference, is_reference
         same = same_cards(self.gpus, gpu)
+        if (label := _LABEL.search(self.text, max(0, m.at - 12), m.at)) and self.unlabelled is None:
+            self.unlabelled = sum(gpu.count for gpu in self.gpus)
         if not same:
             return False
         if is_shared(gpu.name) and m.count is None:  # `Strix Halo (Radeon 8060S)`
@@ -73,7 +78,8 @@ class CardDetails:
             self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
             return True
         are_again = m.plural and m.count is None  # `_are_again`, as other plurals are asked about
-        is_again = is_reference or are_again or is_mentioned_again(m, self.mentions, self.text)
+        is_listed = label is not None and int(label[1]) < (self.unlabelled or 0)
+        is_again = is_reference or are_again or is_listed or is_mentioned_again(m, self.mentions, self.text)
         if not is_again and is_apart(m, self.mentions, self.text):
             questions.ask_about_repeated(m, self.gpus, same)
             self.notes.append(f"{m.text}: named before, taken as the same")
@@ -104,7 +110,8 @@ class CardDetails:
         self.memory.take_before(m, self.gpus, self.current)
 
     def _read_free(self, m: Mention) -> None:
-        if self.owner == "gpu":
+        of = (m.hit[3] or "").lower()
+        if self.gpus and (self.owner == "gpu" if not of else of.startswith(("v", "g"))):
             self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], free_gib=gigabytes(m.hit))
         else:
             self.memory.free = gigabytes(m.hit)
@@ -153,6 +160,10 @@ class CardDetails:
     def _read_switch(self, m: Mention) -> None:
         if not self.gpus:
             self.waiting = m
+            return
+        count = self.gpus[self.current].count
+        if m.hit[2] and count > _PAIR:  # of some only, which no figure is taken from
+            self.notes.append(m.text)
             return
         word = m.hit[1].lower().replace("-", "")
         field = SWITCHES[word.removeprefix("no ")]

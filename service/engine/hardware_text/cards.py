@@ -86,6 +86,12 @@ def names_ram(gpu: Gpu, gb: float) -> bool:
     return any(gb in ram_named(row) for row in gpu_rows(gpu.name))
 
 
+def ram_in_sum(gpu: Gpu, gb: float) -> float | None:
+    """Return the RAM in the sum of it and the card's own memory, 480 in `GH200 624GB`; None if it is no such sum."""
+    rows = gpu_rows(gpu.name)
+    return next((ram for row in rows for of in rows for ram in ram_named(of) if (row.vram_gib or 0) + ram == gb), None)
+
+
 def fits(gpu: Gpu, gb: float) -> bool:
     """Return whether a card of this name can have this much memory."""
     rows = gpu_rows(gpu.name)

@@ -67,6 +67,8 @@ ROLE_BEFORE = re.compile(
 OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
 WSLCONFIG = re.compile(r"\.wslconfig\b[^,;\n]{0,20}$", _I)
 NEEDED = re.compile(r"\b(?:needs?|needed|requir\w+|not having|lack\w*)\s(?:(?:about|around|at least|over)\s)?$", _I)
+OR_LESS = re.compile(r"\s?(?:of\s(?:v?ram|memory)\s)?or\s(?:less|more|fewer|higher|better|above|below|so)\b", _I)
+HBM = re.compile(r"\s?(?:of\s)?hbm", _I)  # of a processor: `Xeon Max 9480 64GB HBM`
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 EACH = re.compile(r"\s?(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_PER_CPU = re.compile(r"^(?:[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s|\s?/\s?)(?:cpu|socket|processor|node)\b", _I)
@@ -140,7 +142,9 @@ SOCKETS = re.compile(
 CHANNEL_WORDS = {
     "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
 }  # fmt: skip
-FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gi|g|mib|mb)\s(?:are\s)?(?:free|available)\b\)?", _I)
+FREE = re.compile(
+    r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gi|g|mib|mb)\s(?:are\s)?(?:free|available)\b(?:\s(ram|vram|gpu)\b)?\)?", _I
+)
 # What something else holds of a card: `3 GB already used by the desktop`.
 USED = re.compile(
     r"\(?~?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\s(?:of\s(?:it|that|the\sv?ram|vram)\s)?(?:is\s|are\s)?(?:already\s|always\s|currently\s)?"
@@ -174,7 +178,8 @@ LINK_AT_END = re.compile(r"\s+pci-?e$", _I)
 GENERATION = re.compile(r"\s?(?:gen\s?)?[1-6](?:\.\d)?(?:\s?x|\b(?!\s?x\s?\d+\b\s*gpu))|\s?x(?:4|8|16)\b(?=/)", _I)
 SWITCH = re.compile(
     r"(?:with\s|for\s(?:the\s)?|drives?\s(?:the\s|my\s)?|driving\s(?:the\s|my\s)?)?(?:an?\s)?"
-    r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridged?|s)?(?:\s(?:is\s)?(?:attached|connected|on\sit|out(?:put)?))?\b",
+    r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridged?|s)?(?:\s(?:is\s)?(?:attached|connected|on\sit|out(?:put)?))?\b"
+    r"(\s(?:between|for|on)\s(?:(?:the\s)?first\s)?(?:2|two|a\spair)\b(?:\sof\s(?:them|the\scards))?(?:\s(?:cards|gpus|of\sthem)\b)?)?",
     _I,
 )
 NO_GPU = re.compile(
@@ -186,8 +191,9 @@ NO_GPU = re.compile(
 _VERSION = rf" ?(?:\d{{1,2}}(?:\.\d+)*|2[0-6](?:04|10))\b(?! ?{_UNIT}\b)"
 SYSTEM = re.compile(
     rf"(?:(?:ms\s)?windows|win)(?:{_VERSION}|-1[01]\b| server[ \d]*)?\b(?: (?:home|pro|enterprise)\b)?|linux\b"
-    rf"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos)\b"
-    rf"(?: ?(?:linux|server))?(?:{_VERSION})?(?: lts)?"
+    rf"|(?:[klx]?ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos|nobara|bazzite|garuda|manjaro"
+    rf"|pop!?[_ ]?os|opensuse|endeavouros|alma(?:linux)?|zorin|gentoo|truenas|artix|kali|void(?= linux))\b"
+    rf"(?: ?(?:linux|server|leap|tumbleweed|scale|project))?(?:{_VERSION})?(?: lts)?"
     rf"|mac\s?os\b(?:{_VERSION})?|macosx?\b|wsl ?2?\b",
     _I,
 )
@@ -250,6 +256,7 @@ CARDS = re.compile(
     r"|(?:(?:gpu|card)s?\s(?:count|number)|num(?:ber\sof)?\sgpus)\s?[:=]\s?(\d{1,2})\b",
     _I,
 )
+ORDINAL = re.compile(r"\b(?:first|second|third|fourth|1st|2nd|3rd|4th)\s$", _I)
 REFERENCE = re.compile(r"\b(?:the|my)\s+(?:\d{1,3}\s?gb\s)?$", _I)
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of|dozens?|hundreds?|thousands?)\b", _I)
 ALTERNATIVE = re.compile(
@@ -351,7 +358,8 @@ NOTE = re.compile(
     r"(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,3}i?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|hx|gen\s?\d)\b)*"
     r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
-    r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
+    r"|(?:\d{1,2}\s?[x*]\s?)?(?:arm\s)?(?:(?:cortex|neoverse)-\w+|x925\b|a725\b)|llvmpipe(?:\s\([^)\n]{1,60}\))?"
+    r"|navi\s?\d\d(?:\s?(?:xt|xtx|xl|gre))?\b|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|"
     r"\d{1,5}\s(?:rdna\s?[1-4](?:\.5)?\s)?(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\b"
@@ -363,7 +371,7 @@ NOTE = re.compile(
     r"|--[a-z]+[_-][\w-]+[\s=]\d{1,6}\b|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|[-−+~]?\d{1,3}\s?mv\b|uma(?:\s(?:frame\s?buffer|size|is|set\sto))*\s?[:=]?\s?\d{1,3}\s?mi?b?\b"
-    r"|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
+    r"|\d{1,3}\s?MB\sshared\b|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
     r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
     r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟)"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"

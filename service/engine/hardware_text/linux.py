@@ -46,7 +46,7 @@ _TO_GB = {"MB": 1 / 1024, "MiB": 1 / 1024, "GB": 1.0, "GiB": 1.0, "TB": 1024.0}
 
 
 def read_lscpu(lines: Sequence[str]) -> Claim | None:
-    """Return model, sockets and cores from `lscpu`."""
+    """Return model, sockets and cores from `lscpu`, which names the kinds of an ARM processor's cores as models."""
     pairs = {i: (m[1].strip(), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
     known = [i for i, (key, _) in pairs.items() if key in _LSCPU_KEYS]
     values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
@@ -55,6 +55,9 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     sockets, cores = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
     numbers = (whole(values.get(key)) for key in ("CPU family", "Model", "Stepping"))
     model = values.get("Model name")
+    kinds = [pairs[i][1] for i in known if pairs[i][0] == "Core(s) per socket"]
+    if model and model.startswith("Cortex-"):
+        model, cores = None, sum(filter(None, map(whole, kinds))) or None
     logical, threads = whole(values.get("CPU(s)")), whole(values.get("Thread(s) per core"))
     if sockets is None and cores and logical and threads:  # cut off
         sockets = max(1, logical // threads // cores)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from service.engine.catalogue.names import gpu_key, gpu_rows
-from service.engine.hardware import Cpu, Ram
+from service.engine.hardware import Cpu, Gpu, Ram
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
+from service.engine.hardware_text.parts import sold_with
 
 # The prefix of a line in a server's log; the first one may stand after the writer's own words.
 _LOGGED = r"(?:[\w ,:-]{1,40} )?\d{1,3}\.\d\d\.\d{3}\.\d{3} [A-Z] .{0,60}?"
@@ -35,6 +36,11 @@ _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 _VULKAN = re.compile(
     r"^\s*(?:ggml_vulkan: ?|Vulkan)(\d{1,2}) ?[=:] (.{1,120}?)(?: \([^()|]{1,80}\)){0,2} \| (?:uma|fp16): .{0,300}$"
 )
+# `ggml_metal_device_init: GPU name:   Apple M4 Max`, of late `MTL0 (Apple M4 Max)`, and the memory that macOS lends it.
+_METAL = re.compile(r"^\s*ggml_metal\w{0,20}: GPU name:\s+(?:MTL\d \()?Apple M([1-9]) ?(Pro|Max|Ultra)?\)?\s*$")
+_LENT = re.compile(r"^\s*ggml_metal\w{0,20}: recommendedMaxWorkingSetSize\s+= (\d{4,6})[.,]\d\d MB\s*$")
+_THOUSANDS = 1.073741824  # GB of a thousand million bytes in a GiB
+_LENT_OF_ALL = (0.62, 0.86)  # macOS lends two thirds to six sevenths of the memory
 _NAMELESS = re.compile(r"processor$|^(?:AMD )?Radeon(?:\(TM\))? Graphics\b", re.I)
 _STARTING = re.compile(
     r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|system[_ ]info: n_threads|build: \d"
@@ -110,6 +116,27 @@ def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
         Found(tool="ggml_vulkan", seen=seen, backend="vulkan"),
         frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)},
     )
+
+
+def read_metal_init(lines: Sequence[str]) -> Claim | None:
+    """Return the chip that a Metal build prints at start, and the memory of which macOS lends so much."""
+    chips = {i: m for i, line in enumerate(lines) if (m := _METAL.match(line))}
+    lent = next((int(m[1]) / 1000 for line in lines if (m := _LENT.match(line))), None)
+    if not chips:
+        return None
+    m = next(iter(chips.values()))
+    chip = f"Apple M{m[1]}{' ' + m[2] if m[2] else ''}"
+    low, high = _LENT_OF_ALL
+    sizes = [gb for gb in sold_with((m[2] or "").lower(), int(m[1])) if lent and low <= lent / gb / _THOUSANDS <= high]
+    found = Found(
+        tool="ggml_metal",
+        gpus=(Gpu(name=chip),),
+        cpu=Cpu(model=chip),
+        ram=Ram(total_gb=float(sizes[0])) if len(sizes) == 1 else None,
+        os="macos",
+        notes=f"{sizes[0]} GB: taken as the memory, of which macOS lends {lent:.0f}" if len(sizes) == 1 else None,
+    )
+    return Claim(found, frozenset(chips) | {i for i, x in enumerate(lines) if _is_start(x)})
 
 
 def _cards(devices: Mapping[int, re.Match[str]]) -> list[re.Match[str]]:

@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
-from service.engine.hardware_text.cards import CLOSE, fits, largest, most, names_ram, sizes_of, usual
+from service.engine.hardware_text.cards import CLOSE, fits, largest, most, names_ram, ram_in_sum, sizes_of, usual
 from service.engine.hardware_text.found import is_shared, unreadable
 from service.engine.hardware_text.mentions import Mention
 
@@ -164,8 +164,11 @@ class Memory:
         if last and between == "(" and last.role in ("gpu", "vram") and gb * gpus[last.gpu].count == last.gb:
             last.each = False
             return owner  # `2x 3090 48GB (24GB each)`
-        if lex.NEEDED.search(before):
+        if lex.NEEDED.search(before) or lex.OR_LESS.match(behind):
             self.notes.append(f"{m.text}: what something needs, not what the machine has")
+            return owner
+        if owner == "cpu" and lex.HBM.match(behind):
+            self.notes.append(f"{m.text} HBM: the processor's own, used for no figure")
             return owner
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=current % len(gpus) if gpus else -1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
@@ -196,6 +199,8 @@ class Memory:
             and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
         ):
             size.role = "gpu" if gpus[current].vram_gib is None else "bare"
+        if size.role == "bare" and owner == "gpu" and m.gap in ("", "with") and self._is_said_of(size):
+            return owner  # `2x RTX 3090 24GB. GPU 0: RTX 3090 24GB`
         after = lex.ROLE_VRAM.sub("", behind, count=1) if size.role == "vram" else behind
         size.each = lex.ROLE_EACH.search(after) is not None
         size.total = (
@@ -206,6 +211,10 @@ class Memory:
         size.in_use = re.search(r"\b(?:us(?:es?|ing)|takes?|consum\w+)\s(?:\w+\s)?$", before, re.I) is not None
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
+
+    def _is_said_of(self, size: _Size) -> bool:
+        """Return whether the same size was stated of the same card before."""
+        return any(s.role in ("gpu", "before") and s.gpu == size.gpu and s.gb == size.gb for s in self.sizes)
 
     def behind_gpu(self, gb: float, gpu: int, text: str) -> None:
         """Take the size between a number and a card's name: `2x 24GB 3090`."""
@@ -287,12 +296,14 @@ class Memory:
             cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
             return
         has_ram = any(s.role == "ram" for s in self.sizes)
+        if ram := ram_in_sum(gpu, size.gb):
+            cards[size.gpu], size.gb = msgspec.structs.replace(gpu, vram_gib=size.gb - ram), ram
         if names_ram(gpu, size.gb):
             if not has_ram:
                 size.role, size.gb = "ram", size.gb * gpu.count
-                self.notes.append(
-                    f"{gpu.name} {size.text}: taken as RAM, which each of them has in addition to its own memory"
-                )
+                part = f"{ram:g} GB of it " if ram else ""
+                own = "which each of them has in addition to its own memory"
+                self.notes.append(f"{gpu.name} {size.text}: {part}taken as RAM, {own}")
             return
         mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
         is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)

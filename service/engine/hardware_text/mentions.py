@@ -293,14 +293,19 @@ def _singular(name: str) -> str:
 def _is_gpu(name: str) -> bool:
     bare = name.strip().isdigit()
     key = gpu_key(name)
-    if len(key) < 2 or (bare and re.search(r"000$|^[1-9]50$", name)) or (key == "titan" and "gtx" not in name.lower()):
+    if (
+        len(key) < 2
+        or re.search(r"\d\.\d", name)
+        or (bare and re.search(r"000$|^[1-9]50$", name))
+        or (key == "titan" and "gtx" not in name.lower())
+    ):
         return False
     return bool(gpu_rows(name.replace("(", " ").replace(")", " ")))
 
 
 @lru_cache(8192)
 def _is_cpu(name: str) -> bool:
-    if "(" in name:
+    if "(" in name or re.search(r"\d\.\d", name):
         return False
     return cpu_row(name) is not None or (lex.CPU_NUMBER.fullmatch(name) is not None and family_of(name) is not None)
 

@@ -64,6 +64,7 @@ _SERVER_LINE = re.compile(
 )
 
 _PROPERTY = re.compile(r"^\s*(deviceType|deviceName)\s*= (\S.{0,120})$")
+_NUMBERED = re.compile(r"^\s*GPU id : (\d{1,2}) \((\S.{2,120})\)(?: \[.{0,80}\])?:?\s*$")
 _HEAP = re.compile(r"^\s*size\s*= (\d{6,15}) \(0x[0-9a-f]+\) \([\d.]+ \w+\)$")
 _LOCAL = re.compile(r"^\s*MEMORY_HEAP_DEVICE_LOCAL_BIT$")
 _DRIVER = re.compile(r"(?: \([^()]{1,80}\)){1,2}$")  # `(RADV NAVI31) (radv)`
@@ -182,8 +183,9 @@ def read_vulkaninfo(lines: Sequence[str]) -> Claim | None:
 
     Memory is that of the heaps on the device, where the whole output is given.
     """
-    properties = [i for i, line in enumerate(lines) if _PROPERTY.match(line)]
-    devices = list(_devices(lines))
+    properties = [i for i, line in enumerate(lines) if _PROPERTY.match(line) or _NUMBERED.match(line)]
+    numbered = {m[1]: _Device(m[2], "", 0) for line in lines if (m := _NUMBERED.match(line))}
+    devices = list(_devices(lines)) or list(numbered.values())
     if not devices:
         return None
     gpus = [one for one in devices if one.kind.endswith("_DISCRETE_GPU")]

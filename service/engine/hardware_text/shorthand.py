@@ -327,6 +327,9 @@ class _Reading(CardDetails):
             return
         threads = int(m.hit[4] or 0)
         cores = int(m.hit[1] or m.hit[3] or m.hit[5] or (threads + 1) // 2)
+        if cores < 2 and not threads:  # `only 1 core is used`: no such processor is in use
+            self.notes.append(m.text)
+            return
         if threads:
             self.notes.append(f"{m.text}: a rented vCPU is taken as half a core")
         is_again = m.text.endswith(")") and not any(cpu.sockets for cpu in self.cpus)  # `8-Core Processor (16 cores)`
@@ -357,8 +360,9 @@ class _Reading(CardDetails):
 
     def _read_count(self, m: Mention) -> None:
         n = int(m.hit[1] or m.hit[2] or m.hit[3])
-        counted_before = next((o.count for o in reversed(self.mentions) if o.kind == "gpu" and o.end <= m.at), None)
-        if self.owner == "gpu" and counted_before and m.hit[1] and n in (4, 8, 16) and n != counted_before:
+        before = next((o for o in reversed(self.mentions) if o.kind == "gpu" and o.end <= m.at), None)
+        counted_before = before and (before.count or lex.ORDINAL.search(self.text, max(0, before.at - 12), before.at))
+        if self.owner == "gpu" and counted_before and m.hit[1] and n in (1, 4, 8, 16) and n != counted_before:
             self.gpus = linked(self.gpus, m.text, [self.current % len(self.gpus)])  # `2x RTX 3090 x8`
         elif self.owner == "gpu" and self.gpus[self.current].count == 1 and n <= _MOST_CARDS:
             questions.ask_about_lanes(n, self.gpus[self.current].name, self.mentions)

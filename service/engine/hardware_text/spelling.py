@@ -19,7 +19,7 @@ _WIDTHS_BEHIND = re.compile(r"\b(pci-?e\s[1-6](?:\.0)?)\s\((x\d{1,2}(?:/x\d{1,2}
 _OTHER_SCRIPT = r"[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 _STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(?:max\s?\+?\s)?395\b\+?(?:\smax\b\+?)?"
 # `eight cores` is how many there are; `dual core`, `quad core` a kind, which is left as a note.
-_KINDS_OF_CORES = ("a", "an", "single", "dual", "double", "twin", "triple", "quad")
+_KINDS_OF_CORES = ("a", "an", "one", "single", "dual", "double", "twin", "triple", "quad")
 _SOME = "|".join(n for n in lex.NUMBERS if n not in _KINDS_OF_CORES)
 _SIGNS = {
     "双通道": " dual channel ", "四通道": " quad channel ", "八通道": " 8 channels ",
@@ -92,6 +92,13 @@ _RESPELLED = tuple(
         (r"\[([^][\n]{1,100})\]\(https?://[^()\s]{1,500}\)", r"\1"),  # a link in Markdown
         (r"\b(?:rocm|hip|cuda|miopen)\s(?:used\sto\sbuild\spytorch|runtime\sversion)\s?:[^\n]*", ""),
         (r"(\d\s?gb)\s?\((dual|quad|single)\)", r"\1 \2 channel"),
+        (  # `Available RAM: 51.55 GB`, `the remaining video memory is 10G`
+            r"\b(?:available|free|remaining)\s(?:(?:system|total)\s)?(?:(v-?ram|video\smemory|gpu\smemory)|ram|memory)"
+            r"(?:\s(?:is|size))?\s?[:=]?\s?(\d{1,6}(?:\.\d{1,4})?\s?(?:[gm]i?b|g))\b",
+            lambda m: f"{m[2]} free {'VRAM' if m[1] else 'RAM'}",
+        ),
+        (r"\bdual\s(?:cpu\s)?(?:mother|main)?board\b", "dual socket board"),
+        (r"\b(\d{1,3})\s?(?:c|cores?)[\s,]{1,2}(\d{2,3})\s?t\b", r"\1 cores, \2 threads"),
         (r"(?<![\w-])x11(?:\sserver)?(?![\w.])", "Xorg"),  # of a display, no number of cards
         (r"(?<=\w)\s?双路(?=\s*(?:[,，;；。\n]|$|\d+\s?g))", " x2, "),
         (r"(?<=\d)(\s?)х(?=\s?\w)", r"\1x"),  # a Cyrillic letter: `2х 3090`

@@ -71,7 +71,7 @@ _INXI_DEVICE = re.compile(r"Device-\d{1,2}: (.{3,160}?)(?= (?:vendor|driver|type
 _INXI_CPU = re.compile(
     r"(?:(\d)x )?(?:(\d{1,3})-|(?i:single|dual|triple|quad|hexa|octa) )(?:core|Core(?= model:)) "
     r"(?:\([^()]{1,20}\) )?(?:model: )?"
-    r"((?:AMD|Intel|[A-Z]).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
+    r"((?:[A-Z]|1[1-4]th Gen ).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
 )
 _INXI_RENDERER = re.compile(r"renderer: (.{3,80}?) (?:Series|\(|v:|/)")  # what a shared chip is, in full
 _INXI_RAM = re.compile(r"(?:RAM|Mem|Memory): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
@@ -238,7 +238,7 @@ def read_inxi(lines: Sequence[str]) -> Claim | None:
     whole = " ".join(text for section in texts.values() for text in section)
     cpu = _INXI_CPU.search(" ".join(texts.get("CPU", ())))
     ram = _INXI_RAM.search(f"RAM: {whole}" if whole.startswith("total:") else whole)
-    if not (cpu or (ram and "Device-1: " in graphics)):
+    if not (cpu or ("Device-1: " in graphics and (ram or "driver: " in graphics))):
         return None
     drawn = m[1] if (m := _INXI_RENDERER.search(graphics)) and gpu_rows(m[1]) else ""
     cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text, drawn)))

@@ -70,3 +70,52 @@ def test_a_count_behind_cores_is_of_sockets_and_not_of_channels() -> None:  # kv
     assert hardware.ram is not None
     assert hardware.ram.channels is None
     assert (hardware.cpu and hardware.cpu.sockets, resolve(hardware).physical_cores) == (2, 56)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("NVIDIA RTX 3090, GPU0: RTX 3090", 1),
+        ("2x RTX 3090\nGPU0: RTX 3090 24GB\nGPU1: RTX 3090 24GB\n64GB RAM", 2),
+        ("RTX 3090 + 3060, 64GB. GPU0: 3060 GPU1: 3090", 2),
+        ("GPU0: RTX 3090\nGPU1: RTX 3090", 2),
+        ("GPU1: RTX 3090, GPU0: RTX 3090", 2),
+        ("RTX 3090, GPU0: RTX 3090, GPU1: RTX 3090", 2),
+    ],
+)
+def test_cards_listed_by_their_numbers_are_those_named_before(text: str, count: int) -> None:
+    assert len(resolve(parse_hardware(text)).cards) == count
+
+
+def test_lanes_behind_the_first_and_the_second_card_are_links() -> None:
+    hardware = parse_hardware("first 3090 x16, second 3090 x4, 5950X")
+    assert [(gpu.count, gpu.pcie) for gpu in hardware.gpus] == [(1, "x16"), (1, "x4")]
+
+
+@pytest.mark.parametrize(
+    ("text", "nvlink"),
+    [("4x 3090, nvlink between 2, 128GB", None), ("2x 3090, nvlink between two cards", True), ("2x 3090 nvlink", True)],
+)
+def test_nvlink_between_two_of_more_cards_is_a_note(text: str, nvlink: bool | None) -> None:
+    hardware = parse_hardware(text)
+    assert [gpu.nvlink for gpu in hardware.gpus] == [nvlink]
+    assert nvlink or "nvlink between 2" in (hardware.notes or "")
+
+
+@pytest.mark.parametrize("text", ["3090, EPYC 7402, 24 cores 48T, 256GB", "3090, EPYC 7402, 24c 48t, 256GB"])
+def test_a_t_behind_cores_counts_threads(text: str) -> None:
+    hardware = parse_hardware(text)
+    assert hardware.ram is not None
+    assert (resolve(hardware).physical_cores, hardware.ram.total_gb) == (24, 256)
+
+
+@pytest.mark.parametrize("board", ["X99 dual board", "dual motherboard", "dual CPU board"])
+def test_a_dual_board_has_two_sockets(board: str) -> None:
+    for cpu in ("E5-2690 v4", "2x E5-2690 v4"):
+        assert resolve(parse_hardware(f"2x RTX 3090, {board}, {cpu}, 128GB")).sockets == 2
+
+
+def test_one_core_that_something_uses_is_not_all_that_there_are() -> None:  # github.com/meta-llama/llama issue 79
+    text = "GPU: RTX 2070 super\nCPU: Ryzen 5800x, less than one core used\nRAM: 32GB, but 16GB or less is difficult"
+    rig = resolve(parse_hardware(text))
+    assert (rig.physical_cores, rig.ram_bytes >> 30) == (8, 32)

@@ -540,3 +540,42 @@ def test_a_services_log_with_its_dates_in_chinese() -> None:  # github.com/ollam
         'library=cuda name="NVIDIA GeForce RTX 4080" total="15.7 GiB" available="15.4 GiB"'
     )
     assert ([gpu.name for gpu in read.gpus], read.notes) == (["NVIDIA GeForce RTX 4080"], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "vram", "ram"),
+    [("GH200 624GB", 144, 480), ("GH200 576GB", 96, 480), ("GH200 480GB", None, 480), ("GH200 144GB", 144, None)],
+)
+def test_the_sum_of_a_gh200s_memories_is_taken_apart(text: str, vram: float | None, ram: float | None) -> None:
+    hardware = parse_hardware(text)
+    assert (hardware.gpus[0].vram_gib, ram_of(text)) == (vram, ram)
+
+
+def test_memory_on_a_processor_is_no_cards() -> None:
+    hardware = parse_hardware("RTX 3090, Xeon Max 9480 64GB HBM, 512GB DDR5")
+    assert (hardware.gpus[0].vram_gib, ram_of("RTX 3090, Xeon Max 9480 64GB HBM, 512GB DDR5")) == (None, 512)
+    assert resolve(hardware).cpu_generation == "sapphire rapids"
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "ram"),
+    [
+        ("NVIDIA RTX4070 12G\nThe remaining video memory is 10G", 10, None),  # github.com/ollama/ollama issue 7585
+        (
+            "Total RAM: 119.63 GB\nAvailable RAM: 51.55 GB\nBackend: CUDA\nGPU: RTX 3090",
+            None,
+            51.55,
+        ),  # as llmfit prints
+        ("GPU: RTX 3090, free VRAM: 20GB, free memory: 50 GB, RAM: 64 GB", 20, 50),
+        ("RTX 3090 (20GB free), 64GB RAM, 50GB free RAM", 20, 50),
+    ],
+)
+def test_what_is_free_is_of_the_memory_that_is_named(text: str, card: float | None, ram: float | None) -> None:
+    hardware = parse_hardware(text)
+    assert hardware.gpus[0].free_gib == card
+    assert (hardware.ram.free_gb if hardware.ram else None) == ram
+
+
+@pytest.mark.parametrize("system", ["nobara 41", "Pop!_OS 22.04", "bazzite 42", "openSUSE Leap 15.6", "Kubuntu 24.10"])
+def test_the_version_of_a_system_is_no_count(system: str) -> None:
+    assert resolve(parse_hardware(f"RTX 4090, 7950X, 64GB, {system}")).os == "linux"
