@@ -13,7 +13,7 @@ from service.engine.hardware_text import questions
 from service.engine.hardware_text.cards import usual
 from service.engine.hardware_text.details import HOW_TO_LINK, SWITCHES, details, linked, widths_of
 from service.engine.hardware_text.found import is_shared, unreadable
-from service.engine.hardware_text.memory import Memory, gigabytes
+from service.engine.hardware_text.memory import Memory
 from service.engine.hardware_text.mentions import Mention
 from service.engine.hardware_text.parts import (
     gpu_follows,
@@ -112,12 +112,12 @@ class CardDetails:
     def _read_free(self, m: Mention) -> None:
         of = (m.hit[3] or "").lower()
         if self.gpus and (self.owner == "gpu" if not of else of.startswith(("v", "g"))):
-            self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], free_gib=gigabytes(m.hit))
+            self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], free_gib=lex.gigabytes(m.hit))
         else:
-            self.memory.free = gigabytes(m.hit)
+            self.memory.free = lex.gigabytes(m.hit)
 
     def _read_used(self, m: Mention) -> None:
-        size = gigabytes(m.hit)
+        size = lex.gigabytes(m.hit)
         if self.owner != "gpu":
             raise unreadable(m.text, "of what? Write it after the GPU that has it, as in `RTX 3090 (21GB free)`")
         gpu = self.gpus[self.current]

@@ -20,6 +20,7 @@ _REBUILT = {
     "NVIDIA GeForce RTX 4090": 48,
     "NVIDIA GeForce RTX 4090 D": 48,
 }
+INSTALLED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # usual GB of RAM
 CLOSE = 0.045  # tolerance on a card's official size: 23 for 24
 _MOST_UNKNOWN_GB = 144  # for one card missing from the catalogue; more must be the sum of several
 _MOBILE_CPU = re.compile(
@@ -84,6 +85,14 @@ def most(gpu: Gpu) -> float:
 def names_ram(gpu: Gpu, gb: float) -> bool:
     """Return whether a size after this name is that of the RAM that comes with the card, as in `GH200 480GB`."""
     return any(gb in ram_named(row) for row in gpu_rows(gpu.name))
+
+
+def as_laptops(cards: Sequence[Gpu], gb: float) -> Gpu | None:
+    """Return the only card as a laptop's if such a one, and no other, has this much memory."""
+    if len(cards) != 1 or cards[0].count > 1 or not gpu_rows(cards[0].name) or fits(cards[0], gb):
+        return None
+    mobile = msgspec.structs.replace(cards[0], name=f"{cards[0].name} laptop", vram_gib=gb)
+    return mobile if gpu_rows(mobile.name) and fits(mobile, gb) else None
 
 
 def ram_in_sum(gpu: Gpu, gb: float) -> float | None:

@@ -34,7 +34,7 @@ FILLER = re.compile(
     _I,
 )
 
-_UNIT = r"(?:gib|gbs?|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
+_UNIT = r"(?:gib|gbs?|gbytes?|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|tbytes?|t)"
 SIZE = re.compile(
     rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s(?:ec)?\b|\w)|((?:\d{{2,4}}(?=[^\S\n]?(?:of\s)?(?:(?:lp)?ddr\d|ram\b))|\d{{1,2}}(?=v?ram\b|\s(?:of\s)?vram\b)))",
     _I,
@@ -67,7 +67,8 @@ ROLE_BEFORE = re.compile(
 OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
 WSLCONFIG = re.compile(r"\.wslconfig\b[^,;\n]{0,20}$", _I)
 NEEDED = re.compile(r"\b(?:needs?|needed|requir\w+|not having|lack\w*)\s(?:(?:about|around|at least|over)\s)?$", _I)
-OR_LESS = re.compile(r"\s?(?:of\s(?:v?ram|memory)\s)?or\s(?:less|more|fewer|higher|better|above|below|so)\b", _I)
+OF_MODEL = re.compile(r"\s(?:(?!of\b|ddr|v?ram|memory)[\w.-]+\s){0,2}models?\b(?!\s?:)", _I)
+OR_LESS = re.compile(r"\s?(?:of\s(?:v?ram|memory)\s)?or\s(?:less|more|fewer|higher|better|above|below)\b", _I)
 HBM = re.compile(r"\s?(?:of\s)?hbm", _I)  # of a processor: `Xeon Max 9480 64GB HBM`
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 EACH = re.compile(r"\s?(?:each|apiece|per (?:card|gpu))\b", _I)
@@ -153,7 +154,7 @@ USED = re.compile(
 )
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
 BANDWIDTH = re.compile(
-    r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\b\)?", _I
+    r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gi?b/s\b\)?", _I
 )
 CORES = re.compile(
     r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|xeon\s|epyc\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?(?:\d{1,3}t\b|(?=\d{1,4}\s?[gt]b\b))"
@@ -183,7 +184,7 @@ SWITCH = re.compile(
     _I,
 )
 NO_GPU = re.compile(
-    r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b(?!\s(?:offload|accel|pass))"
+    r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b(?!\s(?:offload|accel|pass|(?:is\s|are\s|was\s)?(?:detected|found|shown|listed|used|usage|util)))"
     r"|cpu[ -]only\b|none\s*$",
     _I,
 )
@@ -217,7 +218,7 @@ _LAPTOPS = (
 )
 LAPTOP_NAME = re.compile(rf"(?:{_LAPTOPS})\b", _I)
 MAC_BODY = re.compile(
-    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b(?:\s1[346]\b)?|\d\d[\s-]?inch\b|macs?\b",
+    r"mac\s?(?:studio|mini|pro|book)s?(?:\b|(?=pro\b|air\b))(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b(?:\s1[346]\b)?|\d\d[\s-]?inch\b|macs?\b",
     _I,
 )
 APPLE = re.compile(
@@ -265,18 +266,28 @@ ALTERNATIVE = re.compile(
     _I,
 )
 PLAN = re.compile(
-    r"(?:i['’]d|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
-    r"|consider(?:ing)?|thinking|maybe|possibly|hopefully|would|wouldn['’]?t|should|will(?!\s(?:it|this|that|my)\b)"
+    r"(?:i['’]d(?!\s(?:be|appreciate|love\sto|like\sto\s(?:know|run|see|use|try))\b)"
+    r"|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
+    r"|consider(?:ing)?|thinking|maybe(?!\s\d+\s(?:min|sec|hour|tok))|possibly|hopefully|would|wouldn['’]?t"
+    r"|should(?!\s(?:be|have|work|run|fit|handle|support)\b)|will(?!\s(?:it|this|that|my|work|run|fit|be\s(?:enough|able))\b)"
     r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?(?!\sto\s(?:run|try|tried|use|know|load|test|see)\b(?!\s(?:an?|two|\d{1,2}\s?x|\d{3,4}|nvidia|amd|[rg]tx|rx|my\snew)\b))"
     r"|buy(?:ing)?|add(?:ing)?|getting\s(?:an?|another|one\smore)(?=\s\S*\d)|used to|soon|pending|planned"
-    r"|ordered|on (?:order|the way)|arriving|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
+    r"|(?:can|could|about to|to) order(?=\s(?:up|an?|some|another|more|two|\d))"
+    r"|order(?:ing|ed)|on (?:order|the way)|arriving|went"
+    r"|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
 )
 
 # Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.
 HARMLESS = re.compile(
-    r"(?i:one|single)|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"
+    r"(?i:one|single)|0|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"
+)
+# Words before a number that may say how many there are (`karty 2`), or which of several machines it is.
+COUNTING = re.compile(
+    r".*(?:ed|ing)|qty|quantit\w*|counts?|numbers?|nr|nos?|amounts?|times?|pieces?|pcs|units?|anzahl|totals?|devices?|boards?"
+    r"|sli|crossfire|rank|nodes?|machine|host|server|rig|pc|box|schede|placas?|kort|kaarten|karty|kart\w*|videokort",
+    _I,
 )
 # What a plan or an example is about, besides what is in its own clause: `GPU upgrade (pending): RTX 5060 Ti`.
 LABEL = re.compile(r"[^\n:,]{0,40}:(?=([^\n]{0,300}))|(?<=e\.g)(?=([^)]{0,80}))", _I)
@@ -359,20 +370,20 @@ NOTE = re.compile(
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|hx|gen\s?\d)\b)*"
     r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?(?:arm\s)?(?:(?:cortex|neoverse)-\w+|x925\b|a725\b)|llvmpipe(?:\s\([^)\n]{1,60}\))?"
-    r"|navi\s?\d\d(?:\s?(?:xt|xtx|xl|gre))?\b|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
+    r"|navi\s?\d\d(?:\s?(?:xt|xtx|xl|gre))?\b|(?:4|8|10|16|20|24|32|40|48|64|80|96|100|128|131|160|164|192|200|256|262|512)k\b(?:\s(?:ctx|context|tokens?))?|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
     r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|"
     r"\d{1,5}\s(?:rdna\s?[1-4](?:\.5)?\s)?(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\b"
     r"|(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\s?:?\s\d{1,5}\b"
     r"|llama\.cpp\s\(?b?\d{4,5}\b\)?|(?:build|version)\s?[:=]?\s?b?[4-9]\d{3}\b(?!\s?(?:gb|mb|mhz|mt))"
-    r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi|minimax|falcon|codellama)[\w.:-]*"
+    r"|(?:qwen|llama(?!\.cpp)|gemma|mi[sx]tral|deepseek|phi-?\d|gpt-oss|glm-?\d|kimi(?:[\s-]k\d(?:\.\d)?)?|minimax|falcon|codellama)[\w.:-]*"
     r"(?:\s\d(?:\.\d)?(?=\s\d{1,4}b\b))?(?:\s?\(?\d{1,4}(?:\.\d)?b\b\)?)?"
     r"|\d{1,3}(?:\.\d)?b\s(?:models?|param(?:eter)?s?)\b|(?:\d{1,3}|two|three|four|five|six|seven|eight|ten)\s(?:models|users|agents)\b"
     r"|--[a-z]+[_-][\w-]+[\s=]\d{1,6}\b|--?(?:n-?cpu-?moe|ncmoe|ngl|n-gpu-layers|ctx-size|threads|parallel|u?b|np|c|t)[\s=]\d{1,6}\b|\b(?:tp|pp|ngl|n?t|n_threads(?:_batch)?|total_threads)\s?=\s?\d{1,4}\b"
     r"|(?:beta|alpha|preview|rc)\s?\d{1,2}\b|64[\s-]bits?\b|bits?:\s?(?:32|64)\b|#\d{1,2}\b|\d{1,2}\spci-?e?[\s-](?:ports?|slots?)\b"
     r"|[-−+~]?\d{1,3}\s?mv\b|uma(?:\s(?:frame\s?buffer|size|is|set\sto))*\s?[:=]?\s?\d{1,3}\s?mi?b?\b"
-    r"|\d{1,3}\s?MB\sshared\b|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
-    r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
+    r"|\d{1,3}\s?MB\sshared\b|(?<=\+\s)\d{1,3}(?:\.\d)?\s?gb\sshared\b(?!\s(?:with|sys))|\d{1,3}\sMB\b(?!/s)|2\dh[12]\b|80\s?(?:\+|plus\b)(?:\s(?:white|bronze|silver|gold|platinum|titanium)\b)?|(?:ga10|ad10|gb20|tu1[01]|gp10)[2-8]\b"
+    r"|(?:(?:intel\s)?u?hd|iris\sxe|iris\splus)(?:\s(?:graphics\s)?(?:[2-6]000|2500|4[246]00|5[35]00|[5-7][0-7][05]|617)\b|\sgraphics\b)(?:\s[12](?:\.\d)?gb\b)?(?:\s\(?(?:integrated|igpu)\)?|\s\(\d{1,2}\s?gb\sshared[\w\s]{0,12}\))?"
     r"|(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?\b(?![.:]|\s?[gmt]i?b\b)|\d{1,3}\s?(?:分鐘|分钟)"
     r"|\d{1,3}\s?(?:°\s?[cf]?|nm\b)|\d{3,4}(?:x|\sx\s)\d{3,4}\b(?:\s?@\s?\d{2,3}(?:\.\d+)?\s?hz\b)?|\d{2,3}\s?hz\b"
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
@@ -395,3 +406,12 @@ NOTE = re.compile(
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
     _I,
 )
+
+
+def gigabytes(size: re.Match[str]) -> float:
+    """Return the gigabytes of a matched size."""
+    groups = size.groups()
+    if groups[0] is None:
+        return float(groups[2])
+    unit = groups[1] if len(groups) > 1 and groups[1] else re.sub(r"[^a-z]", "", size[0].lower())
+    return float(groups[0]) * {"t": 1024, "m": 1 / 1024}.get(unit[0].lower(), 1)

@@ -10,9 +10,21 @@ import msgspec
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu, Ram
 from service.engine.hardware_text import lexicon as lex
-from service.engine.hardware_text.cards import CLOSE, fits, largest, most, names_ram, ram_in_sum, sizes_of, usual
+from service.engine.hardware_text import questions
+from service.engine.hardware_text.cards import (
+    CLOSE,
+    INSTALLED,
+    as_laptops,
+    fits,
+    largest,
+    most,
+    names_ram,
+    ram_in_sum,
+    sizes_of,
+    usual,
+)
 from service.engine.hardware_text.found import is_shared, unreadable
-from service.engine.hardware_text.mentions import Mention
+from service.engine.hardware_text.mentions import Mention, Size
 
 _THOUSANDS = 1.073741824  # GB of a thousand million bytes in a GiB: 25.8 GB of 24
 _ROUNDED = 0.07  # tolerance on a stated sum: 190 for 192
@@ -23,7 +35,6 @@ _USUAL_RAM = frozenset((
     512, 576, 640, 754, 755, 768, 800, 896, 960, 1000, 1007, 1024, 1152, 1280, 1511, 1536, 2048, 2304, 3072, 4096,
     6144, 8192,
 ))  # fmt: skip
-_INSTALLED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _CLOCKS = {"DDR3": 1066, "DDR4": 1866, "DDR5": 3600}  # less MHz than this are the clock, at twice which it transfers
 _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB of one module
 _TWO = 2
@@ -33,29 +44,12 @@ _SSD_GB = 256  # the smallest drive of a Mac
 _DISK_GB = 1000  # from here on, a second size is a disk's if another is called RAM
 
 
-class _Size(msgspec.Struct):
-    """A stated size. `role`: ram | wsl | vram | gpu (after a card) | before (a card) | bare. `gpu`: its number."""
-
-    gb: float
-    role: str
-    text: str
-    at: int
-    end: int
-    gpu: int = -1
-    each: bool = False
-    total: bool = False
-    in_use: bool = False  # what a program takes, which may be less than there is
-    own: bool = False  # explicitly the card's
-    near: bool = False  # on the card's line, with no other part between
-    behind: bool = False  # right behind the card: `3070 with 8GB of RAM`
-
-
 class Memory:
     """What a text says about memory. `sold`: a Mac's chip and the GB it is sold with."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.sizes: list[_Size] = []
+        self.sizes: list[Size] = []
         self.type: str | None = None
         self.mts: int | None = None
         self.in_mhz = False
@@ -67,9 +61,9 @@ class Memory:
         self.notes: list[str] = []
         self.total: float | None = None
         self.maybe_cores = ""  # a number after a Mac's chip
-        self.aside: _Size | None = None  # what the firmware sets aside for a GPU without memory of its own
+        self.aside: Size | None = None  # what the firmware sets aside for a GPU without memory of its own
 
-    def modules(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int) -> str:
+    def modules(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int, times: int = 1) -> str:
         """Take `8x32GB`, `8 sticks of 64GB` or, after a size, `(4x32)`; return whose they are, `gpu` or `ram`."""
         n, each = next((a, b) for a, b in zip(m.hit.groups()[::2], m.hit.groups()[1::2], strict=True) if a)
         gpu = gpus[current] if owner == "gpu" and m.text.endswith(")") else None
@@ -80,11 +74,14 @@ class Memory:
             if m.gap in ("", "with"):
                 self.behind_gpu(float(each), current % len(gpus), m.text)
                 return "gpu"
+        if float(each) % 1:  # no module has that
+            self.notes.append(m.text)
+            return owner
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
         if m.hit[7]:
             self.notes.append(f"{m.text}: taken as RAM, {n} modules of {each} GB")
-        self.of_modules = (float(n) * float(each), int(n), m.text)
+        self.of_modules = (float(n) * float(each) * times, int(n) * times, m.text)
         return "ram"
 
     def _since_size(self, m: Mention) -> str | None:
@@ -138,7 +135,7 @@ class Memory:
         if int(text) < _NO_CORES or chip == "Apple M1 Ultra":
             self.maybe_cores = text
         else:
-            self.sizes.append(_Size(gb=float(text), role="ram", text=text, at=0, end=0))
+            self.sizes.append(Size(gb=float(text), role="ram", text=text, at=0, end=0))
         return True
 
     def is_rate(self, number: str) -> bool:
@@ -154,9 +151,10 @@ class Memory:
             )
         return True
 
-    def size(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int) -> str:
+    def size(self, m: Mention, owner: str, gpus: Sequence[Gpu], current: int, times: int = 1) -> str:
         """Take a size and return whose it is: `gpu`, of which `current` is meant, or `ram`."""
-        gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
+        gb, behind = lex.gigabytes(m.hit) * times, self.text[m.end : m.end + 60]
+        before = self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
         between = self._since_size(m)
         if last and between in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
@@ -164,13 +162,15 @@ class Memory:
         if last and between == "(" and last.role in ("gpu", "vram") and gb * gpus[last.gpu].count == last.gb:
             last.each = False
             return owner  # `2x 3090 48GB (24GB each)`
-        if lex.NEEDED.search(before) or lex.OR_LESS.match(behind):
+        is_cards = owner == "gpu" and fits(gpus[current], gb)  # `4060 Ti 16GB model`
+        of_model = not is_cards and lex.OF_MODEL.match(behind)
+        if lex.NEEDED.search(before) or lex.OR_LESS.match(behind) or of_model or not gb:
             self.notes.append(f"{m.text}: what something needs, not what the machine has")
             return owner
         if owner == "cpu" and lex.HBM.match(behind):
             self.notes.append(f"{m.text} HBM: the processor's own, used for no figure")
             return owner
-        size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=current % len(gpus) if gpus else -1)
+        size = Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=current % len(gpus) if gpus else -1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
         size.near = owner == "gpu" and gpus[current].name.lower() in line
         size.behind = size.near and m.gap in ("", "with")
@@ -212,13 +212,13 @@ class Memory:
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
 
-    def _is_said_of(self, size: _Size) -> bool:
+    def _is_said_of(self, size: Size) -> bool:
         """Return whether the same size was stated of the same card before."""
         return any(s.role in ("gpu", "before") and s.gpu == size.gpu and s.gb == size.gb for s in self.sizes)
 
     def behind_gpu(self, gb: float, gpu: int, text: str) -> None:
         """Take the size between a number and a card's name: `2x 24GB 3090`."""
-        self.sizes.append(_Size(gb=gb, role="before", text=text, at=0, end=0, gpu=gpu, each=True, own=True))
+        self.sizes.append(Size(gb=gb, role="before", text=text, at=0, end=0, gpu=gpu, each=True, own=True))
 
     def take_before(self, m: Mention, gpus: Sequence[Gpu], current: int) -> None:
         """Assign a size right before a card's name (`24GB 3090`) to the card, which is `current`."""
@@ -270,10 +270,10 @@ class Memory:
                 text, f"the modules add up to {total:g} GB, but the text says {others[0].text}: leave out one of them"
             )
         self.sizes = [s for s in self.sizes if not (s.role in ("ram", "bare") and (s.gb == total or s in shown))]
-        self.sizes.append(_Size(gb=total, role="ram", text=text, at=0, end=0))
+        self.sizes.append(Size(gb=total, role="ram", text=text, at=0, end=0))
         self.channels = self.channels or n
 
-    def _at_card(self, size: _Size, cards: list[Gpu]) -> None:
+    def _at_card(self, size: Size, cards: list[Gpu]) -> None:
         gpu = cards[size.gpu]
         rows = gpu_rows(gpu.name)
         if rows and rows[0].unified and rows[0].vram_gib is None:
@@ -305,9 +305,8 @@ class Memory:
                 own = "which each of them has in addition to its own memory"
                 self.notes.append(f"{gpu.name} {size.text}: {part}taken as RAM, {own}")
             return
-        mobile = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop", vram_gib=size.gb)
-        is_mobile = len(cards) == gpu.count == 1 and rows and gpu_rows(mobile.name) and fits(mobile, size.gb)
-        if is_mobile and (has_ram or size.gb not in _INSTALLED):
+        mobile = as_laptops(cards, size.gb)
+        if mobile and (has_ram or size.gb not in INSTALLED):
             cards[size.gpu] = mobile
             self.notes.append(f"{gpu.name} {size.text}: taken as a laptop's, which alone has that")
         elif has_ram and size.gb >= _DISK_GB:
@@ -347,7 +346,7 @@ class Memory:
                 if gpu.vram_gib is None and is_near and fits(gpu, size.gb):
                     cards[size.gpu], size.role = msgspec.structs.replace(gpu, vram_gib=size.gb), "gpu"
 
-    def _of_cards(self, size: _Size, cards: list[Gpu], is_mac: bool) -> None:
+    def _of_cards(self, size: Size, cards: list[Gpu], is_mac: bool) -> None:
         if not cards:
             raise unreadable(
                 f"{size.text} VRAM", "which GPU has that? Write its name in front, as in `RTX 4060 Ti 16GB`"
@@ -374,6 +373,9 @@ class Memory:
         elif gpu.count > 1 and alone and not size.each and fits(gpu, size.gb / gpu.count):
             if len(sizes_of(gpu)) > 1:
                 cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
+        elif size.behind and (mobile := as_laptops(cards, size.gb)):
+            cards[i] = mobile
+            self.notes.append(f"{gpu.name} {size.text}: taken as a laptop's, which alone has that")
         elif not sums:
             if not gpu_rows(gpu.name):
                 raise unreadable(
@@ -385,7 +387,7 @@ class Memory:
 
     def _settle_ram(self, cards: list[Gpu]) -> None:
         if self.maybe_cores and not self.sizes:
-            self.sizes.append(_Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
+            self.sizes.append(Size(gb=float(self.maybe_cores), role="ram", text=self.maybe_cores, at=0, end=0))
             self.notes.append(f"{self.maybe_cores}: taken as GB of memory, not as the number of GPU cores")
         self._settle_wsl()
         stated = [s for s in self.sizes if s.role == "ram"]
@@ -423,13 +425,13 @@ class Memory:
         gpu = cards[0] if len(cards) == 1 else None
         if gpu and self.total and gpu.vram_gib and is_shared(gpu.name):
             whole = self.total + gpu.vram_gib
-            if gpu.vram_gib >= self.total and whole in _INSTALLED:  # `64GB RAM, 64GB VRAM`
+            if gpu.vram_gib >= self.total and whole in INSTALLED:  # `64GB RAM, 64GB VRAM`
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
                 self.total = whole
         if self.aside and self.total and self.aside.gb <= self.total / _TWO:  # Linux and Windows give a half besides
             self.notes.append(f"{self.aside.text}: set aside by the firmware, which is no limit")
             cards[0] = msgspec.structs.replace(cards[0], vram_gib=None)
-        self._ask_whose(stated, cards)
+        questions.ask_whose(self.text, stated, cards)
 
     def _settle_wsl(self) -> None:
         """Take what WSL has for the RAM: all of it is there for Linux, and more is not."""
@@ -442,35 +444,8 @@ class Memory:
     @staticmethod
     def _is_displayed(gb: float, cards: Sequence[Gpu]) -> bool:
         """Return whether a system displays that of the memory installed: 31.2 of 32 GB."""
-        is_part = any(_SHOWN * whole <= gb < whole for whole in _INSTALLED)
+        is_part = any(_SHOWN * whole <= gb < whole for whole in INSTALLED)
         return gb != int(gb) and is_part and not any(fits(card, gb) for card in cards)
-
-    def _ask_whose(self, stated: Sequence[_Size], cards: Sequence[Gpu]) -> None:
-        """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is also the card's own memory."""
-        if len(stated) != 1 or not cards or stated[0].at == 0:
-            return
-        size, gpu = stated[0], cards[0]
-        together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
-        n_cards = sum(card.count for card in cards)
-        listed = "," in self.text[: size.at][-3:] or "\n" in self.text[: size.at][-3:]  # lists end with the RAM
-        may_be_all = size.gb == together and (n_cards == 1 or not listed)
-        names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
-        if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
-            raise unreadable(
-                size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB system RAM`"
-            )
-        if len(cards) != 1:
-            return
-        unified = any(row.unified for row in gpu_rows(gpu.name))
-        joined = re.search(r"(?:\bwith|\bhas|\bonly)\s+(?:only\s+|just\s+)?$", self.text[: size.at], re.I)
-        if size.gb not in _INSTALLED:  # `Quadro P6000, 24GB RAM`
-            joined = joined or re.search(rf"{re.escape(gpu.name)},\s?$", self.text[: size.at], re.I)
-        plainly = re.search(r"system|ddr\d", self.text[size.end : size.end + 14], re.I)
-        may_be_either = gpu.vram_gib is None and (fits(gpu, size.gb) or size.gb == together) and not unified
-        if size.role == "ram" and size.gpu == 0 and joined and may_be_either and not plainly:
-            raise unreadable(
-                size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB system RAM`"
-            )
 
     def ram(self) -> Ram | None:
         """Return what was said about the machine's memory, None if nothing."""
@@ -487,14 +462,5 @@ class Memory:
 
 def _is_of_card(before: str, behind: str, gb: float) -> bool:
     """Return whether a size apart from a card is the card's: `3090, (24 GB each)`, `| GTX 750 Ti | 2 GB |`."""
-    is_cell = before.rstrip().endswith("|") and gb not in _INSTALLED
+    is_cell = before.rstrip().endswith("|") and gb not in INSTALLED
     return is_cell or lex.EACH.match(behind) is not None
-
-
-def gigabytes(size: re.Match[str]) -> float:
-    """Return the gigabytes of a matched size."""
-    groups = size.groups()
-    if groups[0] is None:
-        return float(groups[2])
-    unit = groups[1] if len(groups) > 1 and groups[1] else re.sub(r"[^a-z]", "", size[0].lower())
-    return float(groups[0]) * {"t": 1024, "m": 1 / 1024}.get(unit[0].lower(), 1)

@@ -49,6 +49,23 @@ class Mention(msgspec.Struct, kw_only=True):
         return self.kind == "cores" and re.search("gpu|graphics", self.text, re.I) is not None
 
 
+class Size(msgspec.Struct):
+    """A stated size. `role`: ram | wsl | vram | gpu (after a card) | before (a card) | bare. `gpu`: its number."""
+
+    gb: float
+    role: str
+    text: str
+    at: int
+    end: int
+    gpu: int = -1
+    each: bool = False
+    total: bool = False
+    in_use: bool = False  # what a program takes, which may be less than there is
+    own: bool = False  # explicitly the card's
+    near: bool = False  # on the card's line, with no other part between
+    behind: bool = False  # right behind the card: `3070 with 8GB of RAM`
+
+
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("quoted", lex.QUOTED),
     ("brackets", lex.BRACKETS),

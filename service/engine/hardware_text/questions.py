@@ -10,8 +10,9 @@ from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.cards import INSTALLED, fits, usual
 from service.engine.hardware_text.found import unreadable
-from service.engine.hardware_text.mentions import Mention
+from service.engine.hardware_text.mentions import Mention, Size
 
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
 OF_WHAT = f"of what? A machine has {MAX_GPUS} GPUs at most; {KINDS}"
@@ -19,6 +20,7 @@ MACHINE = "describe only the one machine that will run the model"
 
 _MOBILE = re.compile(r"\d(?:MX?|S)(?: XT)?$|\bMX\d|laptop", re.I)  # names of GPUs that only laptops have
 _LANES = (4, 8, 16)
+_OF_OPTION = 3  # characters between its name and its value
 _BARE = 3  # characters, beyond which a card is known by its number alone
 _ON_A_BOARD = {
     "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
@@ -141,10 +143,41 @@ def ask_about_some(m: Mention, text: str) -> None:
         raise unreadable(f"{m.text}{after.rstrip()}", "how many are there? Write `2x`")
 
 
-def ask_about_sockets(m: Mention, text: str) -> None:
-    """Raise InvalidHardware for `8x32GB per CPU`: the machine's memory is the sum."""
-    if behind := lex.ROLE_PER_CPU.search(text[m.end : m.end + 48]):
+def ask_whose(text: str, stated: Sequence[Size], cards: Sequence[Gpu]) -> None:
+    """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is also the card's own memory."""
+    if len(stated) != 1 or not cards or stated[0].at == 0:
+        return
+    size, gpu = stated[0], cards[0]
+    together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
+    n_cards = sum(card.count for card in cards)
+    listed = "," in text[: size.at][-3:] or "\n" in text[: size.at][-3:]  # lists end with the RAM
+    may_be_all = size.gb == together and (n_cards == 1 or not listed)
+    names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
+    if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
+        raise unreadable(size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB system RAM`")
+    if len(cards) != 1:
+        return
+    unified = any(row.unified for row in gpu_rows(gpu.name))
+    joined = re.search(r"(?:\bwith|\bhas|\bonly)\s+(?:only\s+|just\s+)?$", text[: size.at], re.I)
+    if size.gb not in INSTALLED:  # `Quadro P6000, 24GB RAM`
+        joined = joined or re.search(rf"{re.escape(gpu.name)},\s?$", text[: size.at], re.I)
+    plainly = re.search(r"system|ddr\d", text[size.end : size.end + 14], re.I)
+    may_be_either = gpu.vram_gib is None and (fits(gpu, size.gb) or size.gb == together) and not unified
+    if size.role == "ram" and size.gpu == 0 and joined and may_be_either and not plainly:
+        raise unreadable(
+            size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB system RAM`"
+        )
+
+
+def times_sockets(m: Mention, text: str, sockets: int | None) -> int:
+    """Return how often the machine has a size: once a socket in `8x32GB per CPU`.
+
+    Raises InvalidHardware if the sockets are unknown.
+    """
+    behind = lex.ROLE_PER_CPU.search(text[m.end : m.end + 48])
+    if behind and sockets is None:
         raise unreadable(f"{m.text}{behind[0]}", "how much RAM does the machine have? Write the sum of all sockets")
+    return sockets or 1 if behind else 1
 
 
 def ask_about_lanes(n: int, name: str, mentions: Sequence[Mention]) -> None:
@@ -181,13 +214,27 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
             raise unreadable(said, f"no GPU or CPU of that name alone, as it may be a plan: {MACHINE}")
 
 
+def _is_named_by(m: Mention, before: Mention | None, mentions: Sequence[Mention]) -> bool:
+    """Return whether a number is that of the word before it, as in `node 2` or `moe_layers: 26`, and of no part."""
+    if (
+        before is None
+        or before.kind != "word"
+        or m.gap == ","
+        or m.at - before.end > (_OF_OPTION if "_" in before.text else 1)
+    ):
+        return False
+    parts = [o for o in mentions if o.clause == m.clause and o.kind in ("gpu", "either", "apple", "cpu")]
+    return before.text.isascii() and not parts and not lex.COUNTING.fullmatch(before.text)
+
+
 def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for a word that may be a part: a number, or almost a name."""
-    if lex.HARMLESS.fullmatch(m.text):
+    before = mentions[i - 1] if i else None
+    is_models = before is not None and before.kind == "word" and m.at - before.end == 1
+    if lex.HARMLESS.fullmatch(m.text) or (is_models and re.fullmatch("8b|24b|32b", m.text, re.I)):  # `ministral 8b`
         return
     if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
-    before = mentions[i - 1] if i else None
     if before and before.kind == "gpu" and m.gap == "" and re.fullmatch(r"ti|super|xtx?|gre|max-?q", m.text, re.I):
         cards = ", ".join(nearest(f"{before.name} {m.text}", n=3))
         raise unreadable(f"{before.text} {m.text}", f"no GPU of that name ({cards}?); {KINDS}")
@@ -209,7 +256,7 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
         raise unreadable(m.text, f"no GPU of that name; {KINDS}")
     if not re.search(r"\d", m.text) or i > 60 or re.fullmatch(r"\d+(?:\.\d+)+\w?", m.text):
         return
-    if re.fullmatch(r"\d{1,2}", m.text):
+    if re.fullmatch(r"\d{1,2}", m.text) and not _is_named_by(m, before, mentions):
         raise unreadable(m.text, f"the number of what? {KINDS}")
     if re.fullmatch(r"\d+[kmgt]i?b", m.text, re.I):
         raise unreadable(m.text, f"no size of a machine's RAM or VRAM; {KINDS}")

@@ -23,11 +23,11 @@ from service.engine.hardware_text.details import HOW_TO_LINK, details, linked
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
 from service.engine.hardware_text.instances import as_rented, without_instances
-from service.engine.hardware_text.memory import gigabytes
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
     are_threads,
     counted,
+    is_of_other_device,
     numbered,
     one_cpu,
     own_gpus,
@@ -181,14 +181,14 @@ class _Reading(CardDetails):
         name = f"{name[: inside.start()].strip(' -(')} {name[inside.end() :].strip()}" if inside else name
         gpu = Gpu(name=name.strip("() "), count=m.count or 1)
         self.owner, self.current = "gpu", -1
-        numbered = msgspec.structs.replace(gpu, vram_gib=gigabytes(inside) if inside else None)
+        numbered = msgspec.structs.replace(gpu, vram_gib=lex.gigabytes(inside) if inside else None)
         if self._number(numbered) or self._named_again(m, gpu):
             return
         if before is not None and before.kind == "cpu" and m.gap == "with" and is_shared(gpu.name):
             self.of_cpu.add(gpu.name)
         self.gpus.append(gpu)
         if size := m.size or inside:
-            self.memory.behind_gpu(gigabytes(size), len(self.gpus) - 1, size[0].strip())
+            self.memory.behind_gpu(lex.gigabytes(size), len(self.gpus) - 1, size[0].strip())
         else:
             self.memory.take_before(m, self.gpus, self.current)
         if self.waiting is not None:
@@ -201,6 +201,9 @@ class _Reading(CardDetails):
     def _read_cards(self, m: Mention) -> None:
         word = (m.hit[1] or m.hit[2]).lower()
         n = int(word) if word.isdigit() else lex.NUMBERS[re.sub(r"\s+", " ", word)]
+        if n == 0:  # `0 GPUs detected`
+            self.notes.append(m.text)
+            return
         self.all_cards.append((n, m.hit[2] is not None or self.owner == "gpu" or self.owner == "ram"))
 
     def _read_either(self, m: Mention) -> None:
@@ -276,10 +279,10 @@ class _Reading(CardDetails):
         return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))
 
     def _read_modules(self, m: Mention) -> None:
-        questions.ask_about_sockets(m, self.text)
+        times = self._times(m)
         if m.hit[7] and self.owner == "gpu" and m.gap != ",":
             raise unreadable(m.text, f"of what? Write RAM as `{m.hit[7]}x{m.hit[8]}GB`, with a comma before it")
-        self.owner = self.memory.modules(m, self.owner, self.gpus, self.current)
+        self.owner = self.memory.modules(m, self.owner, self.gpus, self.current, times)
 
     def _read_memory(self, m: Mention) -> None:
         self.memory.kind(m)
@@ -305,8 +308,20 @@ class _Reading(CardDetails):
         self.owner = "ram"
 
     def _read_size(self, m: Mention) -> None:
-        questions.ask_about_sockets(m, self.text)
-        self.owner = self.memory.size(m, self.owner, self.gpus, self.current)
+        times = self._times(m)
+        if is_of_other_device(m, self.mentions) and lex.EACH.match(self.text, m.end):  # `2x SATA SSDs, 256 GB each`
+            self.notes.append(m.text)
+        else:
+            self.owner = self.memory.size(m, self.owner, self.gpus, self.current, times)
+
+    def _n_sockets(self) -> int | None:
+        return next((cpu.sockets for cpu in self.cpus if cpu.sockets), self.sockets)
+
+    def _times(self, m: Mention) -> int:
+        """Return how often the machine has a size of RAM: once a socket, if it is said to be of each."""
+        times = questions.times_sockets(m, self.text, self._n_sockets())
+        self.notes += [f"{m.text} per socket: taken as that of {times}"] if times > 1 else []
+        return times
 
     def _read_range(self, m: Mention) -> None:
         raise unreadable(m.text, "how much is it? Write one size")
@@ -334,7 +349,7 @@ class _Reading(CardDetails):
             self.notes.append(f"{m.text}: a rented vCPU is taken as half a core")
         is_again = m.text.endswith(")") and not any(cpu.sockets for cpu in self.cpus)  # `8-Core Processor (16 cores)`
         if re.match(r"\s(?:each|apiece|per\s(?:cpu|socket|processor))\b", self.text[m.end :], re.I):
-            cores *= next((cpu.sockets for cpu in self.cpus if cpu.sockets), 1)
+            cores *= self._n_sockets() or 1
         if any(cpu.physical_cores not in (None, cores, cores / (1 + is_again)) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores does the CPU have? There are two numbers")
         self.cpus.append(Cpu(physical_cores=cores))

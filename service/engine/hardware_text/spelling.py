@@ -41,6 +41,10 @@ _SIGNS = {
 # `15,9 GB`, of a Windows that is not English
 _DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
 # `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
+# `6x32G+6x64G`
+_SUM_OF_MODULES = re.compile(
+    r"(?<![\w.+])(\d{1,2})\s?[x×*]\s?(\d{1,3})\s?gb?\s?\+\s?(\d{1,2})\s?[x×*]\s?(\d{1,3})\s?gb?\b(?![^\S\n]?\w)", _I
+)
 _KIND_OF_MODULES = re.compile(
     r"(?<![\w.])(\d{1,2})\s?[x×*]\s?((?:lp)?ddr\d[xl]?(?:[\s-]?\d{4}(?!\d))?)"
     r"(?:\s(4|8|16|24|32|48|64|96|128)\s?gi?b?\b)?",
@@ -97,6 +101,11 @@ _RESPELLED = tuple(
             r"(?:\s(?:is|size))?\s?[:=]?\s?(\d{1,6}(?:\.\d{1,4})?\s?(?:[gm]i?b|g))\b",
             lambda m: f"{m[2]} free {'VRAM' if m[1] else 'RAM'}",
         ),
+        (r"\((\d{1,2})\sCPU,\s(\d\d)\sGPU\)", r"\1 CPU cores, \2 GPU cores,"),  # of a Mac's chip
+        (r"\b(\d{4}(?:\s?ti)?)fe\b", r"\1 FE"),
+        (r"\b((?:core\s)?(?:ultra\s|i|ryzen\s)[3579])\s\((\d{3,5}\w{0,3})\)", r"\1 \2"),  # `Ultra 7 (155H)`
+        (r"\b16x\s?pci-?e\s?([1-6](?:\.0)?)\b(?!\s?x)", r"PCIe \1 x16"),
+        (r"(?:核数|核心数?)\s?[:：]\s?(\d{1,3})(?:\s?核)?", r"\1 cores"),
         (r"\bdual\s(?:cpu\s)?(?:mother|main)?board\b", "dual socket board"),
         (r"\b(\d{1,3})\s?(?:c|cores?)[\s,]{1,2}(\d{2,3})\s?t\b", r"\1 cores, \2 threads"),
         (r"(?<![\w-])x11(?:\sserver)?(?![\w.])", "Xorg"),  # of a display, no number of cards
@@ -123,7 +132,7 @@ _RESPELLED = tuple(
         (r"\s\[(?:integrated|discrete)\]", ""),  # as fastfetch marks GPUs
         (r"\b((?:ryzen|epyc|xeon|ultra|core|i[3579])[\s-][^,;()\n]{1,30})\s\(([468]|\d\d\d?)\)", r"\1, \2 threads"),
         (r"[\u2500-\u257f]+", " | "),  # frames of tables
-        (r"\s?\(\d{1,2} performance and \d{1,2} efficiency\)", ""),  # of Apple's cores
+        (r"\s?\(\d{1,2} \w+ and \d{1,2} (?:performance|efficiency)\)", ""),  # of Apple's cores
         (r"\b(i[3579])(?:\s-\s)?(?=\d{4,5}\w{0,2}\b)", r"\1-"),  # `i76700`, `i9 - 13980HX`
         (r"(?<=\d)(\s?[gt]i?b)(?=(?:lp)?d?dr\d|v?ram\b)", r"\1 "),  # `64GBDDR5`, `64gbram`
         (
@@ -200,6 +209,7 @@ _ALLOTTED = re.compile(
     r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
     rf"|{_GB}\s(?:of\s)?(?:bios|uefi)[\s-](?:allocated|assigned|reserved|set)\s(?:gpu\smemory|v-?ram)\b"
     rf"|{_GB}\s(?:of\s)?gtt\b"
+    rf"|\bgpu\s(?:can|may|could)\s(?:use|access|address|allocate)\s(?:up\sto\s)?{_GB}"
     rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
     rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
     re.I,
@@ -233,6 +243,7 @@ def _plain(text: str) -> str:
     text = _WIDTHS.sub(lambda m: "/".join(f"x{n}" for n in re.findall(r"\d+", m[0])), text)
     text = _CORES_IN_WORDS.sub(lambda m: str(lex.NUMBERS[m[1].lower()]), text)
     text = _STICKS.sub(lambda m: f"{lex.NUMBERS.get(m[1].lower(), m[1])}x{m[2] or m[3]}GB RAM ", text)
+    text = _SUM_OF_MODULES.sub(lambda m: f"{int(m[1]) * int(m[2]) + int(m[3]) * int(m[4])}GB RAM", text)
     text = _KIND_OF_MODULES.sub(lambda m: f"{m[1]}x{m[3]}GB {m[2]} " if m[3] else f"{m[2]} x{m[1]}", text)
     text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     text = _COUNTED_BEHIND.sub(lambda m: f" x{_NUMERALS.get(m[1], m[1])}", text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from service.engine.catalogue.names import gpu_rows
+from service.engine.catalogue.names import gpu_rows, gpus_named_in
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, is_shared, unreadable
@@ -82,7 +82,8 @@ def read_lspci(lines: Sequence[str]) -> Claim | None:
     found = {i: m[1] for i, line in enumerate(lines) if (m := _PCI.match(line))}
     if not found:
         return None
-    cards = list(_apart(name for text in found.values() if (name := _product(text))))
+    said = [name for line in lines if not _PCI_LINE.match(line) for name in gpus_named_in(line)]
+    cards = list(_apart(name for text in found.values() if (name := _product(text, said))))
     seen = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(cards))
     return Claim(Found(tool="lspci", seen=seen), frozenset(i for i, line in enumerate(lines) if _PCI_LINE.match(line)))
 
@@ -186,9 +187,8 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
         else None,
     )
     first, last = min(pairs), max(pairs)
-    picture = {
-        i for i in range(first - 3, last + 1) if i >= 0 and re.match(r"^\s*\S+@\S+\s*$|^.{0,60}-{5,}\s*$", lines[i])
-    }
+    beside = re.compile(r"^.{0,60}?\S+@\S+\s*$|^.{0,60}-{5,}\s*$")
+    picture = {i for i in range(max(first - 3, 0), last + 1) if beside.match(lines[i])}
     return Claim(found, frozenset(pairs) | picture)
 
 
@@ -240,7 +240,7 @@ def read_inxi(lines: Sequence[str]) -> Claim | None:
     ram = _INXI_RAM.search(f"RAM: {whole}" if whole.startswith("total:") else whole)
     if not (cpu or ("Device-1: " in graphics and (ram or "driver: " in graphics))):
         return None
-    drawn = m[1] if (m := _INXI_RENDERER.search(graphics)) and gpu_rows(m[1]) else ""
+    drawn = [m[1]] if (m := _INXI_RENDERER.search(graphics)) and gpu_rows(m[1]) else []
     cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text, drawn)))
     found = Found(
         tool="inxi",
@@ -261,11 +261,11 @@ def _gib(number: str, unit: str) -> float:
     return float(number.rstrip(".")) / (1024 if unit == "M" else 1)
 
 
-def _product(text: str, drawn: str = "") -> str:
+def _product(text: str, said: Sequence[str] = ()) -> str:
     """Return a chip's product as in the PCI list, `AD102 [GeForce RTX 4090]`; "" if it is not a card.
 
-    `drawn`: the card that draws the screen. Raises InvalidHardware if the list has no name for the chip, or several
-    products share it and none of them is `drawn`.
+    `said`: cards that are named elsewhere. Raises InvalidHardware if the list has no name for the chip, or several
+    products share it and none of them is `said`.
     """
     maker = next((name for start, name in _MAKERS.items() if text.lower().startswith(start)), "")
     named = re.findall(r"\[([^\[\]]{3,120})\]", _IDS.sub("", text))
@@ -279,9 +279,10 @@ def _product(text: str, drawn: str = "") -> str:
         return f"{maker} {re.split(r' (?:Max-Q|Mobile)', named[-1])[0]} Laptop GPU"
     name = _listed(f"{maker} {named[-1]}")
     if "/" in name and not gpu_rows(name):
-        if drawn and re.sub(r"\D", "", drawn) in re.findall(r"\d{3,4}", name):
-            return drawn
-        raise unreadable(name, "several cards have this chip: write which one it is, and leave that line out")
+        numbers = re.findall(r"\d{3,4}", name)
+        if one := next((card for card in said if re.sub(r"\D", "", card) in numbers), ""):
+            return one
+        raise unreadable(name, "several cards have this chip: write which one it is, on a line of its own")
     return name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
 from service.engine.hardware_text import parse_hardware
 
 FETCHED = "OS: Ubuntu 22.04\nKernel: 5.15\nCPU: Intel Xeon E5-2680 v4 ({}) @ 3.300GHz\nGPU: NVIDIA GeForce RTX 3090\n"
@@ -119,3 +120,36 @@ def test_one_core_that_something_uses_is_not_all_that_there_are() -> None:  # gi
     text = "GPU: RTX 2070 super\nCPU: Ryzen 5800x, less than one core used\nRAM: 32GB, but 16GB or less is difficult"
     rig = resolve(parse_hardware(text))
     assert (rig.physical_cores, rig.ram_bytes >> 30) == (8, 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("RTX 4090, 7950X (Navi 21 before), 64GB", "Navi 21"),
+        ("RTX 4090, step 3, 64GB RAM", "step 3"),
+        ("2x RTX 3080 20 GB, 256K context, `cpu_moe_offload_layers: 26`", "cpu_moe_offload_layers; 26"),
+        ("RTX 2070, 15 GiB RAM, 0 swap", "0 swap"),
+        ("RTX 4060, 0 GPU detected", "0 GPU; detected"),
+    ],
+)
+def test_a_number_that_names_what_stands_before_it_counts_nothing(text: str, note: str) -> None:
+    hardware = parse_hardware(text)
+    assert len(resolve(hardware).cards) == (2 if text.startswith("2x") else 1)
+    assert note in (hardware.notes or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 3090, karty 2, 64GB",
+        "RTX 3090, Grafikkarten: 2",
+        "RTX 3090, SLI 2",
+        "RTX 3090 owned 3, 64GB",
+        "RTX 3090, total 4, 64GB",
+        "4 asus tuf 3090, 64GB",
+        "| Rank 0 | RTX 3090 |\n| Rank 2 | RTX 3090 |",
+    ],
+)
+def test_a_number_that_may_count_cards_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)

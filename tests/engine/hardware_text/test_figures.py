@@ -579,3 +579,60 @@ def test_what_is_free_is_of_the_memory_that_is_named(text: str, card: float | No
 @pytest.mark.parametrize("system", ["nobara 41", "Pop!_OS 22.04", "bazzite 42", "openSUSE Leap 15.6", "Kubuntu 24.10"])
 def test_the_version_of_a_system_is_no_count(system: str) -> None:
     assert resolve(parse_hardware(f"RTX 4090, 7950X, 64GB, {system}")).os == "linux"
+
+
+@pytest.mark.parametrize(
+    ("text", "ram"),
+    [
+        ("2x E5-2690 v4, 128GB per CPU, RTX 3090", 256),
+        ("E5-2699 v4 x 2, 8x32GB DDR4-2400 per CPU, 4x P40", 512),
+        ("dual socket AMD EPYC 9965 with ~768GB RAM per socket, around 256GiB/s RAM bandwidth, no GPU", 1536),
+        ("EPYC 9274F, 576 GB (DDR5 RDIMM 4800), 6x32G+6x64G, RTX 4090", 576),  # kvcache-ai/ktransformers issue 587
+    ],
+)
+def test_memory_said_of_each_socket_or_in_parts_is_summed(text: str, ram: float) -> None:
+    assert ram_of(text) == ram
+
+
+def test_memory_of_each_socket_is_asked_about_where_their_number_is_unknown() -> None:
+    with pytest.raises(InvalidHardware, match="sum of all sockets"):
+        parse_hardware("E5-2690 v4, 128GB per CPU, RTX 3090")
+
+
+@pytest.mark.parametrize(
+    ("text", "vram", "ram"),
+    [
+        ("GPU RTX 3060 12GB, I use one 6GB model (and 64GB RAM). 10GB SDXL image models", 12, 64),  # gpt4all issue 1843
+        ("4060 Ti, 16GB model, 64GB RAM", 16, 64),
+        ("RTX 3090, 64GB DDR4 RAM Model: Corsair", None, 64),
+        ("RTX 3090, 32GB RAM, but 16GB or less is difficult", None, 32),
+        ("GTX 1060 6GB VRAM; 32 GB RAM; 2 x SATA SSDs, 256 GB each; 2 x SATA HDDs, 2 TB each", 6, 32),  # lms issue 582
+        ("Ryzen 7 3700x with 32 GByte RAM and 22 TByte Storage, Quadro P620", None, 32),  # janhq/jan issue 8934
+        ("2x RTX 3080 20 GB, 2x 1536 MB reserve", 20, None),
+        ("RTX 4050 6gb and 16gb ram and am running ministral 8b", 6, 16),  # LostRuins/koboldcpp issue 1294
+        ("AMD Ryzen 7 8845HS\nGPU: AMD Radeon 780M (iGPU) 4GB VRAM + 20GB Shared", 4, None),  # llama.cpp issue 24664
+        ("RTX 3050 4G显存+16G内存", 4, 16),  # lllyasviel/Fooocus issue 260
+        ("Total VRAM 2048 MB, total RAM 8082 MB\nyour GPU seems to have 4GB or less\nDevice: cuda:0 GTX 960M", 2, 7.89),
+    ],
+)
+def test_sizes_of_models_drives_and_needs_are_no_memory_of_the_machine(
+    text: str, vram: float | None, ram: float | None
+) -> None:
+    assert (parse_hardware(text).gpus[0].vram_gib, ram_of(text)) == (vram, ram)
+
+
+def test_what_can_be_ordered_is_not_there_yet() -> None:  # randaller/llama-chat issue 12
+    with pytest.raises(InvalidHardware, match="may be a plan"):
+        parse_hardware("I have a 3090. I can order up to 192GB of RAM")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'd be interested in the results for my M4 Max (16 CPU, 40 GPU) with 64GB",
+        "tell me if this will work with M4 Max 64GB",
+        "M4 Max, it should be seeing 64GB",
+    ],
+)
+def test_wishes_and_expectations_are_no_plans(text: str) -> None:
+    assert ram_of(text) == 64

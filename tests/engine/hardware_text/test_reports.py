@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Cpu
 from service.engine.hardware_text import parse_hardware
 
 INXI_G = """Graphics:
@@ -117,3 +119,46 @@ def test_a_processor_of_a_generation_is_read_in_the_long_form_of_inxi() -> None:
     text = "CPU:\n  Info: 10-core (6-mt/4-st) model: 12th Gen Intel Core i5-12600K bits: 64 type: MST AMCP\n" + INXI_G
     rig = resolve(parse_hardware(text))
     assert (rig.cpu_model, rig.physical_cores) == ("Intel Core i5-12600K", 6)
+
+
+# github.com/ollama/ollama issue 13569
+SHARED_CHIP = (
+    "08:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 21 "
+    "[Radeon RX 6800/6800 XT / 6900 XT] (rev c1)\n"
+)
+
+
+def test_a_card_named_elsewhere_says_which_of_a_shared_chip_it_is() -> None:
+    assert names(SHARED_CHIP + "Ollama does not use the GPU, a Radeon RX 6800 XT") == ["AMD Radeon RX 6800 XT"]
+    with pytest.raises(InvalidHardware, match="several cards have this chip"):
+        parse_hardware(SHARED_CHIP + "Ryzen 5 5600X")
+
+
+def test_lines_of_a_container_are_read_without_its_name() -> None:  # github.com/TabbyML/tabby issue 726
+    log = "tabby_1  | ggml_init_cublas: found 1 CUDA devices:\n"
+    log += "tabby_1  |   Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6\n"
+    assert names(log) == ["NVIDIA GeForce RTX 3090"]
+
+
+def test_a_picture_beside_a_macs_summary_is_no_mac() -> None:  # github.com/geerlingguy/sbc-reviews issue 95
+    text = """                 -/+:.          jgeerling@Mac-Studio-1
+                :++++.          OS: 64bit macOS
+               /+++/.           Kernel: arm64 Darwin 25.2.0
+  osssssssssssssssssssssssso/`  Disk: 2091G / 7999G (27%)
+  `syyyyyyyyyyyyyyyyyyyyyyyy+`  CPU: Apple M3 Ultra
+   `ossssssssssssssssssssss/    GPU: Apple M3 Ultra
+     :ooooooooooooooooooo+.     RAM: 1610MiB / 524288MiB
+"""
+    hardware = parse_hardware(text)
+    assert (names(text), hardware.ram and hardware.ram.total_gb) == (["Apple M3 Ultra"], 512)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("Intel Core Ultra 7 (155H), RTX 4070", "Intel Core Ultra 7 155H"),
+        ("RTX 3050ti, i5 11400H, Chat model used: Llama 3.1 8B Instruct 128k", "i5 11400H"),  # nomic-ai/gpt4all 2767
+    ],
+)
+def test_a_processors_number_is_in_a_bracket_too_and_a_context_is_none(text: str, cpu: str) -> None:
+    assert (parse_hardware(text).cpu or Cpu()).model == cpu
