@@ -110,6 +110,9 @@ class CardDetails:
         self.memory.take_before(m, self.gpus, self.current)
 
     def _read_free(self, m: Mention) -> None:
+        if lex.OF_DRIVE.search(self.text, max(0, m.at - 30), m.at) and not m.hit[3]:
+            self.notes.append(m.text)
+            return
         of = (m.hit[3] or "").lower()
         if self.gpus and (self.owner == "gpu" if not of else of.startswith(("v", "g"))):
             self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], free_gib=lex.gigabytes(m.hit))

@@ -67,7 +67,9 @@ ROLE_BEFORE = re.compile(
 OF_WSL = re.compile(r"\s?(?:is\s)?(?:for|in|(?:allocated|assigned|given|available)\s(?:to|in|for))\s(?:the\s)?wsl", _I)
 WSLCONFIG = re.compile(r"\.wslconfig\b[^,;\n]{0,20}$", _I)
 NEEDED = re.compile(r"\b(?:needs?|needed|requir\w+|not having|lack\w*)\s(?:(?:about|around|at least|over)\s)?$", _I)
-OF_MODEL = re.compile(r"\s(?:(?!of\b|ddr|v?ram|memory)[\w.-]+\s){0,2}models?\b(?!\s?:)", _I)
+OF_MODEL = re.compile(r" (?:(?!of\b|ddr|v?ram|memory)[\w.-]+ ){0,2}models?\b(?! ?:)", _I)
+# `boot volume 460 GiB / 20 GiB free`, `page file with 32gb`
+OF_DRIVE = re.compile(r"\b(?:volume|partition|root|page\s?file)\b[^,;\n|]{0,24}$", _I)
 OR_LESS = re.compile(r"\s?(?:of\s(?:v?ram|memory)\s)?or\s(?:less|more|fewer|higher|better|above|below)\b", _I)
 HBM = re.compile(r"\s?(?:of\s)?hbm", _I)  # of a processor: `Xeon Max 9480 64GB HBM`
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
@@ -157,7 +159,7 @@ BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gi?b/s\b\)?", _I
 )
 CORES = re.compile(
-    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|xeon\s|epyc\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?(?:\d{1,3}t\b|(?=\d{1,4}\s?[gt]b\b))"
+    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|xeon\s|epyc\s|p-?)?cores?\b(?:\s(cpu|gpu|graphics))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})\s?c\s?/\s?(?:\d{1,3}\s?t\b|(?=\d{1,4}\s?[gt]b\b))"
     r"|(\d{1,3})\s?v-?cpus?\b|(?:[cg]pu\s)?cores?(?:\sper\ssocket|\scount)?\s?[:=]\s?(\d{1,4})\b",
     _I,
 )
@@ -267,7 +269,8 @@ ALTERNATIVE = re.compile(
 )
 PLAN = re.compile(
     r"(?:i['’]d(?!\s(?:be|appreciate|love\sto|like\sto\s(?:know|run|see|use|try))\b)"
-    r"|upgrad\w*|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
+    r"|(?<!\bi )(?<!\bi['’]ve )(?<!just )(?<!recently )upgrad\w*"
+    r"|won['’]?t(?!\s(?:work|run|fit|load|start|use|detect)\b)|working on|planning|plan"
     r"|consider(?:ing)?|thinking|maybe(?!\s\d+\s(?:min|sec|hour|tok))|possibly|hopefully|would|wouldn['’]?t"
     r"|should(?!\s(?:be|have|work|run|fit|handle|support)\b)|will(?!\s(?:it|this|that|my|work|run|fit|be\s(?:enough|able))\b)"
     r"|later|e\.g|recommended|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?(?!\sto\s(?:run|try|tried|use|know|load|test|see)\b(?!\s(?:an?|two|\d{1,2}\s?x|\d{3,4}|nvidia|amd|[rg]tx|rx|my\snew)\b))"
@@ -372,7 +375,7 @@ NOTE = re.compile(
     r"|(?:\d{1,2}\s?[x*]\s?)?(?:arm\s)?(?:(?:cortex|neoverse)-\w+|x925\b|a725\b)|llvmpipe(?:\s\([^)\n]{1,60}\))?"
     r"|navi\s?\d\d(?:\s?(?:xt|xtx|xl|gre))?\b|(?:4|8|10|16|20|24|32|40|48|64|80|96|100|128|131|160|164|192|200|256|262|512)k\b(?:\s(?:ctx|context|tokens?))?|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]:?\s\d{1,4}\s?[mk]i?b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|~?\d{1,3}(?:\.\d{1,2})?\s?%(?:\s(?:power\s(?:limit|target)|pl\b))?"
-    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|"
+    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:t/s|tps|tok(?:en)?s?(?:/s|\sper\ss|\s?/\s?sec)\w*)\b|\d{1,2}\syears?\b(?:\sold)?|\d{1,2}\s(?:reps?|repetitions|runs)\b|\d{1,3}\scus?\b|i?q\d_\w+(?:\s?\(\d{1,4}(?:\.\d{1,2})?\s?gi?b\))?|(?:\d{1,4}\s?(?:-|to)\s?)?\d{1,4}(?:\.\d)?\s?(?:seconds?|secs?|minutes?|mins?|hours?|hrs?)\b|"
     r"\d{1,5}\s(?:rdna\s?[1-4](?:\.5)?\s)?(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\b"
     r"|(?:cuda\scores?|(?:stream|shader|compute|tensor|execution|xmx|rt|ray)\s(?:cores?|processors?|units?|engines?|accelerators?))\s?:?\s\d{1,5}\b"
     r"|llama\.cpp\s\(?b?\d{4,5}\b\)?|(?:build|version)\s?[:=]?\s?b?[4-9]\d{3}\b(?!\s?(?:gb|mb|mhz|mt))"

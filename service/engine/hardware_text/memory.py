@@ -163,12 +163,8 @@ class Memory:
             last.each = False
             return owner  # `2x 3090 48GB (24GB each)`
         is_cards = owner == "gpu" and fits(gpus[current], gb)  # `4060 Ti 16GB model`
-        of_model = not is_cards and lex.OF_MODEL.match(behind)
-        if lex.NEEDED.search(before) or lex.OR_LESS.match(behind) or of_model or not gb:
-            self.notes.append(f"{m.text}: what something needs, not what the machine has")
-            return owner
-        if owner == "cpu" and lex.HBM.match(behind):
-            self.notes.append(f"{m.text} HBM: the processor's own, used for no figure")
+        if why := _of_something_else(before, behind, gb, owner, is_cards=is_cards):
+            self.notes.append(f"{m.text}: {why}")
             return owner
         size = Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=current % len(gpus) if gpus else -1)
         line = self.text[self.text.rfind("\n", 0, m.at) + 1 : m.at].lower()
@@ -458,6 +454,16 @@ class Memory:
             measured_bandwidth_gbs=self.measured,
         )
         return None if ram == Ram() else ram
+
+
+def _of_something_else(before: str, behind: str, gb: float, owner: str, *, is_cards: bool) -> str:
+    """Return why a size is no memory of the machine; "" if it may be some."""
+    if lex.OF_DRIVE.search(before) and not lex.ROLE_RAM.match(behind):
+        return "of a drive"
+    is_models = not is_cards and lex.OF_MODEL.match(behind)
+    if lex.NEEDED.search(before) or lex.OR_LESS.match(behind) or is_models or not gb:
+        return "what something needs, not what the machine has"
+    return "HBM of the processor, used for no figure" if owner == "cpu" and lex.HBM.match(behind) else ""
 
 
 def _is_of_card(before: str, behind: str, gb: float) -> bool:

@@ -636,3 +636,19 @@ def test_what_can_be_ordered_is_not_there_yet() -> None:  # randaller/llama-chat
 )
 def test_wishes_and_expectations_are_no_plans(text: str) -> None:
     assert ram_of(text) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "ram", "free"),
+    [
+        ("Mac mini, Apple M2 Pro, 32 GB unified, boot volume 460 GiB / ~20 GiB free", 32, None),  # Rapid-MLX pull 2512
+        ("I have 40gb ram, using page file with 32gb size, RTX 3090", 40, None),  # ComfyUI-WanVideoWrapper issue 636
+        ("RTX 3080 Ti, 64GB. Model: Qwen3.6-35B-A3B IQ4_K_R4 (18.37 GiB), 2 reps", 64, None),  # ik_llama.cpp pull 1687
+        ("Ryzen AI Max+ 395 (16 C/32 T), Radeon 8060S – 40 CU, 128 GB LPDDR5X", 128, None),  # ComfyUI issue 10277
+        ("Now I upgraded my GPU RTX 5060 Ti 16GB, 27,9GB RAM", 27.9, None),  # ComfyUI issue 12451
+    ],
+)
+def test_what_is_on_a_drive_or_in_a_model_is_no_ram(text: str, ram: float, free: float | None) -> None:
+    found = parse_hardware(text).ram
+    assert found is not None
+    assert (found.total_gb, found.free_gb) == (ram, free)
