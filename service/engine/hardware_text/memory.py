@@ -38,6 +38,7 @@ _USUAL_RAM = frozenset((
 _CLOCKS = {"DDR3": 1066, "DDR4": 1866, "DDR5": 3600}  # less MHz than this are the clock, at twice which it transfers
 _MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB of one module
 _TWO = 2
+_LEAST_RAM = 16  # GB of a machine with such a GPU, where it is not stated
 _NO_CORES = 36  # from here on, a Mac's memory size cannot be its number of cores (except M1 Ultra: 48, 64)
 _SHOWN = 0.93  # a machine displays at least this share of its modules' sum
 _SSD_GB = 256  # the smallest drive of a Mac
@@ -424,7 +425,8 @@ class Memory:
             if gpu.vram_gib >= self.total and whole in INSTALLED:  # `64GB RAM, 64GB VRAM`
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
                 self.total = whole
-        if self.aside and self.total and self.aside.gb <= self.total / _TWO:  # Linux and Windows give a half besides
+        least = (self.total or _LEAST_RAM) / _TWO  # Linux and Windows give a half besides
+        if self.aside and self.aside.gb <= least:
             self.notes.append(f"{self.aside.text}: set aside by the firmware, which is no limit")
             cards[0] = msgspec.structs.replace(cards[0], vram_gib=None)
         questions.ask_whose(self.text, stated, cards)

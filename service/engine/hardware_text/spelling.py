@@ -105,6 +105,7 @@ _RESPELLED = tuple(
         (r"\b(\d{4}(?:\s?ti)?)fe\b", r"\1 FE"),
         (r"\b((?:core\s)?(?:ultra\s|i|ryzen\s)[3579])\s\((\d{3,5}\w{0,3})\)", r"\1 \2"),  # `Ultra 7 (155H)`
         (r"\b16x\s?pci-?e\s?([1-6](?:\.0)?)\b(?!\s?x)", r"PCIe \1 x16"),
+        (r"(\d{1,2})\s?[根条條]\s?内存", r"\1 modules, "),
         (r"(?:核数|核心数?)\s?[:：]\s?(\d{1,3})(?:\s?核)?", r"\1 cores"),
         (r"\bdual\s(?:cpu\s)?(?:mother|main)?board\b", "dual socket board"),
         (r"\b(\d{1,3})\s?(?:c|cores?)[\s,]{1,2}(\d{2,3})\s?t\b", r"\1 cores, \2 threads"),
