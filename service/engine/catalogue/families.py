@@ -36,8 +36,9 @@ _CORE = {
 # i7 of X79 and X99 boards, four channels and a generation older than their number: i7-3930K to i7-6950X.
 _EXTREME_MTS = {3: 1600, 4: 1866, 5: 2133, 6: 2400}
 _EXTREME_CORES = {"3820": 4, "4820": 4, "5960": 8}
-# Those of whose cores a name tells the performance cores.
-_HYBRID = ("alder lake", "raptor lake", "meteor lake", "arrow lake", "panther lake")
+# Those of whose cores a name tells the performance cores, and that have two threads on them: a stated count may be of
+# all cores or of the threads. Without (Arrow Lake) it is of the cores.
+_HYBRID = ("alder lake", "raptor lake", "meteor lake")
 _TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
 _IN_LAPTOPS = (4, 4, 6, 8)  # cores of an H of the 8th to 10th generation: i5-9300H, i7-9750H, i9-9880H
 # Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).

@@ -25,6 +25,11 @@ def test_engines_run_on_the_performance_cores_whichever_count_is_stated(text: st
     assert resolve(parse_hardware(text)).physical_cores == cores
 
 
+def test_all_cores_count_of_a_hybrid_with_one_thread_on_each() -> None:
+    """Prompts on 18 threads are predicted well only with all its cores (tests/data/perf_2026.jsonl, daim-step37)."""
+    assert resolve(parse_hardware("RTX 5090, Core Ultra 7 270K Plus, 24 cores")).physical_cores == 24
+
+
 def test_a_count_that_is_a_processors_threads_is_said_to_be_taken_as_them() -> None:
     hardware = parse_hardware("i9-14900K 32 cores, 4090, 64GB")
     assert hardware.cpu is not None
