@@ -22,7 +22,7 @@ from service.flows.results.cells import cell_of
 from tests.engine.planner.asking import ask, first
 from tests.models import build
 
-HARDWARE = parse_hardware("RTX 3080 10GB, Ryzen 7 5800X3D, 32GB DDR4-3200")
+HARDWARE = parse_hardware("RTX 3080 10GB, Ryzen 7 5800X3D, 32GB DDR4-3200, headless")
 MODEL, MIX = "Qwen3-14B", "iq4_xs"
 
 

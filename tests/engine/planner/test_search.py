@@ -305,7 +305,7 @@ def test_smaller_caches_wait_until_nothing_else_fits() -> None:
 @pytest.mark.parametrize(("ram_gb", "cache"), [(32, "q4_0"), (34, "q4_0"), (36, "q8_0")])
 def test_a_smaller_cache_is_tried_where_a_larger_one_fits_by_its_forecast_only(ram_gb: int, cache: str) -> None:
     """With 34 GB it was "does not fit", though 32 GB are enough."""
-    hardware = parse_hardware(f"RTX 3090, Ryzen 7 5800X3D, {ram_gb}GB DDR4-3200")
+    hardware = parse_hardware(f"RTX 3090, Ryzen 7 5800X3D, {ram_gb}GB DDR4-3200, headless")
     body = ask("Llama-3.3-70B", "q4_k_m", hardware=hardware, goal=GoalRequest(context=65_536), engine="ik_llama.cpp")
     assert first(body).flags.cache_type_k == cache
 

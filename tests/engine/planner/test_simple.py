@@ -52,7 +52,7 @@ def test_where_the_head_is_the_embedding_ik_leaves_whole_layers_in_ram_by_its_ow
 
 def test_layers_without_experts_count_in_the_short_command_of_an_engine_that_counts_from_the_first() -> None:
     """Of 52 layers 23 have experts, layer 1 first: thirteen of them in RAM are `-ncmoe 30`."""
-    rig = parse_hardware("RTX 3060 12GB, Ryzen 7 3800X, 32GB DDR4-3600")
+    rig = parse_hardware("RTX 3060 12GB, Ryzen 7 3800X, 32GB DDR4-3600, headless")
     config = first(ask("Nemotron-3-Nano-30B-A3B", "q4_k_m", hardware=rig, engine="llama.cpp"))
     assert "-ncmoe 30" in config.commands.server
     assert "-ot" not in config.commands.server
@@ -68,3 +68,11 @@ def test_all_experts_in_ram_are_one_word_also_where_layers_lie_there_as_the_engi
     assert config.strategy == "layers in RAM"
     assert " -cmoe " in config.commands.server
     assert "-ot" not in config.commands.server
+
+
+def test_a_short_command_has_the_largest_micro_batch_that_it_leaves_room_for() -> None:
+    rig, goal = parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000"), GoalRequest(context=200_000)
+    config = first(ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=rig, goal=goal, engine="llama.cpp"))
+    assert "-ncmoe" in config.commands.server
+    assert config.flags.n_ubatch == config.flags.n_batch == 2048
+    assert all(device.fits for device in config.devices)

@@ -229,7 +229,10 @@ def test_picks_come_first_and_each_differs_from_the_answer() -> None:
 
 def test_a_smaller_cache_is_taken_where_only_it_lets_a_dense_model_lie_whole_on_the_card() -> None:
     """As CeIest2 runs a file of 27B with a 4-bit cache on 16 GB (sudoingX/qwen38-mtp pull 63)."""
-    hardware, goal = parse_hardware("RX 6800 XT 16GB, Ryzen 5 5600X, 32GB DDR4-3200"), GoalRequest(context=40_960)
+    hardware, goal = (
+        parse_hardware("RX 6800 XT 16GB, Ryzen 5 5600X, 32GB DDR4-3200, headless"),
+        GoalRequest(context=40_960),
+    )
     config = first(ask("Qwen3.5-27B", "iq4_xs", hardware=hardware, goal=goal, engine="llama.cpp"))
     assert (config.strategy, config.flags.cache_type_k) == ("all on GPU", "q4_0")
     assert any("4 bits lose some quality" in reason.text for reason in config.reasons)

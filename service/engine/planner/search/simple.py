@@ -76,6 +76,7 @@ def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender 
         return None
     if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
+    found = _with_larger_batch(contender, found)
     seconds = goal_seconds(found.run, problem.goal)
     typical = typical_seconds(found.run, problem.goal)
     gain = seconds.expected / contender.seconds.expected
@@ -84,6 +85,20 @@ def _worth_it(contender: Contender, found: Fitted, costing: float) -> Contender 
     squeeze = Squeeze(contender.fitted.flags, gain) if gain > _WORTH_TELLING else None
     speed = predict_speed(found.run, problem.goal.depth)
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
+
+
+def _with_larger_batch(contender: Contender, found: Fitted) -> Fitted:
+    """Return a short form with the micro-batch doubled for as long as there is room and usual prompts take less time.
+
+    Its micro-batch left room for pieces that the short form leaves in RAM.
+    """
+    problem, seconds = contender.problem, typical_seconds(found.run, contender.problem.goal)
+    while "n_ubatch" not in contender.candidate.user_fields and 2 * found.flags.n_ubatch <= found.flags.n_batch:
+        larger = fitting(problem, replace(found.flags, n_ubatch=2 * found.flags.n_ubatch))
+        if larger is None or (shorter := typical_seconds(larger.run, problem.goal)) >= seconds:
+            break
+        found, seconds = larger, shorter
+    return found
 
 
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
