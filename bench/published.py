@@ -2,7 +2,7 @@
 
 Each is predicted by parameters that saw neither its author nor its machine (bench.speed), so that `/accuracy` of a new
 service shows errors as strangers meet them. `service/data/predictions.jsonl` has a line for each; it is written again
-with every calibration, and read by `service.flows.results.seed`.
+with every calibration, and read by `service.flows.results.imports`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from service.engine.measured.roofline import Prediction
 from service.engine.measured.summary import measured_speed
 from service.engine.memory.predict import predict_memory
 from service.engine.memory.report import report
-from service.flows.results.seed import PredictedResult, published_results
+from service.flows.results.imports import PredictedResult, published_results
 
 WRITTEN = Path(__file__).parent.parent / "service" / "data" / "predictions.jsonl"
 

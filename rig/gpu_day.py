@@ -41,10 +41,9 @@ from service.wire.measuring.agent import RunDocument, RunFile
 from service.wire.results.results import ResultModel
 from service.wire.results.submissions import ON_DISK, SavedResult
 from workers.agent.engines import find_engines
-from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.measure import measure
-from workers.agent.probe import find_hardware
+from workers.agent.probe import Gpus, find_hardware, open_gpus
 
 FILE = "gpu-day.jsonl"
 ENGINES: tuple[Engine, ...] = ("llama.cpp", "ik_llama.cpp")  # the first one takes less time to build

@@ -30,8 +30,8 @@ from service.engine.measured.summary import memory_of
 from service.engine.run_flags import to_flags
 from service.engine.units import MIB
 from workers.agent.arguments import host_environment
-from workers.agent.gpus import Gpus
 from workers.agent.local import LocalGpu
+from workers.agent.probe import Gpus
 
 _LOAD_SECONDS, _ANSWER_SECONDS = 120, 60
 _LOOK_SECONDS = 0.25

@@ -16,8 +16,7 @@ from service.bots.answer import Answer
 from service.bots.discord.deliver import headers
 from service.bots.discord.render import render as render_for_discord
 from service.bots.doctor import diagnose_bots
-from service.bots.replies import Sent, of_discord, of_slack
-from service.bots.sending import new_client, send
+from service.bots.sending import Sent, new_client, of_discord, of_slack, send
 from service.bots.slack.render import render as render_for_slack
 from service.settings import Settings, load_settings
 

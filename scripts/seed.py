@@ -20,7 +20,7 @@ from service.engine.measured.identity import ModelIdentity, model_identity, mode
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.reduction import reduced
 from service.engine.units import GIB
-from service.flows.results.seed import PublishedResult
+from service.flows.results.imports import PublishedResult
 from service.wire.results.results import Published
 from tests.models import build
 

@@ -180,12 +180,11 @@ def _event(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    found = record.fields if isinstance(record, _Record) else _of_library(record)
+    if isinstance(record, _Record):
+        found = record.fields
+    else:
+        found = {**known(), "logger": record.name, "detail": record.getMessage()}
     return {name: value[:_LONGEST_TEXT] if isinstance(value, str) else value for name, value in found.items()}
-
-
-def _of_library(record: logging.LogRecord) -> dict[str, object]:
-    return {**known(), "logger": record.name, "detail": record.getMessage()}
 
 
 def _shown(value: object) -> str:

@@ -66,11 +66,8 @@ def _pass(pool: ThreadPoolExecutor, buffers: list[mmap.mmap], size: int) -> floa
 
 
 def _read(buffer: mmap.mmap, size: int) -> None:
-    _c_library().memchr(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(buffer))), 1, ctypes.c_size_t(size))
-
-
-def _c_library() -> Any:
-    return ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+    library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+    library.memchr(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(buffer))), 1, ctypes.c_size_t(size))
 
 
 class _Failed(Exception):

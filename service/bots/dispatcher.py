@@ -17,7 +17,7 @@ from service import logs, metrics
 from service.bots import sending
 from service.bots.answer import Answer, BotContext, Outcome
 from service.bots.discord import deliver as discord_deliver
-from service.bots.replies import Sent
+from service.bots.sending import Sent
 from service.bots.slack import deliver as slack_deliver
 from service.bots.verbs import answer
 from service.bots.vocabulary import verb_named

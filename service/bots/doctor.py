@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import httpx
 
 from service.bots.discord.deliver import headers
-from service.bots.replies import object_of, of_slack
-from service.bots.sending import ask, new_client
+from service.bots.sending import ask, new_client, object_of, of_slack
 from service.flows.operations.components import answers_lost
 from service.flows.operations.doctor import Diagnosis
 from service.outgoing.rules import Refused

@@ -232,11 +232,11 @@ def _add_seed(parser: argparse.ArgumentParser) -> None:
 
 
 def _seed(arguments: argparse.Namespace) -> Answer:
-    from service.flows.results import seed
+    from service.flows.results import imports
 
     with _records() as context:
-        removed = seed.remove_published(context.engine, arguments.remove) if arguments.remove else None
-        n_added = 0 if removed else seed.import_published(context.engine, context.clock())
+        removed = imports.remove_published(context.engine, arguments.remove) if arguments.remove else None
+        n_added = 0 if removed else imports.import_published(context.engine, context.clock())
     told = f"{removed} is removed for good" if removed else f"{n_added} published results added"
     return {"removed": removed, "n_added": n_added}, [told]
 
@@ -299,8 +299,7 @@ def _add_moderate(parser: argparse.ArgumentParser) -> None:
 
 
 def _moderate(arguments: argparse.Namespace) -> Answer:
-    from service.flows.operations.removals import open_requests
-    from service.flows.results.moderation import audit, open_reports
+    from service.flows.results.moderation import audit, open_reports, open_requests
 
     with _records() as context:
         if arguments.action == "reports":

@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "llama-swap, router presets, compose, systemd or KoboldCpp",
     )
     parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="OWNER/NAME:VARIANT or GGUF files (default: what COMMAND names)",
+        "--model", metavar="MODEL", help="OWNER/NAME:VARIANT or GGUF files (default: what COMMAND names)"
     )
     parser.add_argument(
         "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"

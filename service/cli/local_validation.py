@@ -39,13 +39,12 @@ from service.wire.measuring.validation_text import row_text
 from service.wire.results.results import ResultModel, outcome
 from service.wire.results.submissions import FORMAT, SavedResult, SavedResults
 from workers.agent.engines import BENCH, SWEEP
-from workers.agent.gpus import open_gpus
 from workers.agent.local import Machine
 from workers.agent.measure import Measured, measure
 from workers.agent.models import Hashes, find_models
 from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
 from workers.agent.preflight import Declined, Prepared, are_confirmed, prepare
-from workers.agent.probe import describe
+from workers.agent.probe import describe, open_gpus
 
 _LOADING_MINUTES = 60  # more than loading any model takes that is worth measuring
 

@@ -99,7 +99,7 @@ class Hub:
         except RepoNotFound as error:
             raise self.with_nearest(error, reference.name) from error
         if info.private and not self._allow_private:
-            raise _refusals().unknown(reference.repo)
+            raise _library().unknown(reference.repo)
         listed = info.siblings or []
         if len(listed) > self._limits.repo_files:
             raise RepoTooLarge(f"the repo has {len(listed)} files, {self._limits.repo_files} are read", field="repo")
@@ -161,7 +161,7 @@ class Hub:
         if listing.repo is None or listing.revision is None:
             raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
         if listing.gated and not self._allow_private and listing.repo.lower() not in self._gated_repos:
-            raise _refusals().gated(listing.repo)
+            raise _library().gated(listing.repo)
         return f"{self._endpoint}/{listing.repo}/resolve/{quote(listing.revision, safe='')}"
 
     def search_gguf(self, model: str) -> tuple[str, ...]:
@@ -245,10 +245,10 @@ class Hub:
             return reader
 
 
-def _refusals() -> Any:
-    from service.hub import refusals  # huggingface_hub takes a tenth of a second to import
+def _library() -> Any:
+    from service.hub import info  # huggingface_hub takes a tenth of a second to import
 
-    return refusals
+    return info
 
 
 def _why_none(listing: RepoListing) -> str:

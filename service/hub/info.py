@@ -1,27 +1,38 @@
-"""One call to the Hub, for a repo's commit and files, sent and interpreted as huggingface_hub does.
+"""One call to the Hub, for a repo's commit and files, sent as huggingface_hub does; and refusals of listings and files,
+interpreted as it does.
 
 Imported when needed: the parts of the library used here take a tenth of a second to import; its `HfApi` and what that
-brings take three times as long.
+brings take three times as long. What it raises for which status, code and message: huggingface_hub 2.4,
+utils/_http.py; recorded replies of each kind: tests/recorded/hub.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import httpx2  # what huggingface_hub speaks through; its errors are not wrapped
 import msgspec
 from huggingface_hub import constants, get_session, hf_raise_for_status
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import (
+    DisabledRepoError,
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.utils._headers import build_hf_headers
 from msgspec import Meta
 
-from service.hub.errors import HubReplyRefused
+from service.hub.errors import HubReplyRefused, HubUnauthorised, RepoGated, RepoNotFound, RevisionNotFound
 from service.hub.listing import ListingLimits
-from service.hub.refusals import meaning
-from service.hub.retry import Transient, count_reply, with_retries
+from service.hub.retry import Transient, count_reply, seconds_asked, with_retries
 from service.outgoing.rules import Refused
+
+if TYPE_CHECKING:
+    import httpx
 
 # Otherwise the first call of a process also asks huggingface.co, whatever the endpoint, for /api/agent-harnesses and
 # waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py), which is of no use here.
@@ -90,3 +101,67 @@ def repo_info(
             raise HubReplyRefused(f"the Hub's description of {repo} cannot be read") from error
 
     return with_retries(attempt, limits, sleep)
+
+
+def refusal_of(reply: httpx.Response, repo: str, what: str) -> Exception:
+    """Return our error for a refusal of one of our own requests. `what`: the file or path that was asked for."""
+    request = httpx2.Request("GET", str(reply.request.url.copy_with(query=None)))
+    kept = {name: value for name, value in reply.headers.items() if name.startswith(("x-error", "retry", "ratelimit"))}
+    try:
+        hf_raise_for_status(httpx2.Response(reply.status_code, headers=kept, request=request))
+    except HfHubHTTPError as error:
+        return meaning(error, repo, what)
+    return HubReplyRefused(f"{what}: unexpected status {reply.status_code}")
+
+
+def meaning(error: HfHubHTTPError, repo: str, what: str, revision: str | None = None) -> Exception:
+    """Return our error for one of the library's. `what`: a file, or `the listing`."""
+    status, headers = error.response.status_code, error.response.headers
+    said = headers.get("x-error-message", "")
+    if status == 429 or status >= 500:
+        return Transient(f"status {status} for {what} of {repo}", status, seconds_asked(headers))
+    if isinstance(error, GatedRepoError):  # tested first, as it is a RepositoryNotFoundError too
+        return gated(repo)
+    if isinstance(error, DisabledRepoError):
+        return RepoNotFound(f"the Hub has disabled {repo}: nobody can read it, with any token", field="repo")
+    if isinstance(error, RevisionNotFoundError):
+        return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
+    if isinstance(error, EntryNotFoundError):
+        return RepoNotFound(f"{what} of {repo} is not there", field="repo")
+    if isinstance(error, RepositoryNotFoundError) or status == 404 or (status == 401 and not _names_token(said)):
+        return unknown(repo)
+    if status == 403 and "fine-grained" in said:
+        return HubUnauthorised(
+            f"the service's token may not read {repo}: it is fine-grained; its operator must change its settings on "
+            "the Hub (read access to public gated repos, or to this one)"
+        )
+    if status in (401, 403):
+        return HubUnauthorised(f"the Hub refuses {what} of {repo} to this service: its operator must renew HF_TOKEN")
+    return HubReplyRefused(f"{what} of {repo}: unexpected status {status}")
+
+
+def _names_token(said: str) -> bool:
+    """Whether a 401 concerns the token itself; without one, the Hub answers 401 also for hidden and missing repos."""
+    return said.startswith(("Invalid credentials", "User Access Token"))
+
+
+def gated(repo: str) -> RepoGated:
+    """Return the error for a repo whose terms were not accepted, with the remedy."""
+    return RepoGated(
+        f"{repo} is gated: accept its terms on its page on the Hub, then ask on your own machine with a token of that "
+        f"account: {own_machine(repo)}",
+        field="repo",
+    )
+
+
+def unknown(repo: str) -> RepoNotFound:
+    """Return the error for a repo that does not exist, or whose existence we may not reveal."""
+    return RepoNotFound(
+        f"the Hub has no {repo}, or it is private; if you have access, ask on your own machine: {own_machine(repo)}",
+        field="repo",
+    )
+
+
+def own_machine(repo: str) -> str:
+    """Return the command by which somebody with access to a repo gets advice; a service takes no caller's token."""
+    return f'HF_TOKEN=hf_... advisor advise {repo} -H "$(advisor hardware --json)"'

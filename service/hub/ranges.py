@@ -225,6 +225,6 @@ def _too_slow() -> HubUnavailable:
 
 
 def _refused(reply: httpx.Response, repo: str, what: str) -> Exception:
-    from service.hub.refusals import refusal_of  # huggingface_hub takes a tenth of a second to import
+    from service.hub.info import refusal_of  # huggingface_hub takes a tenth of a second to import
 
     return refusal_of(reply, repo, what)

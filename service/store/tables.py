@@ -457,12 +457,7 @@ repo_listing = Table(
 
 # The CPU seconds of advices that each payer has used, on a common clock, itself a row (store/advice/queue.py). Payers
 # are network prefixes, accounts and chat places; a row is removed once its payer has used no more than its fair share.
-share = Table(
-    "share",
-    metadata,
-    Column("payer", String(160), primary_key=True),
-    Column("used", Float, nullable=False),
-)
+share = Table("share", metadata, Column("payer", String(160), primary_key=True), Column("used", Float, nullable=False))
 
 # Requests to remove a result, by its submitter or anybody concerned. `contact`: how to reply, emptied when the request
 # is closed. `removed`: the decision.

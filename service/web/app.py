@@ -15,8 +15,7 @@ from service import logs
 from service.errors import InvalidSetting
 from service.flows.context import Context, open_context
 from service.queue.connection import connect_async
-from service.queue.listening import Listener
-from service.queue.progress import PATTERNS
+from service.queue.progress import PATTERNS, Listener
 from service.settings import Settings
 from service.structs import learn_structs
 from service.web import mcp_api
@@ -24,18 +23,21 @@ from service.web.advice import advice_page, ask_page, check_page
 from service.web.api_routes import API, PARTS
 from service.web.chat import bot_routers
 from service.web.documentation import documents
-from service.web.http.access_log import access_log
-from service.web.http.body import JsonBody, require_json
-from service.web.http.compression import compressed
-from service.web.http.intake import bounded
+from service.web.http.body import JsonBody, require_json, require_understood
 from service.web.http.limits import MAX_BODY_BYTES, RateLimits
-from service.web.http.methods import head_as_get, methods_of, with_allow
+from service.web.http.middleware import (
+    access_log,
+    bounded,
+    compressed,
+    head_as_get,
+    methods_of,
+    security_headers,
+    with_allow,
+)
 from service.web.http.problems import HANDLERS, as_asked
-from service.web.http.query import require_understood
-from service.web.http.security import security_headers
 from service.web.http.types import Connection, HttpRequest
 from service.web.operations import moderation_page, operator_pages
-from service.web.pages.render import page
+from service.web.pages import page
 from service.web.results import board_page, people_page, results_page
 from service.web.services import Services
 from service.wire.problem import Problem

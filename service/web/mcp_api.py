@@ -13,7 +13,7 @@ from litestar import Response, Router, post
 from service.engine.errors import AdvisorError
 from service.engine.hardware_text import parse_hardware
 from service.errors import NotAllowed
-from service.flows.advice import advise, check, inspect
+from service.flows.advice import advise, check, repos
 from service.flows.results import leaderboard
 from service.web.advice.advice_api import MAX_WAIT_SECONDS
 from service.web.http.callers import anyone, identify
@@ -86,7 +86,7 @@ async def _check(asked: mcp_tools.Check, request: HttpRequest, services: Service
 
 async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Services) -> str:
     admit = services.admission(request)
-    view = await services.run_reading(inspect.inspect, asked.repo, asked.revision, asked.variant, admit)
+    view = await services.run_reading(repos.inspect, asked.repo, asked.revision, asked.variant, admit)
     return render_repo(view)
 
 

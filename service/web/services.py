@@ -26,12 +26,12 @@ from service.flows.context import Context
 from service.flows.measuring.runs import hosts_concerned, hosts_with_runs
 from service.flows.operations import components
 from service.flows.results.accuracy import KeptAccuracy
-from service.queue.listening import Listener
+from service.queue.progress import Listener
 from service.settings import Settings
-from service.web.http.access_log import waits
 from service.web.http.client import client_of, is_within, networks
+from service.web.http.conditional import ResponseCache
 from service.web.http.limits import Bucket, Lease, RateLimits
-from service.web.http.response_cache import ResponseCache
+from service.web.http.middleware import waits
 from service.web.http.types import Connection, HttpRequest
 from service.wire.advice.advice import AdviceEvent
 from service.wire.health import Part, PartName

@@ -10,7 +10,7 @@ import pytest
 from litestar.types import Receive, Scope, Send
 
 from service import metrics
-from service.bots.replies import Sent, of_discord, of_slack
+from service.bots.sending import Sent, of_discord, of_slack
 from service.flows.chat import interactions
 from service.settings import Settings
 from service.web.app import create_app

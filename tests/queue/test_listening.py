@@ -9,11 +9,10 @@ from anyio import create_task_group, fail_after, move_on_after
 from redis import Redis
 from redis import asyncio as redis_async
 
-from service.queue import listening
+from service.queue import progress
 from service.queue.connection import connect, connect_async
 from service.queue.embedded import EmbeddedValkey
-from service.queue.listening import Listener
-from service.queue.progress import PATTERNS, channel, publish
+from service.queue.progress import PATTERNS, Listener, channel, publish
 from service.wire.advice.advice import AdviceEvent
 
 LISTING = AdviceEvent("a", "running", "listing the repo")
@@ -90,7 +89,7 @@ async def test_a_listener_that_is_cancelled_leaves_nothing_behind(redis: Redis, 
 async def test_a_listener_outlives_a_restart_of_redis_and_is_told_to_look(
     valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "_AWAY_SECONDS", 0.1)
     client = connect_async(valkey.url)
     async with client, Listener(client, *PATTERNS).listen(channel("a")) as messages:
         valkey.stop()
@@ -110,7 +109,7 @@ async def test_publishing_without_redis_harms_nothing_and_listeners_go_on_lookin
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seconds in ("_AWAY_SECONDS", "_CONFIRM_SECONDS"):
-        monkeypatch.setattr(listening, seconds, 0.1)
+        monkeypatch.setattr(progress, seconds, 0.1)
     publish(connect(f"unix://{tmp_path}/none.sock"), LISTING)
     async with connect_async(f"unix://{tmp_path}/none.sock") as client:
         listener = Listener(client, *PATTERNS)

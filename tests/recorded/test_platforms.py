@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from service.bots.answer import Answer, Button, Code
 from service.bots.discord.commands import commands, form
 from service.bots.discord.render import render
-from service.bots.replies import of_discord, of_slack
+from service.bots.sending import of_discord, of_slack
 from service.bots.slack.manifest import manifest
 from service.bots.vocabulary import VERBS
 from service.wire.bots import Ask

@@ -12,8 +12,8 @@ from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.units import MIB
 from tests.engine_replay import install
 from tests.models import write_gguf
-from workers.agent.gpus import GpuNow
 from workers.agent.local import LocalGpu
+from workers.agent.probe import GpuNow
 
 CPU_ONLY = Hardware(
     gpus=[],

@@ -39,8 +39,7 @@ from service.wire.measuring.agent import (
 from service.wire.measuring.hosts import Probe
 from service.wire.problem import Problem
 from workers.agent.errors import HostError, ServiceError, ServiceUnreachable
-from workers.agent.keys import HostKey
-from workers.agent.state import State
+from workers.agent.state import HostKey, State
 
 MAX_REPLY_BYTES = 1 << 20
 ATTEMPTS = 3

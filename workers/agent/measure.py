@@ -23,19 +23,12 @@ from service.wire.measuring.agent import MAX_LOG_CHARACTERS, Report, RunDocument
 from service.wire.results.results import Seen
 from workers.agent.arguments import EngineCommand, engine_command, host_environment
 from workers.agent.engines import readable_of
-from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.models import PageCache, page_cache
 from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
 from workers.agent.preflight import Declined, cards_of
-from workers.agent.process import (
-    CannotStart,
-    Ended,
-    NotConfined,
-    ProcessLimits,
-    held_by_engine,
-    run_engine,
-)
+from workers.agent.probe import Gpus, open_gpus
+from workers.agent.process import CannotStart, Ended, NotConfined, ProcessLimits, held_by_engine, run_engine
 from workers.agent.usage import Meter, UsageOfDay
 from workers.agent.watch import Halt, Sampler, Watch
 

@@ -14,9 +14,19 @@ from service.wire.measuring.agent import key_fingerprint
 from workers.agent import askers, journal
 from workers.agent.client import Client
 from workers.agent.errors import HostError, ServiceError, naming
-from workers.agent.keys import load_key, make_key
 from workers.agent.policy import InvalidPolicy, Policy, example, folder, log_path, pause_path, read_policy
-from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Doing, Enrolled, State, default_folder
+from workers.agent.state import (
+    COUNTER,
+    DOING,
+    ENROLLED,
+    KEY,
+    Doing,
+    Enrolled,
+    State,
+    default_folder,
+    load_key,
+    make_key,
+)
 
 POLICY = "policy.toml"
 AGENT = f"offload-advisor/{__version__}"

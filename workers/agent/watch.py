@@ -13,8 +13,8 @@ import msgspec
 import psutil
 
 from service.wire.measuring.runs import DeviceUse
-from workers.agent.gpus import GpuNow, Gpus
 from workers.agent.policy import Policy, is_within_hours
+from workers.agent.probe import GpuNow, Gpus
 
 # Drivers and displays use some MiB on every card.
 _SMALL_BYTES = 64 << 20

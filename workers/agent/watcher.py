@@ -10,11 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workers.agent.engines import BENCH, SWEEP
-from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import Machine
 from workers.agent.models import Hashes, Known, find_models, hash_contents, header_sha256
 from workers.agent.policy import Policy, allows_gpu, folder, pause_path
-from workers.agent.probe import describe
+from workers.agent.probe import Gpus, describe, open_gpus
 from workers.agent.watch import Watch
 
 HASHES = "hashes.json"

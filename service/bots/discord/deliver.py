@@ -16,8 +16,7 @@ import msgspec
 from service import __version__
 from service.bots.answer import Answer, Outcome, mark_of
 from service.bots.discord.render import EPHEMERAL, Message, render
-from service.bots.replies import Sent, of_discord
-from service.bots.sending import ask, send
+from service.bots.sending import Sent, ask, of_discord, send
 from service.settings import Settings
 from service.wire.bots import Interaction, Reply
 

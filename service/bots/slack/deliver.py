@@ -12,8 +12,7 @@ import httpx
 import msgspec
 
 from service.bots.answer import Answer, Outcome
-from service.bots.replies import Sent, of_slack
-from service.bots.sending import send
+from service.bots.sending import Sent, of_slack, send
 from service.bots.slack.incoming import is_hook
 from service.bots.slack.render import render
 from service.settings import Settings

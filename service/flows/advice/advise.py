@@ -21,9 +21,8 @@ from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.advice import fair_queue
 from service.flows.advice.cpu_limit import CpuLimit, CpuSpent, no_limit
 from service.flows.advice.fair_queue import NOBODY_KNOWN, Payer
-from service.flows.advice.in_use import Pace, counted, models_for
 from service.flows.advice.measured_advice import with_results
-from service.flows.advice.reading import Advise
+from service.flows.advice.reading import Advise, Pace, counted, models_for
 from service.flows.advice.repos import known_revision, list_repo, reading
 from service.flows.advice.requests import Request, parse_request, request_key
 from service.flows.context import Context

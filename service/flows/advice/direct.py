@@ -14,8 +14,8 @@ from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical
 from service.engine.planner.explaining.what_if import check_questions
 from service.engine.side_by_side import even_share, room_left, side_by_side
-from service.flows.advice.in_use import Pace, counted, models_for
 from service.flows.advice.opening import opened
+from service.flows.advice.reading import Pace, counted, models_for
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.card import card_of

@@ -34,7 +34,8 @@ _LOOKED_AT = 8  # waiting advices that are tried, to find one that no job calls 
 
 def priced(context: Context, request: Request, payer: Payer) -> tuple[float, float]:
     """Return the estimated CPU seconds of a request, and its budget. Raises TooExpensive if the first is larger."""
-    cost, budget = estimated_seconds(_effort(context, request)), _budget(context, payer)
+    settings, cost = context.settings, estimated_seconds(_effort(context, request))
+    budget = settings.account_advice_cpu_seconds if payer.account else settings.advice_cpu_seconds
     if cost > budget:
         metrics.ADVICE_REFUSED.of("estimate").inc()
         raise TooExpensive(f"this would take about {cost:,.0f} CPU seconds, {_may_take(context, budget)}")
@@ -126,11 +127,6 @@ def _n_variants(context: Context, request: Request) -> int:
         return len(named)
     listing = latest_listing(context, request.repo)
     return len(listing.variants) if listing else _USUAL_VARIANTS
-
-
-def _budget(context: Context, payer: Payer) -> float:
-    settings = context.settings
-    return settings.account_advice_cpu_seconds if payer.account else settings.advice_cpu_seconds
 
 
 def _may_take(context: Context, budget: float) -> str:

@@ -11,11 +11,15 @@ import msgspec
 from redis.exceptions import RedisError
 from redis.lock import Lock
 
+from service.flows.advice.reading import read_models
+from service.flows.advice.repo_view import view
 from service.flows.context import Context, Records
 from service.hub.errors import RepoWithoutGguf
 from service.hub.listing import RepoListing
-from service.hub.references import RepoReference
+from service.hub.references import RepoReference, parse_reference
+from service.hub.variants import ANY_NUMBER, choose
 from service.store.advice import listings
+from service.wire.advice.repo import RepoView, model_view
 
 BRANCH_MEMORY = timedelta(minutes=10)
 _CLAIM_SECONDS = 5.0  # renewed while the reader lives; a dead one delays the next by no more
@@ -123,3 +127,22 @@ def _quietly(act: Callable[[], object]) -> bool:
         return bool(act())
     except (RedisError, OSError):
         return False
+
+
+def inspect(
+    context: Context,
+    repo: str,
+    revision: str | None = None,
+    variant: str | None = None,
+    admit_new_repo: Callable[[], None] = lambda: None,
+) -> RepoView:
+    """Return a repo's variants and the model of one of them, `variant` or else the first.
+
+    `admit_new_repo` is called before any work on a repo never read here, and may raise. Raises InvalidInput,
+    UnknownVariant and the Hub's errors.
+    """
+    reference = parse_reference(repo, revision)
+    with listed(context, reference, admit_new_repo) as listing:
+        chosen = choose(listing, reference, [variant] if variant else None, ANY_NUMBER, "variant")[:1]
+        read = read_models(context.hub, listing, chosen).variants[0]
+    return view(listing, reference, model_view(read.name, read.model))

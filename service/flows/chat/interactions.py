@@ -19,7 +19,7 @@ from service.engine.errors import AdvisorError
 from service.errors import ServiceUnavailable
 from service.flows.context import Context
 from service.logs import Log
-from service.queue.listening import Listener
+from service.queue.progress import Listener
 from service.store.chat import interactions
 from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
 

@@ -22,7 +22,7 @@ from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows.context import Context
 from service.flows.measuring import tuning
-from service.flows.measuring.host_matching import STATES
+from service.flows.measuring.run_plans import STATES
 from service.flows.results import trust
 from service.logs import Log
 from service.queue.progress import publish
@@ -278,10 +278,7 @@ def _result(
 def _prediction(run: StoredRun, record: RunRecord) -> Prediction:
     """Return the run's prediction, marked as not for this rig unless the host is exactly the advised machine."""
     return msgspec.structs.replace(
-        run.prediction,
-        own_rig=record.match == "exact",
-        most_tg=record.terms.most_tg,
-        most_pp=record.terms.most_pp,
+        run.prediction, own_rig=record.match == "exact", most_tg=record.terms.most_tg, most_pp=record.terms.most_pp
     )
 
 

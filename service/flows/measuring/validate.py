@@ -15,9 +15,10 @@ from service.errors import HostNotFound, IdempotencyKeyReused, NoHost, TooManyVa
 from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.advice.advise import stored_advice
 from service.flows.context import Context
-from service.flows.measuring.host_matching import Asker, match_of
 from service.flows.measuring.run_plans import (
+    Asker,
     PlannedRun,
+    match_of,
     models_of,
     new_run,
     on_terms,
@@ -69,9 +70,10 @@ def request_validation(
     picked = _chosen(row, body, asked)
     hosts = _hosts(context, caller.account_id, asked.hosts)
     planned, refused = plan_runs(context, row, body, picked, hosts, asked, _asker(context, caller))
-    _require_hosts(planned, refused)
-    before = {} if asked.mode == "tune" else _measured_before(context, caller, planned)
     able = [one for one in planned if one.eligible]
+    if not able:
+        raise NoHost(". ".join(one.rstrip(".") for one in refused)[:2000] or "there is nothing to measure")
+    before = {} if asked.mode == "tune" else _measured_before(context, caller, planned)
     shares = _uses_share(context, caller, [one for one in able if one.cell not in before])
     new = StoredValidation(
         id=new_id(),
@@ -173,11 +175,6 @@ def _hosts(context: Context, account_id: str | None, asked: Sequence[str] | None
         if host_id not in known:
             raise HostNotFound("there is no host with this id that you may use", field=f"hosts[{i}]")
     return [known[host_id] for host_id in dict.fromkeys(asked)]
-
-
-def _require_hosts(planned: Sequence[PlannedRun], refused: Sequence[str]) -> None:
-    if not any(one.eligible for one in planned):
-        raise NoHost(". ".join(one.rstrip(".") for one in refused)[:2000] or "there is nothing to measure")
 
 
 def _measured_before(context: Context, caller: Caller, planned: Sequence[PlannedRun]) -> dict[str, StoredResult]:

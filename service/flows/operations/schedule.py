@@ -16,7 +16,7 @@ from service.flows.advice.fair_queue import requeue_unfinished
 from service.flows.context import Context
 from service.flows.measuring import runs
 from service.flows.operations.retention import purge
-from service.flows.results import calibration, dumps, seed, trust
+from service.flows.results import calibration, dumps, imports, trust
 from service.flows.results.differences import compare_logs
 from service.logs import Log
 from service.settings import Settings
@@ -89,7 +89,7 @@ def schedule(settings: Settings) -> tuple[Job, ...]:
 
 
 def _import_published(context: Context) -> int:
-    return seed.import_published(context.engine, context.clock())
+    return imports.import_published(context.engine, context.clock())
 
 
 def _write_dumps(context: Context) -> int:

@@ -102,11 +102,7 @@ def errors_of(result: Predicted) -> Iterator[Error]:
     same_context = result.engine == "ik_llama.cpp"  # llama-bench sizes the context for each test
     speed = prediction.speed if prediction.own_rig else []
     compared = compare_predicted(
-        prediction.devices,
-        speed,
-        measured_speed(result.rows),
-        result.seen.buffers,
-        same_context=same_context,
+        prediction.devices, speed, measured_speed(result.rows), result.seen.buffers, same_context=same_context
     )
     buffers: dict[str, list[Compared]] = defaultdict(list)
     for one in compared:
@@ -253,9 +249,5 @@ def _difference(one: Entry) -> MemoryDifference:
 def _used(one: calibrations.Stored) -> CalibrationUsed:
     errors = one.errors
     return made_from(
-        CalibrationUsed,
-        errors,
-        version=one.version,
-        n_results=one.n_results,
-        made_at=one.made_at.date().isoformat(),
+        CalibrationUsed, errors, version=one.version, n_results=one.n_results, made_at=one.made_at.date().isoformat()
     )

@@ -170,11 +170,7 @@ def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[st
     if point is None:
         return {}
     low, high = (point.pp_low, point.pp_high) if metric == "pp" else (point.tg_low, point.tg_high)
-    return {
-        "predicted_low": low,
-        "predicted_high": high,
-        "plausible": is_plausible(row.value, low, high),
-    }
+    return {"predicted_low": low, "predicted_high": high, "plausible": is_plausible(row.value, low, high)}
 
 
 def _row(row: LeadingResult, depth: int | None = None, metric: Metric = "tg") -> BoardRow:

@@ -1,4 +1,9 @@
-"""Operators' acts on results and accounts, each recorded with who, when and why; and reports of abuse."""
+"""Operators' acts on results and accounts, each recorded with who, when and why; reports of abuse; and requests for
+removal.
+
+A removed result is erased like one that its submitter deletes. Older dumps are deleted once new ones are written, which
+a removal makes due at once; backups keep it until the operator deletes them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,16 @@ from sqlalchemy import Connection
 from service.engine.errors import InvalidInput
 from service.engine.measured.identity import plain
 from service.engine.reduction import reduced
+from service.errors import ResultNotFound
 from service.flows.accounts import Caller
 from service.flows.context import Records
-from service.flows.operations import removals
 from service.flows.results import trust
 from service.flows.results.differences import open_differences
-from service.flows.results.read_results import read_result
+from service.flows.results.read_results import read_result, require_visible
+from service.logs import Log
 from service.store import versions
 from service.store.measuring import hosts
+from service.store.operations import jobs
 from service.store.queries import is_id, is_name
 from service.store.results import moderation as store
 from service.store.results import results
@@ -26,11 +33,24 @@ from service.store.results.moderation import Act
 from service.store.results.results import OPERATOR
 from service.store.results.trust import writing
 from service.structs import made_from
-from service.wire.results.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, QuarantinedResult, Reported
+from service.wire.results.moderation import (
+    AbuseReport,
+    AuditEntry,
+    Moderation,
+    OpenRemovalRequest,
+    OpenReport,
+    QuarantinedResult,
+    RemovalAsked,
+    RemovalRequest,
+    Reported,
+)
 from service.wire.results.results import ResultState
+
+log = Log("removals")
 
 ON_THE_MACHINE = "operator on the service's machine"
 BANNED = "its account was banned"
+REMOVED = "removed by an operator, on request"
 _UP: tuple[ResultState, ...] = ("shown", "quarantined")
 
 
@@ -46,7 +66,7 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
         "show": partial(_set_state, state="shown", reason=f"{OPERATOR}looked at it: {reason}"),
         "trust": partial(_trust, since=now), "distrust": partial(_trust, since=None),
         "ban": _ban, "unban": _unban, "close": _close,
-        "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse, "settle": _settle,
+        "revoke": _revoke, "remove": _remove, "refuse": _refuse, "settle": _settle,
     }  # fmt: skip
     return made_from(AuditEntry, acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
 
@@ -155,10 +175,51 @@ def _revoke(context: Records, act: Act) -> Act:
 
 def _settle(context: Records, act: Act) -> Act:
     """Mark a difference as explained by what logs showed so far; later results that show it count anew."""
-
     if all(one.reported.name != act.subject for one in open_differences(context)):
         raise InvalidInput("no unsettled difference has this name: /v1/accuracy lists them", field="subject")
     with writing(context.engine) as connection:
         versions.count_change(connection)
+        store.note(connection, act)
+    return act
+
+
+def ask_removal(context: Records, caller: Caller | None, result_id: str, said: RemovalRequest) -> RemovalAsked:
+    """Store a request to remove a result that the caller may see, or a hidden one. Raises ResultNotFound."""
+    row = results.read(context.engine, result_id)
+    if row is None or row.state == "deleted":
+        raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
+    require_visible(context, caller, row)
+    text, contact = plain(reduced(said.text))[:1000], plain(said.contact)[:200] if said.contact else None
+    about = {"result_id": row.id, "account_id": caller.account_id if caller else None, "created_at": context.clock()}
+    kept = store.add(context.engine, "removals", **about, text=text, contact=contact)
+    log.warning("removal.asked", result_id=row.id)
+    return RemovalAsked(kept)
+
+
+def open_requests(context: Records) -> list[OpenRemovalRequest]:
+    """Return the undecided requests, oldest first."""
+    return store.open_removals(context.engine)
+
+
+def _remove(context: Records, act: Act) -> Act:
+    """Erase a result for good, granting every request about it. Raises InvalidInput if there is none."""
+    row = results.read(context.engine, act.subject)
+    with writing(context.engine) as connection:
+        if row is None or results.state_in(connection, row.id) == "deleted":
+            raise InvalidInput("no result has this id, or it was deleted before", field="subject")
+        results.erase(connection, row.id, REMOVED, edit_key_hash=None)
+        store.close_removals(connection, act.by, act.at, removed=True, result_id=row.id)
+        store.note(connection, act)
+        trust.settle_in(connection, row.cell, act.at)
+    jobs.hasten(context.engine, "dumps", act.at)
+    return act
+
+
+def _refuse(context: Records, act: Act) -> Act:
+    """Refuse a request: close it and remove nothing. Raises InvalidInput if none open has this id."""
+    with writing(context.engine) as connection:
+        asked = act.subject if is_id(act.subject) else None
+        if not asked or not store.close_removals(connection, act.by, act.at, removed=False, request_id=asked):
+            raise InvalidInput("no open request for removal has this id", field="subject")
         store.note(connection, act)
     return act

@@ -140,11 +140,8 @@ def _may_take() -> ColumnElement[bool]:
     It is still the machine that the run was planned for, and has not dropped the run, or MAX_ATTEMPTS times if it is
     the asker's own.
     """
-    return and_(run_host.c.hardware_key == host.c.hardware_key, run_host.c.dropped < _attempts_of_host())
-
-
-def _attempts_of_host() -> ColumnElement[int]:
-    return case((host.c.account_id == table.c.account_id, MAX_ATTEMPTS), else_=1)
+    attempts = case((host.c.account_id == table.c.account_id, MAX_ATTEMPTS), else_=1)
+    return and_(run_host.c.hardware_key == host.c.hardware_key, run_host.c.dropped < attempts)
 
 
 def _is_due(now: datetime | BindParameter[Any]) -> ColumnElement[bool]:

@@ -39,7 +39,10 @@ def back_up(url: str, target: Path) -> int:
     try:
         part.unlink(missing_ok=True)
         part.touch(mode=PRIVATE_FILE)
-        _copy_sqlite(_sqlite_file(url), part) if _is_sqlite(url) else _dump_postgres(url, part)
+        if _is_sqlite(url):
+            _copy_sqlite(_sqlite_file(url), part)
+        else:
+            _tool(["pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={part}"], url)
         part.rename(target)
         return target.stat().st_size
     except OSError as error:
@@ -129,10 +132,6 @@ def _sqlite_revision(source: Path) -> str:
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=15)) as connection:
         yield connection
-
-
-def _dump_postgres(url: str, target: Path) -> None:
-    _tool(["pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={target}"], url)
 
 
 def _load_postgres(url: str, source: Path) -> None:

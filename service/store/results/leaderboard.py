@@ -74,7 +74,6 @@ class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
     measured_at: datetime
     n_results: int
     low: float
-    middle: float
     high: float
 
     def position(self, order: Sort) -> Position:

@@ -13,13 +13,7 @@ from service.store.queries import changed, is_name, new_id, shown, value
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import removal_request as removal
 from service.store.tables import result as table
-from service.wire.results.moderation import (
-    Action,
-    AuditEntry,
-    OpenRemovalRequest,
-    OpenReport,
-    QuarantinedResult,
-)
+from service.wire.results.moderation import Action, AuditEntry, OpenRemovalRequest, OpenReport, QuarantinedResult
 from service.wire.results.results import ResultState
 
 _ABOUT = (table.c.state.label("result_state"), table.c.model_name.label("model"), table.c.gpus)

@@ -37,14 +37,11 @@ _PROBLEMS = (
 )
 
 Wait = Annotated[
-    int,
-    QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the advice to become final."),
+    int, QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the advice to become final.")
 ]
 Detail = Annotated[
     Literal["short", "full", "card"],
-    QueryParameter(
-        description="`full`: text and Markdown with everything. `card`: short JSON, a `CompactAdvice`.",
-    ),
+    QueryParameter(description="`full`: text and Markdown with everything. `card`: short JSON, a `CompactAdvice`."),
 ]
 _MOST_IDS = 8
 
@@ -204,9 +201,7 @@ async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services
 
 
 @delete(
-    PATH + "/{advice_id:str}",
-    summary="Delete advice",
-    responses=problem_responses("advice-not-found", "wrong-key"),
+    PATH + "/{advice_id:str}", summary="Delete advice", responses=problem_responses("advice-not-found", "wrong-key")
 )
 async def delete_advice(
     advice_id: FromPath[str],

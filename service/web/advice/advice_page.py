@@ -19,11 +19,8 @@ from service.errors import WrongKey
 from service.flows.advice import advise
 from service.flows.measuring import validated
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import query_of, read_form
-from service.web.pages.render import page
-from service.web.pictures.bars import memory_bars, token_bar
-from service.web.pictures.trade import draw_trade
-from service.web.results.curves import MOST_CURVES, Curve, draw
+from service.web.pages import page, query_of, read_form
+from service.web.pictures import MOST_CURVES, Curve, draw, draw_trade, memory_bars, token_bar
 from service.web.services import AppServices
 from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.card import SHELLS, card_of, fact_of, fact_words, shell_of, speed_words
@@ -133,14 +130,8 @@ def _charts(configs: Sequence[AdvisedConfig]) -> list[tuple[str, Markup]]:
         return []
     tg, pp = ([_curve(c, phase) for c in configs] for phase in ("tg", "pp"))
     return [
-        (
-            "Token generation (TG), t/s",
-            draw(tg, "tg", "Predicted token generation in t/s by depth"),
-        ),
-        (
-            "Prompt processing (PP), t/s",
-            draw(pp, "pp", "Predicted prompt processing in t/s by depth"),
-        ),
+        ("Token generation (TG), t/s", draw(tg, "tg", "Predicted token generation in t/s by depth")),
+        ("Prompt processing (PP), t/s", draw(pp, "pp", "Predicted prompt processing in t/s by depth")),
     ]
 
 

@@ -24,8 +24,7 @@ from service.flows.advice import advise, repos
 from service.flows.advice.requests import as_goal
 from service.web.documentation.operations import REPO, RIG
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, query_of, read_form
-from service.web.pages.render import HTML, page
+from service.web.pages import HTML, Form, converted, field_error, page, query_of, read_form
 from service.web.services import AppServices, Services
 from service.wire.advice.advice import AdviceRequest
 from service.wire.problem import problem_of

@@ -8,9 +8,8 @@ from service.engine.errors import AdvisorError, InvalidInput
 from service.flows.advice import check
 from service.web.documentation.operations import RIG
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, query_of, read_form
-from service.web.pages.render import page
-from service.web.pictures.bars import memory_bars
+from service.web.pages import Form, converted, page, query_of, read_form
+from service.web.pictures import memory_bars
 from service.web.services import AppServices
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked, CheckRequest

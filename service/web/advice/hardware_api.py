@@ -22,8 +22,7 @@ from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, Par
 
 _MAX_ROWS = 1_000
 Search = Annotated[
-    str,
-    QueryParameter(name="q", max_length=100, description="Words in the name or an alias, in any order and case."),
+    str, QueryParameter(name="q", max_length=100, description="Words in the name or an alias, in any order and case.")
 ]
 
 
@@ -51,14 +50,7 @@ async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
     "/v1/hardware/parse",
     status_code=200,
     summary="How a description of hardware is understood",
-    responses=answers(
-        200,
-        ParsedHardware,
-        "Both forms.",
-        *BODY_PROBLEMS,
-        "unknown-hardware",
-        "invalid-hardware",
-    ),
+    responses=answers(200, ParsedHardware, "Both forms.", *BODY_PROBLEMS, "unknown-hardware", "invalid-hardware"),
 )
 async def parse_hardware(data: JSONBody[HardwareQuestion]) -> ParsedHardware:
     """Takes shorthand, pasted tool output or a mixture, and lists what is assumed because it was not stated."""

@@ -13,7 +13,7 @@ import msgspec
 from litestar import Response, Router, get
 from litestar.params import FromPath, QueryParameter
 
-from service.flows.advice import inspect
+from service.flows.advice import repos
 from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
 from service.web.http.problems import HUB_PROBLEMS
@@ -39,10 +39,7 @@ Revision = Annotated[
     "/v1/repos/{owner:str}/{name:str}",
     summary="A repo's variants, and the model of one of them",
     responses=answers(
-        200,
-        RepoView,
-        "The repo at one commit.",
-        *("invalid-request", *HUB_PROBLEMS, "service-unavailable"),
+        200, RepoView, "The repo at one commit.", *("invalid-request", *HUB_PROBLEMS, "service-unavailable")
     ),
 )
 async def inspect_repo(
@@ -55,7 +52,7 @@ async def inspect_repo(
 ) -> Response[Any]:
     """Files, metadata, layers, bytes by role and type, the size of each layer, and cache per token."""
     admit = services.admission(request)
-    view = await services.run_reading(inspect.inspect, f"{owner}/{name}", revision, variant, admit)
+    view = await services.run_reading(repos.inspect, f"{owner}/{name}", revision, variant, admit)
     return conditional(request, msgspec.json.encode(view), "application/json")
 
 

@@ -10,8 +10,7 @@ from litestar import Response, post
 from litestar.background_tasks import BackgroundTask
 
 from service.bots.incoming import IncomingQuestion
-from service.bots.replies import of_slack
-from service.bots.sending import new_client, send
+from service.bots.sending import new_client, of_slack, send
 from service.bots.slack.incoming import is_signed, read_command, read_interaction
 from service.bots.slack.render import render
 from service.bots.verbs import refusal

@@ -19,6 +19,7 @@ from litestar import Litestar
 from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
+from litestar.routes import HTTPRoute
 
 from service import __version__
 from service.web.api_routes import ROUTERS
@@ -57,7 +58,8 @@ def openapi_document() -> dict[str, Any]:
         return_dto=None,
     )  # fmt: skip
     schema = app.openapi_schema.to_schema()
-    handlers = {one.operation_id or one.handler_name: one for one in _handlers(app)}
+    routes = (route for route in app.routes if isinstance(route, HTTPRoute))
+    handlers = {one.operation_id or one.handler_name: one for r in routes for one, _ in r.route_handler_map.values()}
     for spec in (spec for item in schema["paths"].values() for spec in item.values()):
         _correct(spec)
         _complete(spec, handlers[spec["operationId"]].opt)
@@ -110,11 +112,6 @@ def _complete(spec: dict[str, Any], opt: Mapping[str, Any]) -> None:
             said = "Events with `event`, `id` and `data`, which is JSON of the schema of the content."
             event = {"contentMediaType": "application/json", "contentSchema": media["schema"]}
             media["schema"] = {"type": "string", "description": said, **event}
-
-
-def _handlers(app: Litestar) -> Iterator[HTTPRouteHandler]:
-    for route in app.routes:
-        yield from (handler for handler, _ in getattr(route, "route_handler_map", {}).values())
 
 
 def _stated_by(handler: HTTPRouteHandler) -> Iterator[Any]:

@@ -10,8 +10,7 @@ from service.web.documentation import guides
 from service.web.documentation.document import openapi_json
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import query_of
-from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
+from service.web.pages import STATIC_TYPES, page, query_of, static_files, versioned
 from service.wire.problem import PAGE, PROBLEM_TYPES
 
 _FOR_EVER = "public, max-age=31536000, immutable"

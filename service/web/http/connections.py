@@ -8,7 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from service.web.http.security import HEADERS
+from service.web.http.middleware import HEADERS
 
 HEAD_SECONDS = 10.0  # for a request's head, from its first byte or from the opening of the connection
 BODY_SECONDS = 60.0  # for a body: 2 MiB at 280 kbit/s

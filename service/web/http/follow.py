@@ -43,11 +43,7 @@ def changes(services: Services, advice_id: str, seconds: float | None = None) ->
         return found
 
     return looks(
-        look,
-        services.listener.listen(channel(advice_id)),
-        lambda event: event.state in FINAL,
-        services.drain,
-        seconds,
+        look, services.listener.listen(channel(advice_id)), lambda event: event.state in FINAL, services.drain, seconds
     )
 
 

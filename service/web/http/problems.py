@@ -16,9 +16,9 @@ from service import metrics
 from service.engine.decoding import ENUM_VALUE, in_words, values_of
 from service.engine.errors import AdvisorError
 from service.logs import Log
+from service.web.http.body import parameters_of
 from service.web.http.formats import asked_format, media_type_of, rendered
 from service.web.http.limits import MAX_BODY_BYTES
-from service.web.http.query import parameters_of
 from service.web.http.types import HttpRequest
 from service.wire.problem import MEDIA_TYPE, PROBLEM_TYPES, Problem, problem, problem_of
 
@@ -81,11 +81,6 @@ def as_asked(request: HttpRequest, response: Response[Problem]) -> Response[Any]
     )
 
 
-def on_advisor_error(request: HttpRequest, error: AdvisorError) -> Response[Problem]:
-    """Answer an expected failure."""
-    return problem_response(problem_of(error))
-
-
 def on_validation(request: HttpRequest, error: ValidationException) -> Response[Problem]:
     """Answer an invalid path or query parameter with its name."""
     first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
@@ -122,7 +117,7 @@ def on_crash(request: HttpRequest, error: Exception) -> Response[Problem]:
 
 
 HANDLERS: dict[type[Exception] | int, Any] = {
-    AdvisorError: on_advisor_error,
+    AdvisorError: lambda request, error: problem_response(problem_of(error)),
     ValidationException: on_validation,
     HTTPException: on_http,
     Exception: on_crash,

@@ -17,8 +17,8 @@ from service.flows.measuring import hosts, runs, signed_calls
 from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
 from service.web.documentation.operations import answer, answers
-from service.web.http.access_log import waits
 from service.web.http.body import decoded
+from service.web.http.middleware import waits
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services

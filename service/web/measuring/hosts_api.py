@@ -45,10 +45,7 @@ async def create_enrolment(
 
 
 @get(
-    PATH,
-    summary="List hosts",
-    **ANYBODY,
-    responses=answers(200, list[Host], "Public hosts, and your own.", *PROBLEMS),
+    PATH, summary="List hosts", **ANYBODY, responses=answers(200, list[Host], "Public hosts, and your own.", *PROBLEMS)
 )
 async def list_hosts(request: HttpRequest, services: AppServices) -> Response[list[Host]]:
     """The public hosts; with a token also your own, with details for their owner."""

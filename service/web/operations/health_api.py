@@ -23,12 +23,7 @@ from service.wire.problem import MEDIA_TYPE, problem
 _EXAMPLE = msgspec.to_builtins(problem("service-unavailable", "database: does not answer in time"))
 
 
-@get(
-    "/health",
-    summary="Whether the process answers",
-    response_description="It does.",
-    sync_to_thread=False,
-)
+@get("/health", summary="Whether the process answers", response_description="It does.", sync_to_thread=False)
 def health() -> Health:
     """Checks nothing else; for restarting a process that hangs."""
     return Health("ok", __version__)
@@ -63,10 +58,7 @@ async def ready(services: AppServices) -> Response[Any]:
     security=[{}, *SECURITY],  # none from the machine itself
     operation_id="metrics",
     summary="What is counted and timed",
-    responses={
-        200: answer(str, "Metrics.", media_type="text/plain"),
-        **problem_responses(*PROBLEMS),
-    },
+    responses={200: answer(str, "Metrics.", media_type="text/plain"), **problem_responses(*PROBLEMS)},
 )
 async def read_metrics(services: AppServices) -> Response[bytes]:
     """For networks that the operator named, and for operators; docs/metrics.md lists the metrics."""

@@ -9,20 +9,12 @@ from litestar import Response, Router, get, post
 from service.engine.errors import AdvisorError
 from service.errors import NotAllowed, NotAuthenticated
 from service.flows.context import Records
-from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, read_form
-from service.web.pages.render import page
+from service.web.pages import Form, converted, page, read_form
 from service.web.services import AppServices
 from service.wire.problem import problem_of
-from service.wire.results.moderation import (
-    AuditEntry,
-    Moderation,
-    OpenRemovalRequest,
-    OpenReport,
-    QuarantinedResult,
-)
+from service.wire.results.moderation import AuditEntry, Moderation, OpenRemovalRequest, OpenReport, QuarantinedResult
 
 _FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "named"}
 
@@ -67,7 +59,7 @@ async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
 
 def _queue(context: Records) -> Queue:
     return Queue(
-        removals=removals.open_requests(context),
+        removals=moderation.open_requests(context),
         reports=moderation.open_reports(context),
         quarantined=moderation.quarantined(context),
         audit=moderation.audit(context),

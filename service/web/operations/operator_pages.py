@@ -11,11 +11,10 @@ from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError
 from service.errors import ResultNotFound
-from service.flows.operations import removals
+from service.flows.results import moderation
 from service.settings import Settings
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, query_of, read_form
-from service.web.pages.render import page
+from service.web.pages import Form, converted, page, query_of, read_form
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.dumps import LICENCE
@@ -98,7 +97,7 @@ async def asked_removal(request: HttpRequest, services: AppServices) -> Response
     result_id = typed.value("result").partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2][:64]
     try:
         asked = converted(typed.filled(("text", "contact")), RemovalRequest)
-        kept = await services.run(removals.ask_removal, None, result_id, asked)
+        kept = await services.run(moderation.ask_removal, None, result_id, asked)
     except AdvisorError as error:
         status = 422 if isinstance(error, ResultNotFound) else problem_of(error).status
         return _removal(request, services, typed.refused(error, _FIELDS), status)

@@ -14,9 +14,8 @@ from markupsafe import Markup
 from service.engine.errors import InvalidInput
 from service.flows.results import leaderboard
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, query_of
-from service.web.pages.render import page
-from service.web.pictures.bars import Bar, draw_bars
+from service.web.pages import Form, converted, field_error, page, query_of
+from service.web.pictures import Bar, draw_bars
 from service.web.services import AppServices
 from service.wire.results.board import Board, BoardChoices, BoardQuery, NamedSlug, Share
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from litestar import Response, Router, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.documentation.operations import answers
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, anyone, caller_of, scoped
@@ -53,7 +52,7 @@ async def ask_removal(
 ) -> Response[RemovalAsked]:
     """For people whom a result concerns, or whose work it is. No account is needed; an operator decides."""
     await services.count_report(request)
-    kept = await services.run(removals.ask_removal, anyone(request), result_id, data)
+    kept = await services.run(moderation.ask_removal, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)
 
 
@@ -65,7 +64,7 @@ async def ask_removal(
 )
 async def list_removal_requests(services: AppServices) -> Response[list[OpenRemovalRequest]]:
     """For operators: the oldest 200 undecided requests. Either `remove` the result or `refuse` the request."""
-    return Response(await services.run(removals.open_requests), headers=PRIVATE)
+    return Response(await services.run(moderation.open_requests), headers=PRIVATE)
 
 
 @get(

@@ -14,8 +14,7 @@ from service.errors import NotAuthenticated
 from service.flows.measuring.hosts import OwnHosts, create_enrolment, own_hosts
 from service.flows.results import leaderboard
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, read_form
-from service.web.pages.render import page
+from service.web.pages import Form, converted, page, read_form
 from service.web.services import AppServices, Services
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest
 from service.wire.problem import problem_of

@@ -12,15 +12,14 @@ from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
-from service.flows.results import corrections, dumps, leaderboard, read_results, submissions
+from service.flows.results import dumps, leaderboard, read_results, submissions
 from service.web.documentation.operations import answer, answers
-from service.web.http.body import IdempotencyKey, checked
+from service.web.http.body import IdempotencyKey, checked, query_of
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional, file_answer
 from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format, wanted_of
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS, problem_responses
-from service.web.http.query import query_of
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices
 from service.wire.results.accuracy import Accuracy
@@ -110,10 +109,7 @@ async def list_results(request: HttpRequest, services: AppServices, as_format: A
     responses=answers(200, Result, "The result.", "not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
 )
 async def read_result(
-    result_id: FromPath[str],
-    request: HttpRequest,
-    services: AppServices,
-    as_format: AsFormat = None,
+    result_id: FromPath[str], request: HttpRequest, services: AppServices, as_format: AsFormat = None
 ) -> Response[Any]:
     """Rows, speeds, predictions, hardware, command and origin.
 
@@ -244,7 +240,7 @@ async def correct_result(
     values.
     """
     admit = services.admission(request)
-    result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
+    result = await services.run_reading(submissions.correct, anyone(request), edit_key, result_id, data, admit)
     return services.addressed(request, "/results", result)
 
 
@@ -255,13 +251,10 @@ async def correct_result(
     responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
 )
 async def delete_result(
-    result_id: FromPath[str],
-    request: HttpRequest,
-    services: AppServices,
-    edit_key: EditKey = None,
+    result_id: FromPath[str], request: HttpRequest, services: AppServices, edit_key: EditKey = None
 ) -> None:
     """Erases log, command, remarks and history; the result is shown nowhere and counts for nothing."""
-    await services.run(corrections.delete, anyone(request), edit_key, result_id)
+    await services.run(submissions.delete, anyone(request), edit_key, result_id)
 
 
 @get(
@@ -274,7 +267,7 @@ async def delete_result(
 )
 async def read_result_history(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The changes since the result was sent, with the previous values."""
-    changes = await services.run(corrections.history, result_id, anyone(request))
+    changes = await services.run(submissions.history, result_id, anyone(request))
     return for_viewer(request, msgspec.json.encode(changes), "application/json")
 
 

@@ -19,12 +19,11 @@ from service.engine.check.report import Compared
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware_text.form import to_shorthand
 from service.errors import ResultNotFound
-from service.flows.results import corrections, leaderboard, moderation, read_results, submissions
+from service.flows.results import leaderboard, moderation, read_results, submissions
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import FieldError, Form, converted, query_of, read_form
-from service.web.pages.render import HTML, page
-from service.web.results.curves import MOST_CURVES, Curve, draw
+from service.web.pages import HTML, FieldError, Form, converted, page, query_of, read_form
+from service.web.pictures import MOST_CURVES, Curve, draw
 from service.web.services import AppServices, Services
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.problem import problem_of
@@ -61,7 +60,7 @@ def shown(result_id: str, request: HttpRequest, services: Services, form: Form, 
         "result.html",
         status=status,
         form=form,
-        history=corrections.history(services.context, result.id),
+        history=submissions.history(services.context, result.id),
         result=result,
         rig=to_shorthand(result.hardware),
         rows=depth_rows(result),
@@ -171,11 +170,11 @@ async def change(result_id: FromPath[str], request: HttpRequest, services: AppSe
     key, deletes = typed.value("key")[:200], typed.value("do") == "delete"
     try:
         if deletes:
-            await services.run(corrections.delete, None, key, result_id[:64])
+            await services.run(submissions.delete, None, key, result_id[:64])
         else:
             asked = converted(typed.filled(_CHANGED), Correction)
             admit = services.admission(request)
-            await services.run_reading(corrections.correct, None, key, result_id[:64], asked, admit)
+            await services.run_reading(submissions.correct, None, key, result_id[:64], asked, admit)
     except AdvisorError as error:
         return await _again(result_id, request, services, typed, error)
     if deletes:

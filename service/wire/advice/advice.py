@@ -14,8 +14,7 @@ from service.wire.problem import Problem
 REVISION_PATTERN = r"^(?!.*(\.\.|//))[A-Za-z0-9_]([A-Za-z0-9_./-]{0,126}[A-Za-z0-9_.-])?$"
 RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 RevisionText = Annotated[  # checked in full, with a readable error, when it is looked up
-    str,
-    msgspec.Meta(min_length=1, max_length=200, extra_json_schema={"pattern": REVISION_PATTERN}),
+    str, msgspec.Meta(min_length=1, max_length=200, extra_json_schema={"pattern": REVISION_PATTERN})
 ]
 Question = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]

@@ -22,8 +22,7 @@ from service.wire.measuring.runs import DeviceUse, RunOutcome, TrustTier
 
 ResultOrigin: TypeAlias = Literal["agent", "submitted", "published"]
 AnyDay: TypeAlias = Annotated[
-    str,
-    Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", extra_json_schema={"format": "date"}, examples=["2026-11-21"]),
+    str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", extra_json_schema={"format": "date"}, examples=["2026-11-21"])
 ]
 ResultState: TypeAlias = Literal["shown", "quarantined", "hidden", "deleted"]
 

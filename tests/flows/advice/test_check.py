@@ -9,7 +9,7 @@ from service.errors import RateLimited
 from service.flows.advice.check import check_command
 from service.flows.advice.command_model import repo_in_path
 from service.flows.advice.companions import companions
-from service.flows.advice.inspect import inspect
+from service.flows.advice.repos import inspect
 from service.flows.context import Context
 from service.hub.listing import OtherFile, RepoFile, RepoListing, Variant
 from service.wire.advice.check import CheckRequest

@@ -4,7 +4,7 @@ import pytest
 
 from service.engine.errors import UnknownVariant
 from service.errors import RateLimited
-from service.flows.advice.inspect import inspect
+from service.flows.advice.repos import inspect
 from service.flows.context import Context
 from tests.flows.conftest import WatchedHub
 

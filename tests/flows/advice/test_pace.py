@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.flows.advice.in_use import Pace
+from service.flows.advice.reading import Pace
 
 
 class Said:

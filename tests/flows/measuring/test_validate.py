@@ -25,11 +25,11 @@ from service.flows.accounts import Caller
 from service.flows.advice import advise
 from service.flows.context import Context
 from service.flows.measuring import runs
-from service.flows.measuring.host_matching import Asker, Wanted, suited
 from service.flows.measuring.hosts import save_probe
+from service.flows.measuring.run_plans import Asker, Wanted, suited
 from service.flows.measuring.validate import hosts_of_advice, request_validation
 from service.flows.measuring.validated import cancel_validation, read_validation
-from service.flows.results import corrections
+from service.flows.results import submissions
 from service.flows.results.moderation import moderate
 from service.hub.errors import HubBusy
 from service.store.measuring import hosts
@@ -263,7 +263,7 @@ def test_a_result_that_was_taken_back_or_hidden_is_in_no_validation_any_more(con
     before = read_validation(context, made.id, alice)
     assert before.best == advice.configs[0].id
     gone = next(run for run in before.runs if run.config == before.best)
-    corrections.delete(context, alice, None, gone.result or "")
+    submissions.delete(context, alice, None, gone.result or "")
     after = read_validation(context, made.id, alice)
     left = next(run for run in after.runs if run.id == gone.id)
     assert (left.outcome, left.rows, left.result, left.failure) == (None, [], None, None)

@@ -17,8 +17,7 @@ from service.flows.context import Context, open_context
 from service.flows.operations import components
 from service.queue.connection import connect, connect_async
 from service.queue.embedded import EmbeddedValkey
-from service.queue.listening import Listener
-from service.queue.progress import PATTERNS, channel, publish
+from service.queue.progress import PATTERNS, Listener, channel, publish
 from service.settings import Settings
 from service.store.engines import make_engine
 from service.wire.advice.advice import AdviceEvent, AdviceRequest

@@ -10,9 +10,8 @@ import pytest
 from service.engine.errors import InvalidInput
 from service.errors import ResultNotFound
 from service.flows.context import Context
-from service.flows.operations.removals import REMOVED, ask_removal, open_requests
 from service.flows.results import dumps
-from service.flows.results.moderation import audit, moderate, quarantined
+from service.flows.results.moderation import REMOVED, ask_removal, audit, moderate, open_requests, quarantined
 from service.store.operations import health, jobs
 from service.store.results import results
 from service.wire.results.moderation import Action, Moderation, RemovalRequest

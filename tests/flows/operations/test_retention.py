@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Engine, func, insert, select, update
 
 from service.flows.context import Context
-from service.flows.operations.removals import ask_removal, open_requests
 from service.flows.operations.retention import purge
-from service.flows.results.moderation import moderate, report_abuse
+from service.flows.results.moderation import ask_removal, moderate, open_requests, report_abuse
 from service.settings import Settings
 from service.store.measuring import hosts
 from service.store.operations import retention

@@ -11,11 +11,10 @@ from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, ResultNotFound, WrongKey
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
-from service.flows.results.corrections import correct, delete, history
 from service.flows.results.moderation import moderate
 from service.flows.results.parse_submission import parse_submission
 from service.flows.results.read_results import read_result
-from service.flows.results.submissions import submit
+from service.flows.results.submissions import correct, delete, history, submit
 from service.store.results import results
 from service.store.tables import result_change
 from service.wire.results.moderation import Moderation
@@ -81,7 +80,7 @@ def test_a_correction_brings_nothing_back_that_was_deleted_or_hidden_meanwhile(
         delete(context, None, kept.edit_key, kept.id)
         return parse_submission(*arguments)
 
-    monkeypatch.setattr("service.flows.results.corrections.parse_submission", slowly)
+    monkeypatch.setattr("service.flows.results.submissions.parse_submission", slowly)
     with pytest.raises(InvalidInput, match="meanwhile"):
         correct(context, None, kept.edit_key, kept.id, Correction(hardware="RTX 4090, Ryzen 9 7950X, 64GB DDR5-5600"))
     with pytest.raises(ResultNotFound):

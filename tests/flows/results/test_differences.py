@@ -24,10 +24,9 @@ from service.flows.advice.repos import list_repo
 from service.flows.context import Context
 from service.flows.results import differences
 from service.flows.results.accuracy import accuracy
-from service.flows.results.corrections import correct
 from service.flows.results.differences import Entry, compare_logs, open_differences
 from service.flows.results.moderation import moderate
-from service.flows.results.submissions import submit
+from service.flows.results.submissions import correct, submit
 from service.hub.errors import HubUnavailable
 from service.hub.references import parse_reference
 from service.store import versions

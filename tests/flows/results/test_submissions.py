@@ -14,8 +14,7 @@ from service.errors import IdempotencyKeyReused, NotAllowed
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
 from service.flows.results import submissions
-from service.flows.results.corrections import correct
-from service.flows.results.submissions import preview, submit
+from service.flows.results.submissions import correct, preview, submit
 from service.store.results import results
 from service.store.tables import metadata
 from service.store.tables import result as table

@@ -11,7 +11,7 @@ from service.engine.goal import GoalRequest
 from service.engine.hardware import Gpu
 from service.flows.advice.requests import parse_request
 from service.web.advice.ask_page import changed_request
-from service.web.pages.forms import Form
+from service.web.pages import Form
 from service.wire.advice.advice import AdviceRequest
 from tests.web.pages.site import body
 from tests.web.world import READY_REPO, World

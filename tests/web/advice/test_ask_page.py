@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.goal import EngineChoice
 from service.web.advice.ask_page import advice_request
-from service.web.pages.forms import Form
+from service.web.pages import Form
 from tests.web.pages.test_pages import Tags
 from tests.web.world import NEW_REPO, READY_REPO, World
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from service.web.http.compression import _takes_gzip
+from service.web.http.middleware import _takes_gzip
 from tests.web.world import NEW_REPO, READY_REPO, World
 
 PLAIN = {"Accept-Encoding": "identity"}

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.web.app import create_app
-from service.web.http.security import HEADERS, TRANSPORT_SECURITY
+from service.web.http.middleware import HEADERS, TRANSPORT_SECURITY
 from tests.databases import engine_with_tables
 from tests.hosts import service
 from tests.web.accounts.test_who_may_what import ACCESS, ROUTES, routes_of_the_app

@@ -14,8 +14,8 @@ from service.flows.context import utc_now
 from service.store.advice import advices, queue
 from service.store.results import results
 from service.store.results.trust import writing
-from service.web.http import response_cache
-from service.web.http.response_cache import ResponseCache
+from service.web.http import conditional
+from service.web.http.conditional import ResponseCache
 from tests.databases import postgres
 from tests.store.advice.test_advices import BODY, added, queued
 from tests.stored_results import a_result, keep, row
@@ -69,7 +69,7 @@ async def test_what_nothing_counts_shows_after_a_while(monkeypatch: pytest.Monke
     await source.ask(answers)
     source.body = b"changed by hand"
     assert await source.ask(answers) == b"said"
-    monkeypatch.setattr(response_cache, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(conditional, "MOST_SECONDS", 0.0)
     assert await source.ask(answers) == b"changed by hand"
 
 

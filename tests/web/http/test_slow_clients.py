@@ -14,8 +14,7 @@ import pytest
 
 from service.web.http import connections
 from service.web.http.connections import BoundedConnection
-from service.web.http.intake import MAX_ADDRESS, MAX_HEADERS, MAX_PARAMETERS
-from service.web.http.security import HEADERS
+from service.web.http.middleware import HEADERS, MAX_ADDRESS, MAX_HEADERS, MAX_PARAMETERS
 from tests.waiting import PATIENCE
 from tests.web.http.test_problems import assert_problem
 from tests.web.world import READY_REPO, World
@@ -177,7 +176,7 @@ def test_no_compressed_body_is_taken(client: httpx.Client, encoding: str) -> Non
 def test_an_answer_that_is_not_found_in_time_is_503(
     client: httpx.Client, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.web.http.intake.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("service.web.http.middleware.ANSWER_SECONDS", 0.2)
     world.hub.may_end.clear()
     try:
         reply = client.get(f"/v1/repos/{READY_REPO}")

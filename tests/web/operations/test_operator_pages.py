@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from service.flows.accounts import create_token
 from service.flows.context import Database, utc_now
-from service.flows.operations.removals import open_requests
+from service.flows.results.moderation import open_requests
 from service.queue.embedded import EmbeddedValkey
 from service.store.results import results
 from tests.databases import postgres

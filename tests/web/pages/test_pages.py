@@ -13,7 +13,7 @@ import pytest
 
 from service.engine.check.learning import Part
 from service.web.documentation.document import openapi_document
-from service.web.http.security import HEADERS
+from service.web.http.middleware import HEADERS
 from service.wire.results.accuracy import Division, MemoryDifference
 from service.wire.results.moderation import Action, ReportKind
 

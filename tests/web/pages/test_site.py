@@ -11,7 +11,7 @@ from redis import Redis
 
 from service.flows.results.moderation import open_reports
 from service.queue.embedded import EmbeddedValkey
-from service.web.http.security import HEADERS
+from service.web.http.middleware import HEADERS
 from tests.valkeys import redis, valkey
 from tests.web.pages.site import EDIT_KEY, HOSTILE, Site, site
 from tests.web.pages.test_pages import Tags

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.goal import Constraints
-from service.web.pictures.trade import draw_trade
-from service.web.results.curves import HEIGHT, MOST_CURVES, WIDTH, Curve, draw, mark
+from service.web.pictures import HEIGHT, MOST_CURVES, WIDTH, Curve, draw, draw_trade, mark
 from tests import rigs
 from tests.engine.planner.asking import ask
 

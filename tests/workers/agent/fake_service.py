@@ -13,8 +13,7 @@ from typing import Any
 from nacl.signing import VerifyKey
 
 from service.wire.measuring.agent import signed_text
-from workers.agent.keys import HostKey, make_key
-from workers.agent.state import ENROLLED, State
+from workers.agent.state import ENROLLED, HostKey, State, make_key
 
 HOST = "h" * 22
 Answer = tuple[int, Any]

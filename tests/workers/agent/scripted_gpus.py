@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.engine.hardware import Gpu
-from workers.agent.gpus import GpuNow, GpuProcess
 from workers.agent.local import LocalGpu
+from workers.agent.probe import GpuNow, GpuProcess
 
 GIB = 1 << 30
 

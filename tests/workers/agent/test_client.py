@@ -20,8 +20,7 @@ from tests.workers.agent.documents import DOCUMENT
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, problem
 from workers.agent.client import MAX_REPLY_BYTES, Client, service_address
 from workers.agent.errors import HostError, ServiceError, ServiceUnreachable
-from workers.agent.keys import make_key
-from workers.agent.state import COUNTER, State
+from workers.agent.state import COUNTER, State, make_key
 
 LEASED = {"run": "r1", "fence": 1, "lease_seconds": 90, "document": msgspec.to_builtins(DOCUMENT)}
 

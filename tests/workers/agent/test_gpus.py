@@ -14,8 +14,8 @@ import pytest
 
 from service.engine.hardware import Gpu
 from tests.workers.agent.scripted_gpus import FakeNvml
-from workers.agent.gpus import GpuNow, GpuProcess, Nvidia, open_gpus
 from workers.agent.local import LocalGpu
+from workers.agent.probe import GpuNow, GpuProcess, Nvidia, open_gpus
 
 DRIVER = Path(__file__).parents[2] / "data" / "drivers" / "fake_nvml.c"
 
@@ -73,7 +73,7 @@ def test_the_library_has_every_function_that_is_used_of_it(name: str) -> None:
 
 _LOOK = """
 import msgspec
-from workers.agent.gpus import open_gpus
+from workers.agent.probe import open_gpus
 gpus = open_gpus()
 print(msgspec.json.encode([gpus.cards(), gpus.now([0, 1])]).decode())
 """

@@ -25,10 +25,10 @@ from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, idle
 from workers.agent import measure as measuring
 from workers.agent import watch
 from workers.agent.engines import find_engines
-from workers.agent.gpus import GpuNow
 from workers.agent.local import EngineProgram
 from workers.agent.measure import Measured, measure
 from workers.agent.policy import EnginePolicy, Policy
+from workers.agent.probe import GpuNow
 from workers.agent.process import ProcessLimits, confinement
 from workers.agent.usage import UsageOfDay
 

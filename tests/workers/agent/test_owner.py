@@ -13,9 +13,8 @@ from tests.workers.agent.fake_service import HOST, FakeService, enrolled, proble
 from workers.agent import journal, owner
 from workers.agent.errors import HostError, NotEnrolled, ServiceError
 from workers.agent.journal import Ran
-from workers.agent.keys import load_key
 from workers.agent.policy import InvalidPolicy, Policy, decode_policy
-from workers.agent.state import KEY, State
+from workers.agent.state import KEY, State, load_key
 
 CODE = "c" * 22
 GREETED = {"service": "Advisor", "owner": "ada\x1b[2J", "visibility": "private", "expires_at": "2026-01-01T00:00:00Z"}

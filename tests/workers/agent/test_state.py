@@ -11,8 +11,7 @@ from nacl.signing import VerifyKey
 
 from service.wire.measuring.agent import enrolment_text, signed_text
 from workers.agent.errors import AlreadyRunning, HostError, NotEnrolled
-from workers.agent.keys import load_key, make_key
-from workers.agent.state import COUNTER, ENROLLED, KEY, State
+from workers.agent.state import COUNTER, ENROLLED, KEY, State, load_key, make_key
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, display, idle
-from workers.agent.gpus import GpuNow
 from workers.agent.policy import Policy
+from workers.agent.probe import GpuNow
 from workers.agent.watch import Halt, Sampler, Watch
 
 STRANGER = 1  # init is never below this program
