@@ -201,7 +201,8 @@ def _core_ultra(name: str, m: _Match) -> CpuRow:
 
 def _small(name: str, m: _Match) -> CpuRow:
     cores = 8 if m[1] in ("300", "305", "355") else 4
-    return _row(name, "alder lake n", "avx2", cores, 1, 4800, 3.0, 1)
+    row = _row(name, "alder lake n", "avx2", cores, 1, 4800, 3.0, 1)
+    return msgspec.structs.replace(row, all_core_ghz=2.9)  # N100; its 6 W and the 35 W of an N355 give less and more
 
 
 def _xeon_e(name: str, m: _Match) -> CpuRow:

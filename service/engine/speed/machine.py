@@ -28,6 +28,11 @@ _TWO_A_CORE = frozenset((
     *("sapphire rapids", "emerald rapids", "granite rapids"),
 ))  # fmt: skip
 
+# Of generations with efficiency cores alone: how much of AVX2's width they compute at once. Gracemont has vector units
+# of 128 bits (Intel's optimization manual). An N100 reads 6.5 prompt tokens a second of an 8B in Q4_K_M
+# (brand-o/normiebench issue 38); with full width 12.7 were predicted, with half of it 6.4.
+_WIDTH = {"alder lake n": 0.5}
+
 
 class CardRate(msgspec.Struct, frozen=True):
     """One card as its back end drives it: bytes/s of its memory and of its link, int8 operations/s.
@@ -223,7 +228,11 @@ def _cpu_rate(rig: Rig, threads: int, crowded: float, p: Coefficients) -> CpuRat
         bandwidth=gbs * _GIGA,
         read=token / (gbs * _GIGA),
         read_batch=multiple / (gbs * _GIGA),
-        cycles=cores * rig.ghz * _GIGA / (cores / _FEW_CORES) ** p["cpu_cores_exponent"],
+        cycles=_WIDTH.get(rig.cpu_generation, 1.0)
+        * cores
+        * rig.ghz
+        * _GIGA
+        / (cores / _FEW_CORES) ** p["cpu_cores_exponent"],
         cores=cores,
         dot=p[f"cpu_dot.{kind}"],
         matmul=p[f"cpu_matmul.{kind}"],
