@@ -75,7 +75,7 @@ def found(asked: Asked) -> Found:
 
 
 def _in_ram(asked: Asked, placement: Placement) -> bool:
-    blocks = blocks_of(asked.problem.engine, asked.problem.model)
+    blocks = blocks_of(asked.problem.model, asked.problem.engine)
     host = placement.n_devices
     return any(placement.tensors[piece.names[0]] == host for block in blocks for piece in block.pieces)
 
@@ -83,7 +83,7 @@ def _in_ram(asked: Asked, placement: Placement) -> bool:
 def _everything_in_ram(asked: Asked) -> Placement:
     """All on the first card, all pieces in RAM: there the CPU's time has a derivative."""
     problem = asked.problem
-    n_cards, blocks = len(problem.devices), blocks_of(problem.engine, problem.model)
+    n_cards, blocks = len(problem.devices), blocks_of(problem.model, problem.engine)
     starts = (0, *[problem.model.n_layer + 1] * n_cards)
     flags = written(problem, asked.flags, starts, [(n_cards,) * len(block.pieces) for block in blocks])
     assert flags is not None

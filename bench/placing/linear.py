@@ -50,7 +50,7 @@ class Linear:
     def __init__(self, problem: Problem, flags: Flags, at: Placement) -> None:
         self.problem, self.flags, self.at = problem, flags, at
         self.n_cards = len(problem.devices)
-        self.blocks = blocks_of(problem.engine, problem.model)
+        self.blocks = blocks_of(problem.model, problem.engine)
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
         self.work = work_of(problem.run(flags, at))
         self._derivatives: dict[tuple[int, str, int], float] = {}
@@ -189,7 +189,7 @@ class Linear:
         problem, model = self.problem, self.problem.model
         spec = make_spec(problem.engine, model, self.flags, "server")
         caches = cache_bytes(model, spec, cuda_padding=True)
-        derived = derived_by_layer(problem.engine, model, spec.mla)
+        derived = derived_by_layer(model, problem.engine, spec.mla)
         return tuple(block.fixed_bytes + caches[block.index] + derived[block.index] for block in self.blocks)
 
     @cached_property

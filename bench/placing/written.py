@@ -30,7 +30,7 @@ def _rules(problem: Problem, starts: Sequence[int], wheres: Sequence[tuple[int, 
     owners = [card for card in range(len(names) - 1) for _ in range(starts[card], starts[card + 1])]
     write = expert_override if problem.model.moe_layers else dense_override
     away: dict[tuple[int, str], list[int]] = {}
-    for block, where in zip(blocks_of(problem.engine, problem.model), wheres, strict=True):
+    for block, where in zip(blocks_of(problem.model, problem.engine), wheres, strict=True):
         for piece, device in zip(block.pieces, where, strict=True):
             if device != owners[block.index]:
                 away.setdefault((device, piece.part), []).append(block.index)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 Owner = TypeVar("Owner")
+More = TypeVarTuple("More")
 Found = TypeVar("Found")
 
 
-def kept(find: Callable[[Owner], Found]) -> Callable[[Owner], Found]:
-    """Return `find`, which never returns None, memoised: its result is kept in its argument's `__dict__`."""
+def kept(find: Callable[[Owner, *More], Found]) -> Callable[[Owner, *More], Found]:
+    """Return `find` memoised: its results are kept in its first argument's `__dict__`, by the other arguments."""
     name = f"{find.__module__}.{find.__qualname__}"
 
     @wraps(find)
-    def known(owner: Owner) -> Found:
-        found: Found | None = owner.__dict__.get(name)
-        if found is None:
-            found = owner.__dict__[name] = find(owner)
-        return found
+    def known(owner: Owner, /, *more: *More) -> Found:
+        results: dict[tuple[*More], Found] = owner.__dict__.setdefault(name, {})
+        if more not in results:
+            results[more] = find(owner, *more)
+        return results[more]
 
     return known

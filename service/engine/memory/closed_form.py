@@ -55,13 +55,10 @@ def _feed_forward(model: Model, spec: GraphSpec, layer: int) -> int:
     return 4 * spec.n_tokens * _widest(model, matrices)[layer]
 
 
+@kept
 def _widest(model: Model, matrices: int) -> list[int]:
-    """For each layer the values a token that its feed-forward has live at once, of this many matrices; kept with the
-    model."""
-    known: dict[int, list[int]] = model.__dict__.setdefault("_widest", {})
-    if matrices not in known:
-        known[matrices] = [max((_width(model, t, matrices) for t in of), default=0) for of in model.by_layer]
-    return known[matrices]
+    """For each layer the values a token that its feed-forward has live at once, of this many matrices."""
+    return [max((_width(model, t, matrices) for t in of), default=0) for of in model.by_layer]
 
 
 def _width(model: Model, tensor: Tensor, matrices: int) -> int:

@@ -45,15 +45,13 @@ def _with_head(model: Model, sizes: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def derived_by_layer(engine: Engine, model: Model, mode: int) -> tuple[int, ...]:
+@kept
+def derived_by_layer(model: Model, engine: Engine, mode: int) -> tuple[int, ...]:
     """Return the bytes of what the engine makes of the tensors of each layer that is loaded, by latent mode."""
-    known: dict[tuple[Engine, int], tuple[int, ...]] = model.__dict__.setdefault("_derived_bytes", {})
-    if (engine, mode) not in known:
-        memory = engine_spec(engine).memory
-        anyway = memory.loaded_anyway.get(model.architecture)
-        layers = range(model.n_layer if anyway else model.n_layer - model.n_layer_nextn)
-        known[engine, mode] = tuple(memory.derived_bytes(model, i, mode) for i in layers)
-    return known[engine, mode]
+    memory = engine_spec(engine).memory
+    anyway = memory.loaded_anyway.get(model.architecture)
+    layers = range(model.n_layer if anyway else model.n_layer - model.n_layer_nextn)
+    return tuple(memory.derived_bytes(model, i, mode) for i in layers)
 
 
 def stays_in_ram(
@@ -152,7 +150,7 @@ class Contents:
     def derived(self) -> list[int]:
         """Bytes of the attention matrices that the engine makes when the file lacks them."""
         total = [0] * (self.cpu + 1)
-        for layer, n_bytes in enumerate(derived_by_layer(self.engine, self.model, self.spec.mla)):
+        for layer, n_bytes in enumerate(derived_by_layer(self.model, self.engine, self.spec.mla)):
             source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
             total[source] += n_bytes
         return total

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from service.engine.kept import kept
 from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents, stays_in_ram
 from service.engine.memory.figures import DeviceBytes, Memory
@@ -92,13 +93,11 @@ def _undivided_layers(contents: Contents) -> frozenset[int]:
     return frozenset(found)
 
 
+@kept
 def _mixing(model: Model, layer: int) -> tuple[str, ...]:
     """The names of a layer's tensors, without those of its feed-forward."""
-    known: dict[int, tuple[str, ...]] = model.__dict__.setdefault("_mixing", {})
-    if layer not in known:
-        names = (t.name for t in model.by_layer[layer])
-        known[layer] = tuple(name for name in names if "_exps." not in name and ".ffn_down." not in name)
-    return known[layer]
+    names = (t.name for t in model.by_layer[layer])
+    return tuple(name for name in names if "_exps." not in name and ".ffn_down." not in name)
 
 
 def _reads_mask(contents: Contents, layer: int) -> bool:
@@ -115,12 +114,10 @@ def _fuses(contents: Contents) -> bool:
     return contents.allocates.fuses_up_and_gate and spec.fused_moe and spec.rules.fused_dense
 
 
+@kept
 def _products(model: Model, fused: bool) -> tuple[_Product, ...]:
-    known: dict[bool, tuple[_Product, ...]] = model.__dict__.setdefault("_products", {})
-    if fused not in known:
-        layers = range(model.n_layer - model.n_layer_nextn - 1)  # the last one's rows are fewer
-        known[fused] = tuple(p for i in layers for kind in ("_exps", "") for p in _of_layer(model, i, kind, fused))
-    return known[fused]
+    layers = range(model.n_layer - model.n_layer_nextn - 1)  # the last one's rows are fewer
+    return tuple(p for i in layers for kind in ("_exps", "") for p in _of_layer(model, i, kind, fused))
 
 
 def _of_layer(model: Model, layer: int, kind: str, fused: bool) -> list[_Product]:

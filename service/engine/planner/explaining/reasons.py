@@ -163,7 +163,7 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
 def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     placement = contender.fitted.placement
     what = "expert" if model.moe_layers else "FFN"
-    blocks = [block for block in blocks_of(contender.engine, model) if block.pieces or block.ram_only]
+    blocks = [block for block in blocks_of(model, contender.engine) if block.pieces or block.ram_only]
     cpu = placement.n_devices
     placed = [
         [placement.tensors.get(name, cpu) < cpu for piece in (*block.pieces, *block.ram_only) for name in piece.names]

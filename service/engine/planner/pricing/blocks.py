@@ -9,6 +9,7 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.gguf.header import Tensor
+from service.engine.kept import kept
 from service.engine.layers import Layer
 from service.engine.memory.contents import reserved_bytes
 from service.engine.model import Model
@@ -46,17 +47,14 @@ class Block(msgspec.Struct, frozen=True):
         return sum(piece.n_bytes for piece in self.pieces)
 
 
-def blocks_of(engine: Engine, model: Model) -> tuple[Block, ...]:
+@kept
+def blocks_of(model: Model, engine: Engine) -> tuple[Block, ...]:
     """Return the blocks that run (no next-token layers). Their pieces are routed experts, without any the dense FFN.
 
     Up and gate are one piece, down is another.
     """
-    known: dict[Engine, tuple[Block, ...]] = model.__dict__.setdefault("_blocks", {})
-    if engine not in known:
-        kinds: dict[object, int] = {}
-        running = range(model.n_layer - model.n_layer_nextn)
-        known[engine] = tuple(_block(engine, model, i, kinds) for i in running)
-    return known[engine]
+    kinds: dict[object, int] = {}
+    return tuple(_block(engine, model, i, kinds) for i in range(model.n_layer - model.n_layer_nextn))
 
 
 def _block(engine: Engine, model: Model, index: int, kinds: dict[object, int]) -> Block:

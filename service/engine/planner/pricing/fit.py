@@ -19,6 +19,7 @@ from service.engine.engines.spec import FitAsked
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
+from service.engine.kept import kept
 from service.engine.memory.figures import Memory
 from service.engine.memory.least import least_memory
 from service.engine.memory.predict import predict_memory
@@ -120,14 +121,9 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
 
         Kept for each of them: the engine's search measures dozens of placements.
         """
-        plain = msgspec.structs.replace(
-            flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=(), cpu_moe=False, n_cpu_moe=0
-        )
-        known: dict[Flags, Flags | None] = self.__dict__.setdefault("_placed_by_engine", {})
-        if plain not in known:
-            known[plain] = self._fit(plain)
-        return known[plain]
+        return self._fit(unplaced(flags))
 
+    @kept
     def _fit(self, flags: Flags) -> Flags | None:
         fit, free = engine_spec(self.engine).fit, [device.free for device in self.devices]
         if fit is None or not free:
@@ -145,6 +141,12 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
         return goal_seconds(fitted.run, self.goal)
+
+
+def unplaced(flags: Flags) -> Flags:
+    """Return the flags without those that place anything."""
+    plain = msgspec.structs.replace(flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=())
+    return msgspec.structs.replace(plain, cpu_moe=False, n_cpu_moe=0)
 
 
 def fitted(run: ResolvedRun) -> Fitted:

@@ -122,5 +122,5 @@ def _can_give_to_ram(contender: Contender, cards: Set[int]) -> bool:
     strategy, flags, placement = contender.candidate.strategy, contender.fitted.flags, contender.fitted.placement
     if strategy != "FFN in RAM":
         return strategy != "all on GPU" and flags.n_gpu_layers != 1
-    pieces = (piece for block in blocks_of(contender.engine, contender.problem.model) for piece in block.pieces)
+    pieces = (piece for block in blocks_of(contender.problem.model, contender.engine) for piece in block.pieces)
     return cards <= {placement.tensors[name] for piece in pieces for name in piece.names}

@@ -11,7 +11,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
-from service.engine.planner.pricing.fit import Fitted, Problem, check, fitting
+from service.engine.planner.pricing.fit import Fitted, Problem, check, fitting, unplaced
 from service.engine.planner.search.fitting import most_layers_on_cards, without_copies
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 
@@ -61,12 +61,6 @@ def _leaves_layers_in_ram(model: Model, flags: Flags) -> bool:
 def best_card(rig: Rig) -> Cards:
     """Return the card with the most memory, of several the one that reads fastest."""
     return (max(range(len(rig.cards)), key=lambda i: (rig.cards[i].free, rig.cards[i].bandwidth_gbs)),)
-
-
-def unplaced(flags: Flags) -> Flags:
-    """Return the flags without those that place anything."""
-    plain = replace(flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=())
-    return replace(plain, cpu_moe=False, n_cpu_moe=0)
 
 
 def _ffn_in_ram(model: Model, flags: Flags) -> Flags:

@@ -75,7 +75,7 @@ class PlacementSearch:
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
         self.problem, self.flags, self.whole = problem, flags, whole
         model = problem.model
-        blocks = blocks_of(problem.engine, model)
+        blocks = blocks_of(model, problem.engine)
         self.blocks = tuple(map(_unsplit, blocks)) if whole else blocks
         self.free = [device.free for device in problem.devices]
         self.n_slots = model.n_layer + 1
@@ -226,7 +226,7 @@ class PlacementSearch:
         model, engine = self.problem.model, self.problem.engine
         spec = make_spec(engine, model, self.flags, "server")
         caches = cache_bytes(model, spec, cuda_padding=True)
-        derived = derived_by_layer(engine, model, spec.mla)
+        derived = derived_by_layer(model, engine, spec.mla)
         return tuple(
             block.fixed_bytes + (0 if self.flags.no_kv_offload else caches[block.index]) + derived[block.index]
             for block in self.blocks

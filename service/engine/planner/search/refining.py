@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from service.engine.ggml_types import type_named
 from service.engine.planner.pricing.candidate import Candidate
-from service.engine.planner.pricing.fit import Fitted
+from service.engine.planner.pricing.fit import Fitted, unplaced
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import kind_of, noise_beside
 from service.engine.planner.search.alike import adds_cards, fewer_cards_and_smaller_batch, is_neighbour
-from service.engine.planner.search.baselines import USUAL_BATCHES, baselines, unplaced
+from service.engine.planner.search.baselines import USUAL_BATCHES, baselines
 from service.engine.planner.search.candidates import CachePair, micro_batches
 from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards, without_idle_cards
 from service.engine.planner.search.forecasts import Queued

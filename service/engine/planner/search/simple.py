@@ -108,7 +108,7 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Flags]:
     experts = {at for name, at in fitted.placement.tensors.items() if role_of(name) == "expert"}
     if experts == {len(problem.devices)}:
         yield replace(fitted.flags, overrides=(), cpu_moe=True)
-    blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
+    blocks = [b for b in blocks_of(problem.model, problem.engine) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
     options = {block.index: _option_away(block, fitted) for block in blocks} | _unused_away(problem, fitted)
     if len(problem.devices) == 1 and problem.model.moe_layers:

@@ -43,7 +43,7 @@ class _Search:
 
     def __init__(self, problem: Problem, flags: Flags) -> None:
         self.problem, self.flags = problem, flags
-        self.blocks = {b.index: b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only}
+        self.blocks = {b.index: b for b in blocks_of(problem.model, problem.engine) if b.pieces or b.ram_only}
         self.best: Fitted | None = None
         self.best_ngl, self.seconds = 0, float("inf")
         self.least: Shortfall | None = None
