@@ -32,11 +32,11 @@ from service.engine.planner.pricing.candidate import Candidate, strategy_of
 from service.engine.planner.pricing.fit import Fitted, Placed, check
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.baselines import best_card
 from service.engine.planner.search.forecasts import Forecasts
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase, contender_of
 from service.engine.planner.search.placement import PlacementSearch
+from service.engine.planner.search.refining import best_card
 from service.engine.planner.search.simple import simplified
 from service.engine.speed.predict import typical_seconds
 from tests.models import build, model_names

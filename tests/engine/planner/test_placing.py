@@ -13,10 +13,10 @@ from service.engine.engines.ik_llama_cpp.placement import split_layers as split_
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.device_shares import split_layers as split_llama
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
-from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
 from service.engine.planner.search.placement import PlacementSearch, best_placement
+from service.engine.planner.search.simple import filled
 from service.engine.run.placement import place
 from service.engine.speed.predict import goal_seconds
 from tests import rigs

@@ -30,7 +30,7 @@ from service.engine.planner.search.candidates import (
     micro_batches,
     orders,
 )
-from service.engine.planner.search.known_buffers import KnownBuffers
+from service.engine.planner.search.forecasts import KnownBuffers
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.placement import PlacementSearch

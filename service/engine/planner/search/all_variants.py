@@ -20,7 +20,7 @@ from service.engine.planner.ranking.rank import (
     rank,
     spare_worth,
 )
-from service.engine.planner.search.known_buffers import KnownBuffers
+from service.engine.planner.search.forecasts import KnownBuffers
 from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.refining import keep_whole_layers, refine

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.engine.advice import Pick, Weighed
 from service.engine.catalogue import engine_devices
-from service.engine.config import Flags
+from service.engine.config import Engine, Flags
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, with_strategy
 from service.engine.planner.pricing.fit import Problem, Shortfall, limits_of
@@ -17,11 +17,11 @@ from service.engine.planner.ranking.rank import Given, figures_of
 from service.engine.planner.ranking.utility import cost
 from service.engine.planner.search.alike import larger_batch
 from service.engine.planner.search.candidates import cache_pairs
-from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.quality import ranking_loss
 
 _FAR_OFF = 1.25  # times its forecast: a placement that slow has another reason than what forecasts leave out
+_Shape: TypeAlias = tuple[Engine, str, int, str, str]
 
 
 class Queued(NamedTuple):
@@ -35,6 +35,35 @@ class Queued(NamedTuple):
     def seconds(self) -> float:
         """The goal's seconds by the forecast, 0 where none was made."""
         return self.forecast.seconds
+
+
+class KnownBuffers:
+    """Bytes that cards which share every layer need beyond weights, cache and reserve: the least that replays found.
+
+    Variants of a repo differ in the types of their weights only, so these are nearly the same for the same number of
+    cards, micro-batch and cache. A replay takes seconds; one variant's rules out others without any. `n_known` counts
+    up whenever something was learned.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[_Shape, dict[tuple[int, int], float]] = {}
+        self.n_known = 0
+
+    def note(self, engine: Engine, flags: Flags, n_cards: int, n_bytes: float) -> None:
+        """Note the bytes that a replay found."""
+        found, size = self._found.setdefault(_shape(engine, flags), {}), (n_cards, flags.n_ubatch)
+        if size not in found or n_bytes < found[size]:
+            found[size], self.n_known = n_bytes, self.n_known + 1
+
+    def least(self, engine: Engine, flags: Flags, n_cards: int) -> float:
+        """Return the bytes needed at least: as much as fewer cards with smaller micro-batches needed, 0 if unknown."""
+        found = self._found.get(_shape(engine, flags), {})
+        alike = (n for (cards, batch), n in found.items() if cards <= n_cards and batch <= flags.n_ubatch)
+        return max(alike, default=0.0)
+
+
+def _shape(engine: Engine, flags: Flags) -> _Shape:
+    return engine, flags.split_mode, flags.n_ctx, flags.cache_type_k, flags.cache_type_v
 
 
 class Forecasts:

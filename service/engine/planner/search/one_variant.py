@@ -42,8 +42,7 @@ from service.engine.planner.search.candidates import (
     keeps_quality,
 )
 from service.engine.planner.search.fitting import fit_candidate, without_idle_cards, working_cards
-from service.engine.planner.search.forecasts import Forecasts, Queued
-from service.engine.planner.search.known_buffers import KnownBuffers
+from service.engine.planner.search.forecasts import Forecasts, KnownBuffers, Queued
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
 from service.engine.units import MIB

@@ -6,29 +6,45 @@ Forecasts of what is partly in RAM are off by some per cent, so the best one pla
 from __future__ import annotations
 
 import math
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice, product
 
 from msgspec.structs import replace
 
+from service.engine.config import CPU, Flags, Override
+from service.engine.errors import InvalidFlags
 from service.engine.ggml_types import type_named
-from service.engine.planner.pricing.candidate import Candidate
-from service.engine.planner.pricing.fit import Fitted, unplaced
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Candidate, Cards
+from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check, fitting, unplaced
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import kind_of, noise_beside
 from service.engine.planner.search.alike import adds_cards, fewer_cards_and_smaller_batch, is_neighbour
-from service.engine.planner.search.baselines import USUAL_BATCHES, baselines
 from service.engine.planner.search.candidates import CachePair, micro_batches
-from service.engine.planner.search.fitting import as_it_turned_out, most_layers_on_cards, without_idle_cards
+from service.engine.planner.search.fitting import (
+    PLACEMENT_FIELDS,
+    as_it_turned_out,
+    most_layers_on_cards,
+    without_copies,
+    without_idle_cards,
+)
 from service.engine.planner.search.forecasts import Queued
+from service.engine.planner.search.layout import Starts, on_first_cards
+from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 from service.engine.planner.search.one_variant import MIN_GAIN, NO_FORECAST, VariantSearch
 from service.engine.planner.search.outcome import contender_of
-from service.engine.planner.search.respanned import respanned
+from service.engine.planner.search.placement import PlacementSearch
 
 _NEAREST = math.log(1.2)  # of cost: how far above the best the likely cost of what is placed may be
 _MOST_HOPEFUL = 2  # of the whole queue, in the first round
 _NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
 _ROUNDS = 4
 _MUCH_CACHE = 1 / 6  # of what is on the cards: from so much 16-bit cache on, it may be better in RAM, with its layers
+_MOST_OF_OTHERS = 3
+_HOPELESS = 1.01  # times the best one's seconds: replays that correct a layout seldom gain more
+USUAL_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
+_MOST_SHARE = 1_000  # of `-ts` in layers or GiB, as a command has it; larger ones are bytes of the engine's own fit
 
 
 def refine(search: VariantSearch) -> None:
@@ -111,7 +127,7 @@ def _with_ffn_allowed_in_ram(search: VariantSearch, one: Queued) -> Queued:
 def _respan(search: VariantSearch, best: Contender) -> None:
     """Replace the best one by what a search from other spans of blocks finds, where that costs less."""
     others = sorted(search.contenders, key=lambda c: c.cost(search.case.goal))
-    if found := respanned(best, others):
+    if found := _respanned(best, others):
         contender = _contender(search, best.candidate, found.fitted)
         if contender.cost(search.case.goal) < best.cost(search.case.goal):
             search.contenders = [contender if c is best else c for c in search.contenders]
@@ -173,3 +189,113 @@ def _contender(search: VariantSearch, candidate: Candidate, fitted: Fitted) -> C
     candidate, fitted = as_it_turned_out(problem_of(candidate.cards), candidate, fitted)
     candidate, fitted = without_idle_cards(problem_of, candidate, fitted)
     return contender_of(search.case, candidate, problem_of(candidate.cards), fitted, search.loss)
+
+
+def _respanned(best: Contender, others: Sequence[Contender]) -> Placed | None:
+    """Return the fastest placement found from several starts, None where `best` has one card or nothing in RAM.
+
+    A search that moves one boundary at a time stays near its start. The starts are the best one's own spans, those of
+    the cheapest of `others` on some of its cards, and all blocks on one card or on the first ones.
+    """
+    candidate, problem, stated = best.candidate, best.problem, set(best.candidate.user_fields)
+    if candidate.strategy != "FFN in RAM" or len(candidate.cards) < 2 or stated & set(PLACEMENT_FIELDS):
+        return None
+    flags = replace(best.fitted.flags, n_gpu_layers=999, overrides=(), tensor_split=(), n_cpu_moe=0, cpu_moe=False)
+    search, found = PlacementSearch(problem, flags, whole=False), None
+    # An engine's own placement may leave the last slot in RAM: the head, which the last card gets here.
+    for spans in dict.fromkeys((*starts[:-1], search.n_slots) for starts in _spans(best, others, search.n_slots)):
+        found = _faster_from(search, spans, found)
+    return _faster_from(search, starts_of(found.fitted.placement, len(candidate.cards)), found) if found else None
+
+
+def _faster_from(search: PlacementSearch, spans: Starts, known: Placed | None) -> Placed | None:
+    limit = known.seconds * _HOPELESS if known else math.inf
+    found = search.search_from(spans, widely=False, limit=limit)
+    if isinstance(found, Placed) and (known is None or found.seconds < known.seconds):
+        return found
+    return known
+
+
+def _spans(best: Contender, others: Sequence[Contender], n_slots: int) -> Iterator[Starts]:
+    cards = best.candidate.cards
+    n = len(cards)
+    yield starts_of(best.fitted.placement, n)
+    alike = (c for c in others if c is not best and set(c.candidate.cards) <= set(cards))
+    on_cards = (c for c in alike if c.candidate.strategy in ("FFN in RAM", "all on GPU"))
+    yield from islice(dict.fromkeys(_spans_of(cards, c) for c in on_cards), _MOST_OF_OTHERS)
+    for card in range(1, n):
+        yield on_first_cards(n_slots, card, n)
+        yield (*[0] * (card + 1), *[n_slots] * (n - card))
+
+
+def _spans_of(cards: Cards, other: Contender) -> Starts:
+    """The spans of a config on some of these cards, perhaps in another order, as spans of all of them."""
+    starts = starts_of(other.fitted.placement, len(other.candidate.cards))
+    blocks = {card: starts[i + 1] - starts[i] for i, card in enumerate(other.candidate.cards)}
+    return (0, *accumulate(blocks.get(card, 0) for card in cards))
+
+
+def baselines(
+    problem_of: Callable[[Cards], Problem], starting: Sequence[Flags], *, may_be_on_gpu: bool
+) -> Iterator[tuple[Cards, Fitted]]:
+    """Yield the cards and fitted flags of each baseline that fits, for each of the `starting` flags.
+
+    They are the engine's own placement on all cards, everything on all cards with the engine's own split (only if
+    `may_be_on_gpu`), and the best card with all experts, or the dense FFN, in RAM; each also without copies of experts
+    for batches, where that is faster. `starting` gives micro-batch and cache; its placement is dropped. Where the
+    engine would put whole layers of a dense model in RAM, so does `-ngl`: for the first of `starting` with the smallest
+    micro-batch.
+    """
+    every = problem_of(())
+    cards = tuple(range(len(every.rig.cards)))
+    if not cards:
+        return
+    every, one = problem_of(cards), best_card(every.rig)
+    plain = [unplaced(flags) for flags in starting]
+    smallest = min(plain, key=lambda flags: flags.n_ubatch)
+    for flags in dict.fromkeys(plain):
+        tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
+        tried += [(cards, flags)] if may_be_on_gpu else []
+        for chosen, placed in dict.fromkeys(tried):
+            problem = problem_of(chosen)
+            fitted = [_with_split(problem, placed) if placed else None]
+            unstated = placed is not None and (placed.layers_in_ram > 0 or fitted[0] is None)
+            if placed and unstated and flags == smallest and _leaves_layers_in_ram(every.model, placed):
+                fitted.append(most_layers_on_cards(problem, flags))
+            for found in filter(None, fitted):
+                yield chosen, found
+                alone = without_copies(problem, found.flags, found, check)
+                if alone is not None:
+                    yield chosen, alone
+
+
+def _leaves_layers_in_ram(model: Model, flags: Flags) -> bool:
+    """Whether whole layers of a dense model lie in RAM."""
+    return not model.moe_layers and (flags.layers_in_ram > 0 or flags.n_gpu_layers <= model.n_layer)
+
+
+def best_card(rig: Rig) -> Cards:
+    """Return the card with the most memory, of several the one that reads fastest."""
+    return (max(range(len(rig.cards)), key=lambda i: (rig.cards[i].free, rig.cards[i].bandwidth_gbs)),)
+
+
+def _ffn_in_ram(model: Model, flags: Flags) -> Flags:
+    return replace(flags, overrides=(Override("exps" if model.moe_layers else r"ffn_(up|down|gate)\.", CPU),))
+
+
+def _with_split(problem: Problem, flags: Flags) -> Fitted | None:
+    """The flags with the `-ts` of the split that the engine makes by itself; None where they do not fit, or where no
+    command states that placement."""
+    try:
+        found = fitting(problem, flags)
+    except InvalidFlags:
+        return None
+    as_written = flags.layers_in_ram > 0 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE
+    if found is None or len(problem.devices) < 2 or as_written:
+        return found
+    placement, n_cards = found.placement, len(problem.devices)
+    if n_cards in placement.layers:
+        return None
+    free = [device.free for device in problem.devices]
+    shared = tensor_split_for(problem.engine, problem.model, flags, free, starts_of(placement, n_cards))
+    return fitting(problem, shared) if shared else None
