@@ -93,7 +93,6 @@ class OptionReader:
         self.refused: list[InvalidFlags] = []
 
     def read(self) -> None:
-        """Read all words."""
         while self.i < len(self.words):
             word = self.words[self.i]
             self.i += 1

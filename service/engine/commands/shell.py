@@ -67,7 +67,6 @@ class Variables:
         return None if depth else (found[1], bool(found[2]), text[found.end() : end - 1], end)
 
     def set_array(self, name: str, words: Sequence[str], *, added: bool) -> None:
-        """Keep the words of an array."""
         self._words[name] = [*(self._words.get(name, []) if added else []), *words]
 
 

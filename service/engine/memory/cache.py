@@ -25,7 +25,6 @@ class CacheTensor(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the contiguous tensor."""
         return row_size(self.kind, self.ne[0]) * prod(self.ne[1:])
 
 

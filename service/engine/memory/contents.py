@@ -54,9 +54,7 @@ def derived_by_layer(model: Model, engine: Engine, mode: int) -> tuple[int, ...]
     return tuple(memory.derived_bytes(model, i, mode) for i in layers)
 
 
-def stays_in_ram(
-    engine: Engine, model: Model, slots: Sequence[Slot], without: Sequence[str] = ()
-) -> frozenset[int]:  # fmt: skip
+def stays_in_ram(engine: Engine, model: Model, slots: Sequence[Slot], without: Sequence[str] = ()) -> frozenset[int]:
     """Return the indices of the slots with a weight that no GPU can multiply by, so that its product stays in RAM.
 
     `model`: with the types after loading. `without`: types that an older build had no kernels for.
@@ -102,7 +100,6 @@ class Contents:
         return tuple(self.ropes.index(device) for device in self.ropes)
 
     def weights(self) -> list[int]:
-        """Return the bytes of weights on each device, CPU last, as the engine stores them there."""
         total, cpu = [0] * (self.cpu + 1), self.cpu
         in_ram = plain_bytes(self.model)
         on_card = reserved_bytes(self.model) if self.cuda else in_ram
@@ -156,7 +153,6 @@ class Contents:
         return total
 
     def caches(self) -> list[int]:
-        """Return the bytes of caches on each device, CPU last."""
         total = [0] * (self.cpu + 1)
         plain = cache_bytes(self.model, self.spec)
         reserved = cache_bytes(self.model, self.spec, cuda_padding=True) if self.cuda else plain

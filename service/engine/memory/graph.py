@@ -284,7 +284,6 @@ class GraphBuilder:
         return node
 
     def reshape(self, a: Node, *ne: int) -> Node:
-        """Return a view of `a` with shape `ne`."""
         return self.new("RESHAPE", a.kind, ne, a, root=a)
 
     def view(self, a: Node, ne: tuple[int, ...], nb: tuple[int, ...] = ()) -> Node:

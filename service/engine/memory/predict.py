@@ -102,9 +102,7 @@ class MemoryPrediction(Contents):
         buffers, n_splits = replay.compute()
         return Computed(buffers, n_splits, replay.graph.n_nodes, replay.graph.known)
 
-    def _replayed(
-        self, spec: GraphSpec, options: SchedulerOptions, use: Callable[[Replay], Found]
-    ) -> Found | None:  # fmt: skip
+    def _replayed(self, spec: GraphSpec, options: SchedulerOptions, use: Callable[[Replay], Found]) -> Found | None:
         """Return the result of `use` on the graph's replay, by layer if possible; None where there is no graph."""
         graphs = graphs_of(self.run.model)
         for graph_of in (graphs.by_layer, graphs.in_one_piece):

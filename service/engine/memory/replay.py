@@ -88,9 +88,7 @@ class Replay:
         found, shared = [first], dict(first.device)
         for stage in stages[1:]:
             before = found[-1].device
-            outside = (
-                shared[c] if c >= SHARED else before[c - PREVIOUS] for c in stage.placed.segment.externals
-            )  # fmt: skip
+            outside = (shared[c] if c >= SHARED else before[c - PREVIOUS] for c in stage.placed.segment.externals)
             found.append(stage.resolve(tuple(outside)))
             shared |= {t: found[-1].device[t] for t in stage.placed.segment.late}
         return found

@@ -118,7 +118,6 @@ class PlacedSegment:
         return owner if self.runs(t, owner) else -1
 
     def runs(self, t: int, device: int) -> bool:
-        """Return whether `device` can compute `t`."""
         options = self.options
         if not options.kernels or device == options.cpu:
             return True

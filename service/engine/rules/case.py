@@ -75,17 +75,14 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def engine(self) -> Engine:
-        """The engine that the command is for."""
         return self.parsed.engine
 
     @property
     def spec(self) -> EngineSpec:
-        """What is known of that engine."""
         return engine_spec(self.engine)
 
     @property
     def latent_cache(self) -> bool:
-        """Whether the cache is latent."""
         return self.run.mla > 0
 
     @property
@@ -99,17 +96,14 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def fit_places(self) -> bool:
-        """Whether `-fit` places the model."""
         return self.spec.fit is not None and self.parsed.fit and bool(self.devices) and not _places(self.parsed)
 
     @cached_property
     def memory(self) -> Memory:
-        """The memory of every device."""
         return predict_memory(self.run)
 
     @property
     def placement(self) -> Placement:
-        """Where everything is."""
         return self.run.placement
 
     @cached_property
@@ -119,7 +113,6 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def all_fits(self) -> bool:
-        """Whether every device has room for what the command puts there."""
         return all(row.fits for row in self.table)
 
     @property
@@ -129,7 +122,6 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def run(self) -> ResolvedRun:
-        """The command as its engine runs it."""
         return self.run_of(self.flags)
 
     def run_of(self, flags: Flags) -> ResolvedRun:
@@ -160,7 +152,6 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def environment(self) -> Environment:
-        """What the command's environment changes."""
         return environment_of(self.engine, self.parsed.env, binding_of(self.parsed.prefix, self.parsed.flags.numa))
 
     @cached_property
@@ -170,7 +161,6 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def experts_in_ram(self) -> tuple[str, ...]:
-        """The routed experts that are in RAM."""
         return tuple(
             name for name, device in self.placement.tensors.items() if device == self.cpu and "_exps.weight" in name
         )

@@ -90,7 +90,6 @@ class Fit(Generic[Row]):
         return Solution({n: p.prior for n, p in self.parameters.items()}, dict.fromkeys(self.offsets, 0.0), {})
 
     def slopes(self, at: Solution) -> list[Slope]:
-        """Return every row's error and derivatives at a solution."""
         return [self._slope(row, at.values) for row in self.rows]
 
     def _slope(self, row: Row, values: Values) -> Slope:
@@ -105,7 +104,6 @@ class Fit(Generic[Row]):
         return Slope(error, by)
 
     def step(self, at: Solution, slopes: Sequence[Slope]) -> Solution:
-        """Return the solution one Gauss-Newton step on."""
         return self._stepped(at, self._pairs(slopes), _LONGEST)
 
     def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:

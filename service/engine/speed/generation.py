@@ -84,9 +84,7 @@ def _times_of_reading(weights: Weights, card: CardRate, p: Coefficients) -> tupl
     return tuple(p.get(f"gpu_read.{name}", 1.0) for name in names)
 
 
-def _read_on_card(
-    work: Work, weights: Weights, card: CardRate, p: Coefficients, times: tuple[float, ...]
-) -> float:  # fmt: skip
+def _read_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients, times: tuple[float, ...]) -> float:
     seconds = weights.n_bytes / card.bandwidth * card.read
     for one in times:
         seconds *= one

@@ -149,11 +149,9 @@ class TimedRequest(msgspec.Struct, frozen=True):
     coefficients: Coefficients
 
     def micro_batch(self, work: Work) -> MicroBatch:
-        """Return a whole micro-batch of this work."""
         return MicroBatch(work, self.machine, self.coefficients, work.n_ubatch)
 
     def token(self, work: Work) -> Token:
-        """Return a generated token of this work."""
         return Token(work, self.machine, self.coefficients)
 
     def spent(self, work: Work, full: MicroBatch | None = None, one: Token | None = None) -> Spent:

@@ -40,7 +40,6 @@ class MicroBatch:
         self._attending = [_AttendingLayers.of(self, layer) for layer in work.attention]
 
     def seconds(self, n_kv: int) -> Seconds:
-        """Return the seconds of the micro-batch where it starts at depth `n_kv`, by part."""
         work, machine, p, n_tokens, parts = self.work, self.machine, self.p, self.n_tokens, dict(self._products)
         self._attend(parts, n_kv)
         parts["attention"] += _states(work, machine, p, n_tokens)
@@ -130,9 +129,7 @@ def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
     return float(1 - (1 - work.share) ** n_tokens) if weights.use == "expert" else 1.0
 
 
-def _crossing(
-    work: Work, machine: Machine, weights: Weights, device: int, p: Coefficients, n_tokens: int
-) -> float:  # fmt: skip
+def _crossing(work: Work, machine: Machine, weights: Weights, device: int, p: Coefficients, n_tokens: int) -> float:
     """Return the seconds in which weights reach the device that computes with them, if they lie elsewhere."""
     if weights.stored == device:
         return 0.0
@@ -227,7 +224,6 @@ class _InRam(msgspec.Struct):
     other_computing: float = 0.0
 
     def add(self, work: Work, weights: Weights, cpu: CpuRate, p: Coefficients, n_tokens: int) -> None:
-        """Count weights that the CPU multiplies with a batch."""
         hit = hit_share(work, weights, n_tokens)
         used = work.share if weights.use == "expert" else 1.0
         own = engine_spec(work.engine).speed
@@ -251,7 +247,6 @@ class _InRam(msgspec.Struct):
             self.other_computing += seconds
 
     def seconds(self, cpu: CpuRate) -> tuple[float, float]:
-        """Return the CPU's seconds for (experts, other weights)."""
         reads = (self.expert_bytes * cpu.read_batch, self.other_bytes * cpu.read_batch)
         total = overlap(sum(reads), self.expert_computing + self.other_computing, _BATCH_OVERLAP)
         experts, others = reads[0] + self.expert_computing, reads[1] + self.other_computing

@@ -51,7 +51,6 @@ class IkCommands(EngineCommands):
         return ["--fit"] if flags.layers_in_ram else []
 
     def load_mode(self, flags: Flags) -> list[str]:
-        """Return `--no-mmap` and `--mlock`."""
         return (["--no-mmap"] if flags.mmap is False else []) + (["--mlock"] if flags.mlock else [])
 
     def no_op_offload(self, tool: Tool) -> list[str]:
@@ -63,7 +62,6 @@ class IkCommands(EngineCommands):
         return ["-np", str(n_parallel)] if n_parallel != 1 else []
 
     def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
-        """Return one option a rule."""
         return [word for rule in rules for word in ("-ot", rule)]
 
     def older_defaults(self, flags: Flags, rules: BuildRules, words: Sequence[str]) -> list[str]:
@@ -74,7 +72,6 @@ class IkCommands(EngineCommands):
         return more
 
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
-        """Yield what its CUDA build wants."""
         if model.architecture in ARCHITECTURES.having("latent_cache"):
             reason = "f16 overflows in models of this kind where a type has no kernel of its own and cuBLAS is used"
             yield BuildOption("-DGGML_CUDA_IQK_FORCE_BF16=ON", reason, "ik_llama.cpp ggml/CMakeLists.txt:122, pull 283")

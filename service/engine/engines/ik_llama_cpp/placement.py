@@ -47,9 +47,7 @@ def place_layers(
     return with_cpu_layers(walked, model, flags, cpu), moved
 
 
-def _cpu_experts(
-    model: Model, flags: Flags, walked: Sequence[int], cpu: int, rules: MemoryRules
-) -> dict[str, int]:  # fmt: skip
+def _cpu_experts(model: Model, flags: Flags, walked: Sequence[int], cpu: int, rules: MemoryRules) -> dict[str, int]:
     """`-cmoe` and `-ncmoe`: the last N layers with experts, or, with `-sm layer`, each device's share of N.
 
     Older builds: blocks 0 to N-1 (also with several GPUs), or with one GPU only.

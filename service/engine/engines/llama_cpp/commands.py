@@ -89,7 +89,6 @@ class LlamaCommands(EngineCommands):
         return _PACKAGES.packages.get(backend, ())
 
     def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
-        """Yield what its CUDA build wants."""
         if flags.split_mode in ("graph", "tensor") and len(cards) > 2:
             reason = "more than two cards add up their shares of each layer: NCCL does it with fewer copies"
             yield BuildOption("-DGGML_CUDA_NCCL=ON", reason, "docs/multi-gpu.md of both engines")

@@ -167,7 +167,6 @@ class LlamaMemory(EngineMemory):
         return contents.model.architecture not in ARCHITECTURES.having("head_first")
 
     def predict_split(self, run: ResolvedRun) -> Memory | None:
-        """Return the memory of `-sm tensor`."""
         return predict_tensor_split(run) if run.flags.split_mode == "tensor" and run.devices else None
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:

@@ -68,7 +68,6 @@ class ModelGraph(GraphBuilder):
         self.layer_starts.append(len(self.all))
 
     def find(self, name: str) -> Node | None:
-        """Return the weight called `name`, or None."""
         tensor = self.model.by_name.get(name)
         if tensor is None:
             return None
@@ -85,7 +84,6 @@ class ModelGraph(GraphBuilder):
         return node
 
     def optional(self, layer: int, part: str) -> Node | None:
-        """Return `blk.<layer>.<part>`, or None."""
         return self.find(f"blk.{layer}.{part}")
 
     def first_of(self, layer: int, *parts: str) -> Node:
@@ -172,7 +170,6 @@ class ModelGraph(GraphBuilder):
         return nodes
 
     def layer(self, index: int) -> Layer:
-        """Return the shape of a block."""
         return self.model.layers[index]
 
     @property

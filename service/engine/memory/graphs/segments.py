@@ -64,9 +64,8 @@ class Segment:
         self.reduces = frozenset(code[t] for t in own if graph.op[t] == "REDUCE")
         self.norms_at_weights = [(code[a], code[b], self._slot(s)) for a, b, s in lists.norms_at_weights[number]]
         self.keep_alives = [
-            (code[k.first], code[k.until], tuple(map(self._code, k.tensors)))
-            for k in lists.keep_alives[number]
-        ]  # fmt: skip
+            (code[k.first], code[k.until], tuple(map(self._code, k.tensors))) for k in lists.keep_alives[number]
+        ]
         self.weight_views = {code[t]: (ne, self._slot(graph.home[t])) for t, ne in lists.weights[number]}
         self._find_externals(own, code)
 
@@ -191,7 +190,6 @@ class SegmentedGraph:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of the whole graph."""
         return sum(len(self.segments[n].nodes) for n in self.order)
 
 

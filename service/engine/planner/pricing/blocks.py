@@ -43,7 +43,6 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def movable_bytes(self) -> int:
-        """Bytes of all pieces that a card can hold."""
         return sum(piece.n_bytes for piece in self.pieces)
 
 

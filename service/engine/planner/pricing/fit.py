@@ -62,12 +62,10 @@ class Fitted(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> Flags:
-        """The flags."""
         return self.run.flags
 
     @property
     def placement(self) -> Placement:
-        """Where everything is."""
         return self.run.placement
 
 
@@ -135,11 +133,9 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
         return fit(asked)
 
     def _used(self, flags: Flags) -> list[int]:
-        """Bytes on each card."""
         return [one.weights + one.kv + one.compute for one in predict_memory(self.run(flags)).devices[:-1]]
 
     def seconds(self, fitted: Fitted) -> Estimate:
-        """Return the time of the goal with flags that fit."""
         return goal_seconds(fitted.run, self.goal)
 
 

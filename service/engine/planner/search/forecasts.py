@@ -50,7 +50,6 @@ class KnownBuffers:
         self.n_known = 0
 
     def note(self, engine: Engine, flags: Flags, n_cards: int, n_bytes: float) -> None:
-        """Note the bytes that a replay found."""
         found, size = self._found.setdefault(_shape(engine, flags), {}), (n_cards, flags.n_ubatch)
         if size not in found or n_bytes < found[size]:
             found[size], self.n_known = n_bytes, self.n_known + 1
@@ -99,7 +98,6 @@ class Forecasts:
         return self.queued(self.with_strategy(candidate, "FFN in RAM"), forecast._replace(strategy="FFN in RAM"))
 
     def queued(self, candidate: Candidate, forecast: Forecast) -> Queued:
-        """Return the candidate with this forecast and its cost."""
         return Queued(candidate, forecast, self.cost(candidate, forecast, self.case.goal))
 
     def cost(
@@ -137,15 +135,12 @@ class Forecasts:
         return Shortfall(problem.devices[-1].name, int(short)) if short >= 1 else None
 
     def bytes_on_cards(self, flags: Flags) -> int:
-        """Return the bytes of weights and cache with everything on the cards that can be there."""
         return self._forecaster.bytes_on_cards(flags)
 
     def with_strategy(self, candidate: Candidate, strategy: Strategy) -> Candidate:
-        """Return the candidate with another strategy and its flags."""
         return with_strategy(self.case.rig, self.case.engine, self.case.model, candidate, strategy)
 
     def problem(self, cards: Cards) -> Problem:
-        """Return the problem of placing the model on these cards."""
         if cards not in self._problems:
             case = self.case
             devices = engine_devices(case.rig, case.engine, cards)

@@ -45,7 +45,6 @@ class FromDrive(NamedTuple):
     reads: DriveReads
 
     def speed(self, n_kv: int) -> Speed:
-        """Return the speed at a depth, with the time that reading takes."""
         return from_drive(predict_speed(self.contender.fitted.run, n_kv), self.reads)
 
     @property

@@ -31,7 +31,6 @@ class Item(NamedTuple):
     rate: float
 
     def times(self, n_blocks: int) -> Item:
-        """Return the item with another number of blocks."""
         return Item(self.kind, n_blocks, self.n_bytes, self.saved, self.rate)
 
     @property
@@ -42,7 +41,6 @@ class Item(NamedTuple):
 
     @property
     def all_bytes(self) -> int:
-        """Bytes of all blocks."""
         return self.n_blocks * self.n_bytes[0]
 
 
@@ -100,8 +98,6 @@ def pack(items: Sequence[Item], room: int) -> Packed:
 
 
 class _Search:
-    """The state of one branch and bound."""
-
     def __init__(self, items: list[Item]) -> None:
         self.items, self.steps_left = items, _MOST_STEPS
         self.best, self.best_counts = 0.0, ((0, 0, 0),) * len(items)

@@ -87,7 +87,6 @@ class Layout(NamedTuple):
 
     @property
     def pieces(self) -> tuple[int, ...]:
-        """Bytes of pieces on each card."""
         n_bytes = [span.packed.n_bytes for span in self.spans]
         for hosted in self.hosted:
             n_bytes[hosted.card] += hosted.n_bytes

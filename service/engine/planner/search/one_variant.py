@@ -152,12 +152,10 @@ class VariantSearch:
                 self.place(self._take_with_largest_batch(min(others, key=lambda one: one.cost)))
 
     def place_all(self) -> None:
-        """Place every candidate."""
         while self.queue:
             self.place(self.queue.pop(0))
 
     def outcome(self) -> Outcome:
-        """Return what was found."""
         least = min(self.shortfalls, key=lambda s: s.n_bytes, default=None)
         rejected = [*self.rejected, *self._never_placed()]
         return Outcome(
@@ -478,7 +476,6 @@ class VariantSearch:
         return shares and one.candidate.cards != tried.candidate.cards and abs(one.cost - tried.cost) < 2 * MIN_GAIN
 
     def _note_buffers(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
-        """Note what a replay found beyond weights and cache on cards that share every layer."""
         self._buffers.note(self.case.engine, flags, n_cards, n_bytes - self.forecasts.bytes_on_cards(flags))
 
     def _reject_by_known_buffers(self) -> None:

@@ -73,7 +73,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def all_failed(self) -> bool:
-        """Whether every candidate was found not to fit."""
         return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
 
 

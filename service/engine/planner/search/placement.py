@@ -91,7 +91,6 @@ class PlacementSearch:
         self.one_at_a_time = False
 
     def best(self) -> Placed | Shortfall:
-        """Return the fastest placement that fits, or the smallest Shortfall."""
         first = self.first_starts()
         tries = [self.search_from(first)]
         if self._may_leave_ram_empty(tries[0]):

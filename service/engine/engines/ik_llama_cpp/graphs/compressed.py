@@ -78,7 +78,6 @@ class _Mixed:
         self.out = _weighted_sum(g, x, g.view(every, (hc, n), (4 * hc,)))
 
     def back(self, out: Node) -> Node:
-        """Return the streams after the part."""
         return self.g.new("HC_POST", "f32", self.x.ne[:3], out, self.post, self.x, self.across)
 
 

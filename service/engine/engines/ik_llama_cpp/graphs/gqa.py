@@ -93,9 +93,7 @@ def mistral3(g: IkGraph) -> None:
     decoder(g, layer_of)
 
 
-def sequential(
-    g: IkGraph, layer: int, x: Node, mask: Node, *, late: bool = False, without_rope: int = 0
-) -> Node:  # fmt: skip
+def sequential(g: IkGraph, layer: int, x: Node, mask: Node, *, late: bool = False, without_rope: int = 0) -> Node:
     """qwen2, ernie4_5 (`late`: Q, K and V are expanded where they are stored), smollm3: dense, with plain residuals.
 
     `without_rope`: every how many layers one has no rope.
@@ -126,9 +124,7 @@ def grok(g: IkGraph) -> None:
             out = g.apply("SCALE", g.add(g.feed_forward(layer, y), out))
         return g.add(g.norm(out, g.first_of(layer, "layer_output_norm.weight", "post_ffw_norm.weight")), h)
 
-    decoder(
-        g, layer_of, g.apply("SCALE", g.begin()), scale=True, soft_cap=g.given("final_logit_softcapping")
-    )  # fmt: skip
+    decoder(g, layer_of, g.apply("SCALE", g.begin()), scale=True, soft_cap=g.given("final_logit_softcapping"))
 
 
 def qwen2_moe(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:

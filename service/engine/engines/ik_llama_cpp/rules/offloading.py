@@ -25,9 +25,7 @@ _QKV = ("attn_q.weight", "attn_k.weight", "attn_v.weight")
 _MERGING = {"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "--merge-up-gate-exps"}
 
 
-@rule(
-    "override-ignored", "warning", OVERRIDES, "ik_llama.cpp src/llama.cpp:7761-7764", fix="-ngl 999"
-)  # fmt: skip
+@rule("override-ignored", "warning", OVERRIDES, "ik_llama.cpp src/llama.cpp:7761-7764", fix="-ngl 999")
 def override_ignored(case: Case) -> Iterator[Found]:
     """ik_llama.cpp drops all rules when no layer is offloaded."""
     if case.rules and case.devices and case.flags.n_gpu_layers <= 0:

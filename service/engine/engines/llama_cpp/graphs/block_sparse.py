@@ -54,9 +54,7 @@ def minimax_m3(g: LlamaGraph) -> None:
         q, k, v = g.query_key_value(i, y)
         qkv = g.rope(q), g.rope(k), v
         y = g.attend(i, cache, *qkv) if blocks is None or i < n_dense else _sparse(g, i, y, qkv, cache, blocks)
-        x = after_attention(
-            g, i, y, x, norm_weights=g.expert_weights_norm
-        )  # fmt: skip
+        x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
 

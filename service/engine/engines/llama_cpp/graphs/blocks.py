@@ -301,7 +301,6 @@ class LlamaGraph(FeedForward):
         return q, k, v
 
     def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
-        """Return Q and K after the model's norms for each head."""
         return (
             self.normed(layer, "attn_q_norm", q),
             self.normed(layer, "attn_k_norm", k),
@@ -353,7 +352,6 @@ class LlamaGraph(FeedForward):
         return self.product(layer, "attn_output", x) if project else x
 
     def store(self, layer: int, cache: CacheInput, k: Node, v: Node) -> None:
-        """Write K and V into the layer's cache."""
         keys, values = self.cache(layer)
         n = k.ne[2]
         self.store_rows(keys, k, cache.k_ids)

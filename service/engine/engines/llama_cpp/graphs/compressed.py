@@ -253,9 +253,7 @@ def _experts(g: LlamaGraph, layer: int, y: Node) -> Node:
     """The first layers look up the experts of a token; the others choose."""
     table = g.optional(layer, "ffn_gate_tid2eid.weight")
     ids = None if table is None else g.new("GET_ROWS", "i32", (table.ne[0], g.n_tokens), table, g.tokens)
-    return g.routed_experts(
-        layer, y, g.gating, g.expert_weights_norm, g.expert_weights_scale, experts=ids
-    )  # fmt: skip
+    return g.routed_experts(layer, y, g.gating, g.expert_weights_norm, g.expert_weights_scale, experts=ids)
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {

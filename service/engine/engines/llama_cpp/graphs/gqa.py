@@ -100,9 +100,7 @@ def after_attention(
     return g.add(feed_forward(g, layer, y, norm_weights=norm_weights, gating=gating), h)
 
 
-def feed_forward(
-    g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool, gating: Gating | None = None
-) -> Node:  # fmt: skip
+def feed_forward(g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool, gating: Gating | None = None) -> Node:
     """Return what the layer's experts, or its dense part, make of `y`. `gating`: as the header says if None."""
     if not g.layer(layer).moe:
         return g.feed_forward(layer, y)
@@ -251,9 +249,7 @@ def grok(g: LlamaGraph) -> None:
             out = g.apply("SCALE", g.add(g.feed_forward(layer, y), out))
         return g.add(g.norm(out, g.first_of(layer, "layer_output_norm.weight", "post_ffw_norm.weight"), layer), h)
 
-    decoder(
-        g, layer_of, g.apply("SCALE", g.begin()), scale=True, soft_cap=g.given("final_logit_softcapping")
-    )  # fmt: skip
+    decoder(g, layer_of, g.apply("SCALE", g.begin()), scale=True, soft_cap=g.given("final_logit_softcapping"))
 
 
 standard = partial(decoder, layer_of=standard_layer)

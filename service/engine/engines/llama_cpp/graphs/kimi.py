@@ -77,9 +77,7 @@ def _from_bank(g: LlamaGraph, bank: Node, x: Node, weight: Node) -> Node:
     return g.add(summed, g.mul(x, of_x))
 
 
-def _mixed(
-    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, states: StateInput, *, early: bool = True
-) -> Node:  # fmt: skip
+def _mixed(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, states: StateInput, *, early: bool = True) -> Node:
     """Return what the layer makes of the tokens together. `early`: the norm is computed before the states are read."""
     y = g.normed(layer, "attn_norm", x)
     if early:

@@ -47,9 +47,7 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Nod
     return attend_latent(g, layer, q if scale is None else g.mul(q, scale), compressed, k, cache)
 
 
-def latent_rows(
-    g: LlamaGraph, layer: int, q: Node, y: Node, *, rope: bool = True
-) -> tuple[Node, Node, Node]:  # fmt: skip
+def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node, *, rope: bool = True) -> tuple[Node, Node, Node]:
     """Return the queries absorbed into the latent rows, the values in them, and them. Raises MissingTensor."""
     n, n_head = g.n_tokens, g.layer(layer).n_head
     k_b = g.weight(layer, "attn_k_b.weight")

@@ -175,9 +175,7 @@ def muse_glimmer(g: LlamaGraph) -> None:
         y = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
         return g.add(g.norm(y, g.weight(layer, "post_ffw_norm.weight"), None), h)
 
-    decoder(
-        g, layer_of, g.norm(g.begin(), None, None), scale=True, soft_cap=g.given("final_logit_softcapping")
-    )  # fmt: skip
+    decoder(g, layer_of, g.norm(g.begin(), None, None), scale=True, soft_cap=g.given("final_logit_softcapping"))
 
 
 def plamo3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
