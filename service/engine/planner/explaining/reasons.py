@@ -42,57 +42,47 @@ _FASTER: dict[Resource, str] = {"GPU": "faster GPUs", "RAM and CPU": "faster RAM
 _WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
 
 
-def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False) -> list[Reason]:
-    """Return the reason for each choice of the config, most important first.
+def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool) -> Iterator[Reason]:
+    """Yield the reason for each choice of the config, most important first.
 
     `first`: it is the answer's first config, which is compared with the engine's own placement.
     """
-    devices = contender.problem.devices
-    found = [_strategy(contender, model, devices)]
-    flags = contender.fitted.flags
-    if contender.candidate.strategy == "FFN in RAM":
-        found += [_critical_first(model), _together(contender)]
-    found += _every_layer(flags)
-    found += _micro_batch(contender, model)
-    found += _cache(flags, bool(devices))
-    found += _few_logits(contender)
+    devices, flags, strategy = contender.problem.devices, contender.fitted.flags, contender.candidate.strategy
+    yield _strategy(contender, model, devices)
+    if strategy == "FFN in RAM":
+        yield _critical_first(model)
+        yield _together(contender)
+    if flags.split_mode != "layer":
+        text = f"-sm {flags.split_mode}: all GPUs work on every layer at once; with -sm layer they take turns"
+        yield Reason("cards-together", text)
+    yield from _micro_batch(contender, model)
+    yield from _cache(flags, bool(devices))
+    yield from _few_logits(contender)
     if flags.layers_in_ram:
-        text = "--fit finds this placement at startup, from the memory that is free then"
-        found.append(Reason("engine-fit", text))
+        yield Reason("engine-fit", "--fit finds this placement at startup, from the memory that is free then")
     elif flags.tensor_split:
-        found.append(
-            Reason("explicit-split", "-ts is set: without it the split depends on the memory that is free at startup")
-        )
+        text = "-ts is set: without it the split depends on the memory that is free at startup"
+        yield Reason("explicit-split", text)
     if engine_spec(contender.engine).fit_places:
-        compared = first and contender.candidate.strategy not in ("all on GPU", "experts from a drive")
-        than = _engines_own(contender) if compared else ""
-        found.append(
-            Reason(
-                "fit-off", f"-fit off keeps the placement computed here; -fit on would choose its own at startup{than}"
-            )
-        )
-    if flags.mmap is False and contender.candidate.strategy == "all on GPU":
+        than = _engines_own(contender) if first and strategy not in ("all on GPU", "experts from a drive") else ""
+        text = f"-fit off keeps the placement computed here; -fit on would choose its own at startup{than}"
+        yield Reason("fit-off", text)
+    if flags.mmap is False and strategy == "all on GPU":
         text = "the file is read, not memory-mapped: with memory shared by GPU and CPU, that loads ten times slower"
-        found.append(Reason("read-not-mapped", text))
-    found += _one_micro_batch(contender)
-    found += _first_card(contender, rig)
-    found += _makers(rig)
+        yield Reason("read-not-mapped", text)
+    yield from _one_micro_batch(contender)
+    yield from _first_card(contender, rig)
+    yield from _makers(rig)
     if len(devices) < len(rig.cards):
-        found.append(_fewer_cards(devices, rig))
+        yield _fewer_cards(devices, rig)
     if contender.squeeze:
-        found.append(_squeeze(contender.squeeze))
+        yield _squeeze(contender.squeeze)
     if flags.numa == "numactl":
-        found.append(
-            Reason(
-                "numa-bound",
-                "the weights fit in one socket's memory, so the engine is bound to that socket alone",
-            )
-        )
+        text = "the weights fit in one socket's memory, so the engine is bound to that socket alone"
+        yield Reason("numa-bound", text)
     elif flags.numa:
-        found.append(
-            Reason("numa-interleave", "two sockets: weights are spread over both, to use the memory bandwidth of both")
-        )
-    return found
+        text = "two sockets: weights are spread over both, to use the memory bandwidth of both"
+        yield Reason("numa-interleave", text)
 
 
 def _few_logits(contender: Contender) -> Iterator[Reason]:
@@ -173,13 +163,11 @@ def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
     parts = sum(any(on_gpus) for on_gpus in placed) - whole
     total = len(blocks)
     of_parts = f", and parts of {parts}" if parts else ""
-    rest = (
-        "where each token reads only the experts it uses" if model.moe_layers else "where each token reads all of them"
-    )
+    reads = "only the experts it uses" if model.moe_layers else "all of them"
     fit = f"{whole} of {total} {what} layers{of_parts} fit on {where}; the rest stay in RAM"
     if not whole + parts:
         fit = f"all {total} {what} layers stay in RAM"
-    return Reason(f"{what.lower()}s-in-ram", f"{fit}, {rest}")
+    return Reason(f"{what.lower()}s-in-ram", f"{fit}, where each token reads {reads}")
 
 
 def _critical_first(model: Model) -> Reason:
@@ -199,80 +187,68 @@ def _together(contender: Contender) -> Reason:
     return Reason("up-gate-together", f"{text}; down may be elsewhere, as only activations cross")
 
 
-def _one_micro_batch(contender: Contender) -> list[Reason]:
+def _one_micro_batch(contender: Contender) -> Iterator[Reason]:
     """Why a rule moves nothing, if that is so, and the rule is not the user's."""
     fitted, kept = contender.fitted, "overrides" in contender.candidate.user_fields
     if kept or len(contender.problem.devices) < 2 or len(fitted.flags.overrides) != 1:
-        return []
+        return
     if fitted.run.with_flags(replace(fitted.flags, overrides=())).placement != fitted.placement:
-        return []
+        return
     rule = fitted.flags.overrides[0]
     text = (
         f"-ot '{rule.pattern}={rule.device}' moves nothing, but as any -ot rule it makes the GPUs work on one "
         "micro-batch at a time: the copies that they need for several would not fit"
     )
-    return [Reason("one-micro-batch", text)]
+    yield Reason("one-micro-batch", text)
 
 
-def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
+def _first_card(contender: Contender, rig: Rig) -> Iterator[Reason]:
     """Why another card than the fastest comes first, if one does."""
     cards = contender.candidate.cards
     if len(cards) < 2 or cards == tuple(sorted(cards)):
-        return []
+        return
     first, fastest = rig.cards[cards[0]], rig.cards[min(cards)]
     link = first.pcie_gbs > fastest.pcie_gbs
     why = f"its link is the fastest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most free memory"
     text = f"{_short(first.name)} comes first: {why}, and weights copied from RAM go to the first device"
-    return [Reason("first-card", text)]
+    yield Reason("first-card", text)
 
 
-def _makers(rig: Rig) -> list[Reason]:
-    """Which build cards without a common back end of their makers take, and which it uses; empty for others."""
+def _makers(rig: Rig) -> Iterator[Reason]:
+    """Which build cards without a common back end of their makers take, and which it uses; none for others."""
     why = next((a.why for a in rig.assumed if a.field == "hardware.gpus.backend"), None)
     if why is None or not rig.cards:
-        return []
+        return
     backend = rig.cards[0].backend
     if backend == "vulkan":
-        return [Reason("vulkan-for-all", f"{why} of llama.cpp")]
-    names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
-    return [Reason("one-maker", f"only {names}: a {backend.upper()} build does not see the others")]
+        yield Reason("vulkan-for-all", f"{why} of llama.cpp")
+    else:
+        names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
+        yield Reason("one-maker", f"only {names}: a {backend.upper()} build does not see the others")
 
 
-def _every_layer(flags: Flags) -> list[Reason]:
-    if flags.split_mode == "layer":
-        return []
-    text = f"-sm {flags.split_mode}: all GPUs work on every layer at once; with -sm layer they take turns"
-    return [Reason("cards-together", text)]
-
-
-def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
+def _micro_batch(contender: Contender, model: Model) -> Iterator[Reason]:
     """From how many tokens on experts in RAM go to the GPU."""
     flags = contender.fitted.flags
     if contender.candidate.strategy in ("all on GPU", "CPU only") or not model.n_expert_used:
-        return []
+        return
+    threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
     if not flags.op_offload:
         text = "the CPU computes the experts in RAM for prompts: copying them over this link would take longer"
-        return [Reason("copying-loses", text)]
-    threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
-    if flags.n_ubatch >= threshold:
+    elif flags.n_ubatch >= threshold:
         text = (
             f"-ub {flags.n_ubatch}: from {threshold} tokens up, experts in RAM are copied to the first GPU once per "
             "micro-batch of a prompt and computed there; a larger -ub is faster but takes more of its memory"
         )
     else:
         text = f"-ub {flags.n_ubatch} is below {threshold}: the CPU computes the experts in RAM for prompts"
-    return [Reason("ubatch-threshold", text)]
+    yield Reason("ubatch-threshold" if flags.op_offload else "copying-loses", text)
 
 
-def _cache(flags: Flags, on_cards: bool) -> list[Reason]:
-    found = []
+def _cache(flags: Flags, on_cards: bool) -> Iterator[Reason]:
     if flags.mla is not None:
-        found.append(
-            Reason(
-                "mla",
-                "-mla 3 -amb 512: latent cache (576 values per token and layer for DeepSeek) with small buffers",
-            )
-        )
+        text = "-mla 3 -amb 512: latent cache (576 values per token and layer for DeepSeek) with small buffers"
+        yield Reason("mla", text)
     if flags.cache_type_k != "f16":
         kinds = (flags.cache_type_k, flags.cache_type_v if flags.cache_type_v != "f16" else flags.cache_type_k)
         types = kinds[0] if kinds[0] == kinds[1] else f"K {kinds[0]}, V {kinds[1]}"
@@ -280,8 +256,7 @@ def _cache(flags: Flags, on_cards: bool) -> list[Reason]:
         but = "; at long contexts, 4 bits lose some quality" if bits[0] <= FOUR_BITS else ""
         why = "more room for weights" if on_cards else "each token reads less"
         text = f"the cache is {types}, {sum(bits) / 32 * 100:.0f} % of the size of f16: {why}{but}"
-        found.append(Reason("kv-type", text))
-    return found
+        yield Reason("kv-type", text)
 
 
 def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
@@ -296,12 +271,11 @@ def _names(devices: tuple[Device, ...]) -> str:
 
 def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
     """Yield what limits generation and prompts of a config at a depth, and what faster hardware would gain at most."""
-    phases: tuple[tuple[Phase, str], ...] = (("tg", "tokens"), ("pp", "prompts"))
-    titles: dict[Phase, str] = {"tg": "generation", "pp": "prompts"}
-    for phase, name in phases:
-        parts = contender.speed.parts_tg if phase == "tg" else contender.speed.parts_pp
-        limit = limit_of(contender.fitted.run, parts, phase, depth)
-        yield Reason(f"limit-{name}", f"{titles[phase]}: {_limit_sentence(limit, contender)}")
+    speed, run = contender.speed, contender.fitted.run
+    tokens = limit_of(run, speed.parts_tg, "tg", depth)
+    yield Reason("limit-tokens", f"generation: {_limit_sentence(tokens, contender)}")
+    prompts = limit_of(run, speed.parts_pp, "pp", depth)
+    yield Reason("limit-prompts", f"prompts: {_limit_sentence(prompts, contender)}")
 
 
 def _limit_sentence(limit: Limit, contender: Contender) -> str:
