@@ -25,9 +25,9 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 from service.engine.planner.search.options import for_build, user_flags
-from service.engine.planner.search.outcome import Outcome
+from service.engine.planner.search.outcome import Outcome, contender_of
 from service.engine.speed.drive import DRIVE, DriveReads, drive_reads, from_drive
-from service.engine.speed.predict import Speed, goal_seconds, predict_speed
+from service.engine.speed.predict import Speed, predict_speed
 from service.engine.units import GIB
 
 _MICRO_BATCHES = (2048, 512)
@@ -149,27 +149,17 @@ def _if_cards_hold(problem: Problem, flags: Flags) -> Fitted | None:
 
 
 def _config(outcome: Outcome, problem: Problem, candidate: Candidate, fitted: Fitted) -> FromDrive | None:
-    flags, run, goal, case = fitted.flags, fitted.run, problem.goal, outcome.case
+    run, goal = fitted.run, problem.goal
     reads = drive_reads(run, -slack(problem, fitted.memory)[-1])
     if reads is None or not problem.starts(run):
         return None
-    seconds, batches = goal_seconds(run, goal), -(-goal.prompt // flags.n_ubatch)
+    roomy = replace(problem, limits=replace(problem.limits, host=problem.limits.host + int(reads.beyond) + 1))
+    mapped = contender_of(outcome.case, candidate, roomy, fitted, outcome.loss)
+    seconds, batches = mapped.seconds, -(-goal.prompt // fitted.flags.n_ubatch)
     reading = _sum(_times(reads.batch, batches), _times(reads.token, goal.output))
     with_reads = _sum(seconds, reading)
-    contender = Contender(
-        engine=case.engine,
-        variant=case.variant,
-        bpw=case.model.bpw,
-        loss=outcome.loss,
-        candidate=candidate,
-        problem=replace(problem, limits=replace(problem.limits, host=problem.limits.host + int(reads.beyond) + 1)),
-        fitted=fitted,
-        speed=from_drive(predict_speed(run, goal.depth), reads),
-        seconds=with_reads,
-        typical=with_reads.expected,
-        name=case.name,
-    )
-    return FromDrive(contender, reads)
+    speed = from_drive(mapped.speed, reads)
+    return FromDrive(replace(mapped, speed=speed, seconds=with_reads, typical=with_reads.expected), reads)
 
 
 def _times(one: Estimate, n: int) -> Estimate:
