@@ -87,7 +87,7 @@ class _Fit:
         if target >= total or self.asked.n_ctx or longest <= least or self.now.split_mode == "tensor":
             return False
         if self.n > 1:  # room for half a layer, or tensor, that is left over on each card
-            per_layer = self._weights() // self.n_layer
+            per_layer = sum(t.nbytes for t in self.model.tensors if not t.name.startswith("token_embd")) // self.n_layer
             target -= (self.n + 1) * per_layer // (6 if self.model.n_expert else 2)
         self.now = replace(self.now, n_ctx=least)
         shortest = sum(self.asked.used(self.now))
@@ -97,10 +97,6 @@ class _Fit:
         step = _STEP * self.asked.streams
         self.now = replace(self.now, n_ctx=max(n_ctx - n_ctx % step, least))
         return self.n == 1
-
-    def _weights(self) -> int:
-        """Bytes of weights on all cards with everything there."""
-        return sum(t.nbytes for t in self.model.tensors if not t.name.startswith("token_embd"))
 
     def _placed(self, shares: Sequence[_Share], overflow: Sequence[str]) -> Flags:
         """Return the flags that give each card its share."""

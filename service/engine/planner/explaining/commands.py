@@ -79,7 +79,7 @@ def commands(
     used, arm = [rig.cards[card] for card in cards], rig.windows and rig.isa == "neon"
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
-    mounted = folder if files.repo else _folder(path)
+    mounted = folder if files.repo else (path.rpartition("/")[0] or ".")
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
@@ -115,10 +115,6 @@ def _left_of(problem: Problem, host: DeviceMemory) -> int:
     """The bytes of RAM that a server may take as it runs: without those that others need, or that the user keeps."""
     free = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
     return free - (problem.rig.ram_bytes - problem.limits.host)
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0] or "."
 
 
 def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:

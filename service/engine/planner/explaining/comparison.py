@@ -61,7 +61,7 @@ def gain(ours: Speed, theirs: Speed, phase: Phase, same_engine: bool) -> Gain:
 def versus_current(current: CurrentCommand, contender: Contender, name: str) -> VersusMine:
     """Return how a contender compares with the command in use, change by change. `name`: that of its variant."""
     before, after = _at(current), _goes_to(contender, name)
-    first, last = _figures_of(current, before), _figures(after)
+    first, last = _Figures(current.contender.speed, _gib(current.case.memory, before.devices)), _figures(after)
     same = before.engine == after.engine
     return VersusMine(
         tg=gain(last.speed, first.speed, "tg", same),
@@ -125,10 +125,6 @@ def _goes_to(contender: Contender, name: str) -> _State:
     return _State(
         problem.engine, problem.model, name, flags, problem.devices, problem.rig, problem.goal.depth, problem.build
     )
-
-
-def _figures_of(current: CurrentCommand, state: _State) -> _Figures:
-    return _Figures(current.contender.speed, _gib(current.case.memory, state.devices))
 
 
 def _figures(state: _State) -> _Figures:

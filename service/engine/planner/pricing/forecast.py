@@ -101,7 +101,7 @@ class Forecaster:
             rooms = _limited(rooms, total - known.n_bytes)
         fills = self._fills(flags, rooms, cache, devices)
         fill = fills[0]
-        in_ram = self._in_ram(fill)
+        in_ram = self.ram_only_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
         needed = in_ram + (self._on_cards(fill, cache) if limits.shared else 0)
         short = Shortfall("RAM", int(needed - limits.host)) if needed > limits.host else None
         if (flags.split_mode != "layer" or limits.one_pool) and (in_ram > self.ram_only_bytes + 1 or min(rooms) <= 0):
@@ -200,9 +200,6 @@ class Forecaster:
         taken = even_shares(rooms, speeds, total)
         shares = tuple(n_bytes / max(total, 1) for n_bytes in taken)
         return Fill(shares, shares, max(total - sum(taken), 0.0))
-
-    def _in_ram(self, fill: Fill) -> float:
-        return self.ram_only_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
 
     def _on_cards(self, fill: Fill, cache: int) -> float:
         return sum(fill.fixed) * (self.fixed_bytes + cache) + sum(fill.pieces) * self.piece_bytes

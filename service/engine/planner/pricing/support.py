@@ -81,7 +81,7 @@ def _architecture(engine: Engine, model: Model) -> str | None:
 
 
 def _types(engine: Engine, model: Model) -> str | None:
-    refused = [name for name in model.types if not _loads(engine, name)]
+    refused = [name for name in model.types if not engine_spec(engine).types.loads(type_named(name))]
     if not refused:
         return None
     largest = [name.upper() for name in sorted(refused, key=lambda name: -model.types[name])]
@@ -96,10 +96,6 @@ def _layout(engine: Engine, model: Model) -> str | None:
     if model.misplaced is None or not engine_spec(engine).refuses_gaps:
         return None
     return f"{engine} refuses the file: {model.misplaced}; its tensors are not stored one after the other"
-
-
-def _loads(engine: Engine, name: str) -> bool:
-    return engine_spec(engine).types.loads(type_named(name))
 
 
 def runs_on_gpu(engine: Engine, type_name: str) -> bool:

@@ -37,7 +37,7 @@ def fit_candidate(
     `note` is told the bytes of each replay where cards share every layer. `last`: where it does not fit, FFN in RAM is
     tried too, then whole layers there.
     """
-    if _has_own_placement(candidate):
+    if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return _as_given(problem, candidate)
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
@@ -100,11 +100,6 @@ def without_idle_cards(
     flags = replace(fitted.flags, tensor_split=tuple(shares[i] for i in at), overrides=rules)
     found = fitting(fewer, flags)
     return (candidate, fitted) if found is None else (replace(candidate, cards=cards), found)
-
-
-def _has_own_placement(candidate: Candidate) -> bool:
-    """Whether the user sets a flag that places tensors, which is then left as it is."""
-    return any(name in PLACEMENT_FIELDS for name in candidate.user_fields)
 
 
 def _as_given(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted] | Shortfall:
