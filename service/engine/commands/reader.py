@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -184,9 +183,8 @@ class OptionReader:
     def _field(self, option: Option, name: str) -> None:
         if name not in self.known:
             self.old.append(name)
-        special = _SPECIAL.get(option.field)
-        if special:
-            special(self, name)
+        if option.kind == "special":
+            self._special(option.field, name)
         elif option.kind in ("on", "off"):
             self._set(option.field, self._switch() is (option.kind == "on"))
         elif option.kind == "tests":
@@ -282,13 +280,40 @@ class OptionReader:
                 rules[position:position] = _cpu_moe_rules(field, value)
         return rules
 
-    # Options with a meaning of their own.
-
-    def _model(self, name: str) -> None:
-        self.model_path = self._value(name)
-
-    def _alias(self, name: str) -> None:
-        self.alias = self._value(name)
+    def _special(self, field: str, name: str) -> None:
+        """Read an option with a meaning of its own."""
+        match field:
+            case "model_path":
+                self.model_path = self._value(name)
+            case "alias":
+                self.alias = self._value(name)
+            case "fit":
+                self.fit = self._switch()
+            case "flash_attn":
+                self._flash_attn(name)
+            case "no_flash_attn":
+                self.fields["flash_attn"] = "off"
+            case "overrides":
+                self._override(name)
+            case "load_mode":
+                self._load_mode(name)
+            case "tensor_split":
+                self.fields["tensor_split"] = _shares(self._first(name), name)
+            case "n_gpu_layers":
+                value = self._first(name)
+                by_name = _LAYERS_BY_NAME.get(value)
+                self.fields["n_gpu_layers"] = _whole(value, name) if by_name is None else by_name
+            case "op_policy":
+                if (value := self._value(name)) == "-1,0":
+                    self.fields["op_offload"] = False
+                else:
+                    self.other.append(f"-op {value}")
+            case "threads_of_each":  # of generation and prompts (ik examples/llama-bench/llama-bench.cpp:625)
+                first, _, second = self._value(name).partition(",")
+                self.fields |= {"threads": _whole(first, name), "threads_batch": _whole(second or first, name)}
+            case "n_cpu_ffn":  # llama.cpp writes it as rules where it stands (arg.cpp:2777, common.h:1210)
+                if (layers := min(_whole(self._first(name), name), _MAX_LAYERS)) > 0:
+                    self.rules.append(Override(dense_override(range(layers)), "CPU"))
 
     def _cache_type(self, field: str, name: str) -> None:
         value = self._first(name)
@@ -296,16 +321,6 @@ class OptionReader:
             choices = self.dialect.cache_types("server")
             raise InvalidFlags(f"{name} {value}: not a cache type of {self.engine}", field=name, choices=choices)
         self.fields[field] = value
-
-    def _gpu_layers(self, name: str) -> None:
-        value = self._first(name)
-        self.fields["n_gpu_layers"] = _LAYERS_BY_NAME[value] if value in _LAYERS_BY_NAME else _whole(value, name)
-
-    def _tensor_split(self, name: str) -> None:
-        self.fields["tensor_split"] = _shares(self._first(name), name)
-
-    def _fit(self, name: str) -> None:
-        self.fit = self._switch()
 
     def _flash_attn(self, name: str) -> None:
         """Today a value must follow; a bare -fa was "on" in older builds of both engines."""
@@ -318,27 +333,6 @@ class OptionReader:
         else:
             self.old.append("bare -fa")
         self.fields["flash_attn"] = _FLASH_ATTN.get(following, "on")
-
-    def _no_flash_attn(self, name: str) -> None:
-        self.fields["flash_attn"] = "off"
-
-    def _offload_policy(self, name: str) -> None:
-        value = self._value(name)
-        if value == "-1,0":
-            self.fields["op_offload"] = False
-        else:
-            self.other.append(f"-op {value}")
-
-    def _threads_of_each(self, name: str) -> None:
-        """Threads of generation, and of prompts (ik_llama.cpp examples/llama-bench/llama-bench.cpp:625)."""
-        first, _, second = self._value(name).partition(",")
-        self.fields["threads"], self.fields["threads_batch"] = _whole(first, name), _whole(second or first, name)
-
-    def _n_cpu_ffn(self, name: str) -> None:
-        """llama.cpp writes it as rules where it stands (arg.cpp:2777, common.h:1210)."""
-        layers = min(_whole(self._first(name), name), _MAX_LAYERS)
-        if layers > 0:
-            self.rules.append(Override(dense_override(range(layers)), "CPU"))
 
     def _load_mode(self, name: str) -> None:
         value = self._first(name)
@@ -411,19 +405,3 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     if len(shares) > _MAX_SHARES or any(not 0 <= share < 1e9 for share in shares):
         raise InvalidFlags(f"{name} {text}: numbers such as 3,1 must follow, one for each GPU", field=name)
     return shares
-
-
-_SPECIAL: dict[str, Callable[[OptionReader, str], None]] = {
-    "model_path": OptionReader._model,
-    "alias": OptionReader._alias,
-    "n_gpu_layers": OptionReader._gpu_layers,
-    "tensor_split": OptionReader._tensor_split,
-    "fit": OptionReader._fit,
-    "flash_attn": OptionReader._flash_attn,
-    "no_flash_attn": OptionReader._no_flash_attn,
-    "op_policy": OptionReader._offload_policy,
-    "threads_of_each": OptionReader._threads_of_each,
-    "n_cpu_ffn": OptionReader._n_cpu_ffn,
-    "load_mode": OptionReader._load_mode,
-    "overrides": OptionReader._override,
-}
