@@ -129,8 +129,7 @@ def grok(g: IkGraph) -> None:
 
 def qwen2_moe(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
     """qwen2moe: experts whose weights are not normed, and a shared one behind a gate of its own."""
-    q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
-    h = g.with_residual(layer, g.attend(layer, g.rope(q), g.rope(k), v, mask), x)
+    h = g.standard_attention(layer, x, mask)
     y = g.normed(layer, "ffn_norm", h)
     routed = g.routed_experts(layer, y, "softmax", norm_weights=False)
     router = g.new("MUL_MAT", "f32", (1, y.ne[1]), g.weight(layer, "ffn_gate_inp_shexp.weight"), y)
@@ -140,8 +139,7 @@ def qwen2_moe(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
 
 def qwen3_vl_moe(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
     """qwen3vlmoe: positions on four axes; not built of the same blocks as qwen3moe."""
-    q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
-    h = g.with_residual(layer, g.attend(layer, g.rope(q), g.rope(k), v, mask), x)
+    h = g.standard_attention(layer, x, mask)
     y = g.normed(layer, "ffn_norm", h)
     return g.add(g.routed_experts(layer, y, "softmax", norm_weights=True), h)
 
@@ -189,9 +187,7 @@ def deci(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
 
 def bailing2(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
     """bailingmoe2 (Ling and Ring 2.0): Q, K and V in one weight, dense layers first, then experts and a shared one."""
-    q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
-    h = g.with_residual(layer, g.attend(layer, g.rope(q), g.rope(k), v, mask), x)
-    return g.shared_before_residual(layer, h)
+    return g.shared_before_residual(layer, g.standard_attention(layer, x, mask))
 
 
 def dots1(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:

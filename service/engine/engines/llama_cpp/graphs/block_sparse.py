@@ -189,6 +189,4 @@ def _attend(g: LlamaGraph, q: Node, k: Node, v: Node, mask: Node, n_head_kv: int
     return g.reshape(g.cont(out) if n_rows > 1 else out, dim * n_head, n)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "minimax-m3": minimax_m3,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {"minimax-m3": minimax_m3}

@@ -256,6 +256,4 @@ def _experts(g: LlamaGraph, layer: int, y: Node) -> Node:
     return g.routed_experts(layer, y, g.gating, g.expert_weights_norm, g.expert_weights_scale, experts=ids)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "deepseek4": deepseek4,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {"deepseek4": deepseek4}

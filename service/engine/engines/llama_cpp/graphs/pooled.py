@@ -194,6 +194,4 @@ def _gathered(g: LlamaGraph, layer: int, q: Node, rows: Node, cache: CacheInput,
     return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "glm5-next": glm5_next,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {"glm5-next": glm5_next}
