@@ -46,9 +46,8 @@ from service.engine.planner.ranking.current_command import (
     variant_in_use,
     with_current,
 )
-from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
-from service.engine.planner.ranking.ties import Ties, ties
+from service.engine.planner.ranking.ties import Ties, active_bpw, ties, with_comparisons
 from service.engine.planner.ranking.utility import OTHER_BUILD
 from service.engine.planner.search.all_variants import Report, no_report, search
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive

@@ -10,13 +10,13 @@ import msgspec
 
 from service.engine.engines import engine_spec
 from service.engine.kept import kept
-from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents, stays_in_ram
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot, geometry
 from service.engine.memory.graphs import graphs_of
 from service.engine.memory.graphs.owners import NotRepeating
 from service.engine.memory.graphs.segments import slots_of
+from service.engine.memory.least import rough_compute
 from service.engine.memory.overhead import expert_cache
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions

@@ -17,7 +17,7 @@ from service.engine.ggml_types import type_named
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.memory.cache import cache_bytes
-from service.engine.memory.closed_form import rough_compute
+from service.engine.memory.least import rough_compute
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, Strategy

@@ -14,7 +14,6 @@ from service.engine.goal import Goal
 from service.engine.measured.nearby import Observation, corrected
 from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.measured.summary import speed_at
-from service.engine.planner.ranking.front import with_merits
 from service.engine.planner.ranking.rank import (
     Choice,
     Given,
@@ -24,6 +23,7 @@ from service.engine.planner.ranking.rank import (
     first_by,
     reaches_minimum,
 )
+from service.engine.planner.ranking.ties import with_merits
 from service.engine.planner.ranking.utility import cost
 from service.engine.quality import loss_of_bits
 

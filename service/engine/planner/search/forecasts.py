@@ -10,12 +10,11 @@ from service.engine.advice import Pick, Weighed
 from service.engine.catalogue import engine_devices
 from service.engine.config import Engine, Flags
 from service.engine.goal import Goal
-from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, with_strategy
+from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, larger_batch, with_strategy
 from service.engine.planner.pricing.fit import Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.ranking.rank import Given, figures_of
 from service.engine.planner.ranking.utility import cost
-from service.engine.planner.search.alike import larger_batch
 from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.quality import ranking_loss

@@ -18,12 +18,10 @@ from service.engine.advice import Pick
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Goal
-from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
-from service.engine.planner.pricing.fit import Fitted, Shortfall
-from service.engine.planner.pricing.forecast import Forecast
-from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, reaches
-from service.engine.planner.search.alike import (
+from service.engine.planner.pricing.candidate import (
+    Candidate,
+    Cards,
+    base_flags,
     complexity,
     is_neighbour,
     kind,
@@ -33,6 +31,10 @@ from service.engine.planner.search.alike import (
     same_setup,
     smaller_batch,
 )
+from service.engine.planner.pricing.fit import Fitted, Shortfall
+from service.engine.planner.pricing.forecast import Forecast
+from service.engine.planner.pricing.support import unsupported
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, reaches
 from service.engine.planner.search.candidates import (
     MICRO_BATCHES,
     CachePair,

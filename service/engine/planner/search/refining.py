@@ -16,11 +16,16 @@ from service.engine.errors import InvalidFlags
 from service.engine.ggml_types import type_named
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.planner.pricing.candidate import Candidate, Cards
+from service.engine.planner.pricing.candidate import (
+    Candidate,
+    Cards,
+    adds_cards,
+    fewer_cards_and_smaller_batch,
+    is_neighbour,
+)
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check, fitting, unplaced
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.ranking.ties import kind_of, noise_beside
-from service.engine.planner.search.alike import adds_cards, fewer_cards_and_smaller_batch, is_neighbour
 from service.engine.planner.search.candidates import CachePair, micro_batches
 from service.engine.planner.search.fitting import (
     PLACEMENT_FIELDS,
