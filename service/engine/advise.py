@@ -305,7 +305,7 @@ def _config(
     together = None
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
         together = _together(at_once(run, goal.parallel, goal.depth), goal)
-    notes = notes_of(contender, rig, goal, together)
+    notes = list(notes_of(contender, rig, goal, together))
     if smaller:
         notes.append(benchmark_note(engine, flags.n_ubatch, smaller))
     if problem.build and problem.build.date:

@@ -291,59 +291,48 @@ def _limit_sentence(limit: Limit, contender: Contender) -> str:
     return "; ".join(said)
 
 
-def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:
-    """Return what the user has to know or check before running the command. `together`: the speed of all requests."""
-    devices, memory = contender.problem.devices, engine_spec(contender.engine).memory
-    found = list(_beyond_training(contender, goal))
-    whole = contender.candidate.strategy == "all on GPU"
-    if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
-        groups = [(name, len(list(same))) for name, same in groupby(_short(rig.cards[d.gpu].name) for d in devices)]
-        order = ", then ".join(f"{n}x {name}" if n > 1 else name for name, n in groups)
-        found.append(f"check in the engine's log that {_names(devices)} are {order}")
-    if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
-        found.append(f"{contender.engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU")
+def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> Iterator[str]:
+    """Yield what the user has to know or check before running the command. `together`: the speed of all requests."""
+    engine, devices, flags = contender.engine, contender.problem.devices, contender.fitted.flags
+    whole, several = contender.candidate.strategy == "all on GPU", len(devices) > 1
     cards = [rig.cards[device.gpu] for device in devices]
+    if contender.raises_limit:
+        usual, most = (cards[0].usual_limit or 0) // GIB, cards[0].total // GIB
+        yield f"first raise the GPU's memory limit from {usual} to {most} GiB: {cards[0].raised_by}"
+    yield from _beyond_training(contender, goal)
+    if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and several:
+        groups = [(name, len(list(same))) for name, same in groupby(_short(card.name) for card in cards)]
+        order = ", then ".join(f"{n}x {name}" if n > 1 else name for name, n in groups)
+        yield f"check in the engine's log that {_names(devices)} are {order}"
+    if engine_spec(engine).offload.pins_overridden and devices and not whole:
+        yield f"{engine} turns mmap off and pins the weights in RAM when tensors are sent to the CPU"
     if rig.unused:
-        found.append(f"the GPU{'s are' if rig.unused[1:] else ' is'} not used: {only_nvidia(contender.engine)}")
-    if old := {_short(card.name) for card in untested_cards(contender.engine, cards)}:
-        found.append(
-            f"{contender.engine} is tested on NVIDIA cards from Turing on only, not on {', '.join(sorted(old))}"
-        )
+        yield f"the GPU{'s are' if rig.unused[1:] else ' is'} not used: {only_nvidia(engine)}"
+    if old := {_short(card.name) for card in untested_cards(engine, cards)}:
+        yield f"{engine} is tested on NVIDIA cards from Turing on only, not on {', '.join(sorted(old))}"
     if contender.fitted.memory.basis == "approximate":
-        mode = contender.fitted.flags.split_mode
         unknown = "graph is not known here, so the most similar family's is used"
-        split = f"buffers with -sm {mode} are not known exactly"
-        found.append(f"approximate: this architecture's {unknown if mode == 'layer' else split}")
+        split = f"buffers with -sm {flags.split_mode} are not known exactly"
+        yield f"approximate: this architecture's {unknown if flags.split_mode == 'layer' else split}"
     if goal.parallel > 1:
-        found.append(f"each of {goal.parallel} concurrent requests gets {goal.context_each:,} tokens of context")
+        yield f"each of {goal.parallel} concurrent requests gets {goal.context_each:,} tokens of context"
     if together is not None:
-        found.append(
+        yield (
             f"{goal.parallel} concurrent requests: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
             f"{together.high:,.0f}), {together.each:.1f} each; other speeds are for one request at a time"
         )
     elif goal.parallel > 1:
-        found.append("speeds are for one request at a time")
-    if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
-        found.append("for this many concurrent requests, compare with a server built for that, such as vLLM")
+        yield "speeds are for one request at a time"
+    if goal.parallel >= _MANY and whole and cards[0].backend in ("cuda", "rocm"):
+        yield "for this many concurrent requests, compare with a server built for that, such as vLLM"
     elif whole and _serves(rig, devices):
-        found.append(f"on {len(devices)} cards of this class many people use vLLM or SGLang: worth comparing")
-    if contender.fitted.flags.split_mode != "layer":
-        mode = contender.fitted.flags.split_mode
-        found.append(f"few runs with -sm {mode} have been published: its speed comes from a formula, so measure it")
-    elif (
-        whole
-        and len(devices) > 1
-        and memory.works_together(contender.problem.model, contender.fitted.flags, len(devices))
-    ):
+        yield f"on {len(devices)} cards of this class many people use vLLM or SGLang: worth comparing"
+    memory = engine_spec(engine).memory
+    if flags.split_mode != "layer":
+        yield f"few runs with -sm {flags.split_mode} have been published: its speed comes from a formula, so measure it"
+    elif whole and several and memory.works_together(contender.problem.model, flags, len(devices)):
         switch = f"-sm {memory.together[0]}"
-        found.append(
-            f"{switch} lets the GPUs work at the same time and may be faster, mostly at deep contexts: measure it"
-        )
-    if contender.raises_limit:
-        card = rig.cards[devices[0].gpu]
-        usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
-        found.insert(0, f"first raise the GPU's memory limit from {usual} to {most} GiB: {card.raised_by}")
-    return found
+        yield f"{switch} lets the GPUs work at the same time and may be faster, mostly at deep contexts: measure it"
 
 
 def _beyond_training(contender: Contender, goal: Goal) -> Iterator[str]:

@@ -161,7 +161,9 @@ def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     for name in names if len(rig.cards) < MAX_CARDS else ():
         yield changed(hardware, rig, f"+1 {name}")
     yield changed(hardware, rig, f"{rig.ram_bytes // GIB} GB more RAM")
-    yield from _wider_links(hardware, rig)
+    widest = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])  # of cards and platform
+    if _links(resolve(widest).cards) > _links(rig.cards):
+        yield _upgrade("the fastest link that cards and board support", "link", widest, rig)
     yield from _faster_memory(hardware, rig)
 
 
@@ -169,13 +171,6 @@ def _upgrade(text: str, kind: Component, after: Hardware, rig: Rig) -> Upgrade:
     new = resolve(after)
     vram = sum(card.total for card in new.cards) - sum(card.total for card in rig.cards)
     return Upgrade(text, kind, after, round(vram / GIB, 2), round((new.ram_bytes - rig.ram_bytes) / GIB, 2))
-
-
-def _wider_links(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
-    """The links that cards and platform have if none are stated, where these are wider in sum."""
-    found = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])
-    if _links(resolve(found).cards) > _links(rig.cards):
-        yield _upgrade("the fastest link that cards and board support", "link", found, rig)
 
 
 def _links(cards: Sequence[Card]) -> float:
@@ -265,7 +260,9 @@ def _replaced(hardware: Hardware, rig: Rig, new: Hardware, old: str, text: str) 
     if _ALL.fullmatch(old) and len(new.gpus) == 1:
         return replace(hardware, gpus=new.gpus), "GPU"
     gone = replace(hardware, gpus=_only_kind(hardware, text)) if _ONLY.fullmatch(old) else _parsed(old)
-    return _swapped(hardware, new, gone, text), "GPU"
+    if len(new.gpus) != 1 or len(gone.gpus) != 1:
+        raise _unclear(text)
+    return _with_cards(_without_cards(hardware, gone.gpus[0]), new.gpus[0]), "GPU"
 
 
 def _whole_machine(found: Hardware) -> Hardware | None:
@@ -346,12 +343,6 @@ def _fewer(gpu: Gpu, count: int) -> Gpu:
 def _name(gpu: Gpu) -> str:
     rows = gpu_rows(gpu.name, gpu.vram_gib)
     return rows[0].name if rows else gpu.name.lower()
-
-
-def _swapped(hardware: Hardware, new: Hardware, old: Hardware, text: str) -> Hardware:
-    if len(new.gpus) != 1 or len(old.gpus) != 1:
-        raise _unclear(text)
-    return _with_cards(_without_cards(hardware, old.gpus[0]), new.gpus[0])
 
 
 def _with_link(hardware: Hardware, link: re.Match[str], text: str) -> Hardware:
