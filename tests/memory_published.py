@@ -124,7 +124,7 @@ class PublishedRow:
     def cache(self) -> float:
         """Return the MiB of the whole KV cache that we predict."""
         model = self.model()
-        spec = make_spec(self.engine, model, self.flags(), "server", rules=self.build.rules.memory)
+        spec = make_spec(self.engine, model, self.flags(), rules=self.build.rules.memory)
         return sum(cache_bytes(model, spec)) / MIB
 
     def memory(self, *, op_offload: bool = True) -> Memory:

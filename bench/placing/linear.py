@@ -187,7 +187,7 @@ class Linear:
     def fixed_bytes(self) -> tuple[int, ...]:
         """Bytes that each block takes on the card that owns it, whatever its pieces do."""
         problem, model = self.problem, self.problem.model
-        spec = make_spec(problem.engine, model, self.flags, "server")
+        spec = make_spec(problem.engine, model, self.flags)
         caches = cache_bytes(model, spec, cuda_padding=True)
         derived = derived_by_layer(model, problem.engine, spec.mla)
         return tuple(block.fixed_bytes + caches[block.index] + derived[block.index] for block in self.blocks)

@@ -70,7 +70,7 @@ def checkpoint_bytes(engine: Engine, model: Model, flags: Flags) -> int:
     That is the recurrent state of one sequence, and where the engine keeps windows only, the rows in the window.
     """
     one = msgspec.structs.replace(flags, n_parallel=1)
-    spec = make_spec(engine, model, one, "server")
+    spec = make_spec(engine, model, one)
     spec = msgspec.structs.replace(spec, n_snapshots=0, n_stream=1)
     total = 0
     for layer in model.layers:

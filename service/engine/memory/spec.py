@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.builds import TODAY, MemoryRules
-from service.engine.config import Engine, Flags, Tool
+from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidHeader
 from service.engine.ggml_types import type_named
@@ -83,9 +83,9 @@ def attention_batch(flags: Flags, rules: MemoryRules = TODAY) -> int:
     return max(flags.attn_max_batch, rules.least_batch) if flags.attn_max_batch > 0 else 0
 
 
-def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules = TODAY) -> GraphSpec:
-    """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
-    return engine_spec(engine).memory.graph_spec(model, flags, tool, rules=rules)
+def make_spec(engine: Engine, model: Model, flags: Flags, *, rules: MemoryRules = TODAY) -> GraphSpec:
+    """Return what a server's worst-case graph of these flags depends on. Raises InvalidFlags for other cache types."""
+    return engine_spec(engine).memory.graph_spec(model, flags, "server", rules=rules)
 
 
 def spec_for(

@@ -57,7 +57,7 @@ def test_layer_by_layer_comes_to_what_the_graph_in_one_piece_comes_to(
 @pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "DeepSeek-R1-0528", "Llama-3.3-70B", "GLM-4.6", "gpt-oss-120b"])
 def test_the_models_people_place_most_repeat(name: str, engine: Engine) -> None:
     model = build(name, "q4_K_M")
-    graph = graphs_of(model).by_layer(model, make_spec(engine, model, EXPERTS_IN_RAM, "server"))
+    graph = graphs_of(model).by_layer(model, make_spec(engine, model, EXPERTS_IN_RAM))
 
     assert graph is not None
     assert 0 < len(set(graph.segment_of)) <= 6
@@ -145,7 +145,7 @@ def test_layers_repeat_where_cards_have_no_share_of_some_of_their_parts(
 
 def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first() -> None:
     model, graphs = build("Qwen3-0.6B", "q8_0"), GraphCache(max_tensors=3_000)
-    specs = [make_spec("llama.cpp", model, Flags(n_ctx=n), "server") for n in (2048, 4096, 8192)]
+    specs = [make_spec("llama.cpp", model, Flags(n_ctx=n)) for n in (2048, 4096, 8192)]
     first, second = (graphs.in_one_piece(model, spec) for spec in specs[:2])
     assert first is not None
     assert second is not None

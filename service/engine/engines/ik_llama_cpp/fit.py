@@ -31,7 +31,7 @@ def fitted(asked: FitAsked) -> Flags | None:
     graph = flags.split_mode in ("graph", "attn")
     if graph and len(asked.free) > 1:
         flags = replace(flags, main_gpu=len(asked.free) - 1)
-    spec = make_spec("ik_llama.cpp", asked.model, flags, "server")
+    spec = make_spec("ik_llama.cpp", asked.model, flags)
     sizes, compute = slot_sizes(asked.model, flags)
     room = usable(flags, asked.free)
     required, available = 0, 0

@@ -126,7 +126,7 @@ def usable(flags: Flags, free: Sequence[int]) -> list[int]:
 
 def slot_sizes(model: Model, flags: Flags, rules: MemoryRules = TODAY) -> tuple[list[float], float]:
     """Return the bytes that the walk counts for each block and, last, the head; and for a device's compute buffer."""
-    spec = make_spec("ik_llama.cpp", model, flags, "server", rules=rules)
+    spec = make_spec("ik_llama.cpp", model, flags, rules=rules)
     n_ctx = flags.n_ctx or model.n_ctx_train  # not padded yet (common.cpp:4273)
     least = {name: min(getattr(spec, name), n_ctx) for name in ("n_tokens", "n_outputs")}
     spec = msgspec.structs.replace(spec, n_kv=n_ctx, **least)

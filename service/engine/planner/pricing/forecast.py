@@ -138,7 +138,7 @@ class Forecaster:
     def _cache(self, flags: Flags) -> int:
         key = (flags.cache_type_k, flags.cache_type_v)
         if key not in self._caches:
-            spec = make_spec(self.engine, self.model, flags, "server")
+            spec = make_spec(self.engine, self.model, flags)
             self._caches[key] = sum(cache_bytes(self.model, spec))
         return self._caches[key]
 
@@ -155,7 +155,7 @@ class Forecaster:
         """Bytes of a card's compute buffer, and those that the first card needs more for weights copied from RAM."""
         key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v, flags.n_logits)
         if key not in self._buffers:
-            spec = make_spec(self.engine, self.model, flags, "server")
+            spec = make_spec(self.engine, self.model, flags)
             staged = rough_compute(self.model, spec, self.placement)[0]
             usual = rough_compute(self.model, spec, self._all_on_card)[0]
             self._buffers[key] = (int(usual * _OPTIMISTIC), int(max(staged - usual, 0) * _OPTIMISTIC))

@@ -13,16 +13,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import Pick, Reason
-from service.engine.catalogue import engine_devices
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate, Strategy, base_flags
-from service.engine.planner.pricing.fit import Fitted, Problem, limits_of, slack
+from service.engine.planner.pricing.fit import Fitted, Problem, slack
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.candidates import cache_pairs
+from service.engine.planner.search.forecasts import Forecasts
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 from service.engine.planner.search.options import for_build, user_flags
 from service.engine.planner.search.outcome import Outcome, contender_of
@@ -91,9 +91,8 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
     pins = engine_spec(case.engine).offload.pins_overridden
     if outcome.shortfall is None or pins or not model.moe_layers:
         return
-    cards, build = tuple(range(len(case.rig.cards))), case.constraints.build_of(case.engine)
-    limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
-    problem = Problem(case.engine, model, devices, limits, case.rig, case.goal, build)
+    forecasts, cards = Forecasts(case), tuple(range(len(case.rig.cards)))
+    problem, build = forecasts.problem(cards), forecasts.build
     for n_ubatch, copies in product(_MICRO_BATCHES, (True, False) if cards else (True,)):
         start = _candidate(outcome, n_ubatch, copies=copies)
         for candidate in user_flags(case.engine, case.constraints).applied_to(iter([start])):

@@ -223,7 +223,7 @@ class PlacementSearch:
     def _fixed_bytes(self) -> tuple[int, ...]:
         """Bytes that each block takes on the card that owns it, whatever pieces lie there."""
         model, engine = self.problem.model, self.problem.engine
-        spec = make_spec(engine, model, self.flags, "server")
+        spec = make_spec(engine, model, self.flags)
         caches = cache_bytes(model, spec, cuda_padding=True)
         derived = derived_by_layer(model, engine, spec.mla)
         return tuple(
@@ -240,7 +240,7 @@ class PlacementSearch:
         if len(others) > 1:
             others.pop(0, None)
         compute[head] = min(compute[head], *others.values()) if others else compute[head]
-        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "server")
+        spec = make_spec(self.problem.engine, self.problem.model, self.flags)
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
         return tuple(self.head + max(0, logits - peak) for peak in compute)
 
