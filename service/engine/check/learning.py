@@ -166,10 +166,7 @@ def _says_something(case: Case, one: Compared) -> bool:
 def _subject(case: Case) -> Subject:
     cards = [device.name for device in case.devices]
     return Subject(
-        engine=case.engine,
-        architecture=case.model.architecture,
-        era=case.parsed.build.era,
-        backend=backend_of(cards),
+        engine=case.engine, architecture=case.model.architecture, era=case.parsed.build.era, backend=backend_of(cards)
     )
 
 

@@ -314,8 +314,7 @@ def _from_json(text: str) -> NamedCommand:
         return NamedCommand(None, shlex.join(map(str, (known.get("Path") or "llama-server", *known["Args"]))))
     if not {"gpulayers", "model_param", "contextsize"} & known.keys():
         raise InvalidFlags(
-            "the JSON is not a settings file of KoboldCpp (.kcpps), nor what `docker inspect` prints",
-            field="command",
+            "the JSON is not a settings file of KoboldCpp (.kcpps), nor what `docker inspect` prints", field="command"
         )
     given = {name: value for name, value in known.items() if value not in (None, "", [], -1)}
     return _kobold(given, of_file=True)

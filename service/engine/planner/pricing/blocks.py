@@ -80,7 +80,4 @@ def _block(engine: Engine, model: Model, index: int, kinds: dict[object, int]) -
 
 def _likeness(layer: Layer, tensors: Sequence[Tensor]) -> object:
     """What two blocks must have in common to cost the same: the shape of the layer, and names and shapes of tensors."""
-    return (
-        msgspec.structs.replace(layer, index=0),
-        tuple((t.name.split(".", 2)[2], t.type, t.dims) for t in tensors),
-    )
+    return (msgspec.structs.replace(layer, index=0), tuple((t.name.split(".", 2)[2], t.type, t.dims) for t in tensors))

@@ -78,10 +78,7 @@ def _as_others_have_it(config: AdvisedConfig, goal: Goal, others: Sequence[Resid
 
 
 def _moved(
-    config: AdvisedConfig,
-    goal: Goal,
-    correct: Callable[[SpeedPoint], SpeedPoint],
-    told: Callable[[str, str], str],
+    config: AdvisedConfig, goal: Goal, correct: Callable[[SpeedPoint], SpeedPoint], told: Callable[[str, str], str]
 ) -> AdvisedConfig:
     speed = [correct(point) for point in config.speed]
     if speed == config.speed:

@@ -169,10 +169,7 @@ class _Attention:
         values, scores = g.mul_mat(kv, y), g.mul_mat(gate, y)
         scores = g.add(scores, g.get_rows(ape, plan.places))
         if behind:
-            values, scores = (
-                self.inputs.with_row(behind, values),
-                self.inputs.with_row(f"{behind} scores", scores),
-            )
+            values, scores = (self.inputs.with_row(behind, values), self.inputs.with_row(f"{behind} scores", scores))
         every = g.concat(state, values, 1), g.concat(score, scores, 1)
         dim, n_blocks = cache.ne[0], plan.positions.ne[0]
         rows = g.norm(g.new("DS4_COMP", "f32", (dim, n_blocks), *every, plan.read), norm)

@@ -25,19 +25,10 @@ from service.engine.memory.graphs.base import family_of
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
-    gqa.ARCHITECTURES
-    | classic.ARCHITECTURES
-    | windows.ARCHITECTURES
-    | latent.ARCHITECTURES
-    | hybrid.ARCHITECTURES
-    | kimi.ARCHITECTURES
-    | mamba.ARCHITECTURES
-    | sparse.ARCHITECTURES
-    | compressed.ARCHITECTURES
-    | block_sparse.ARCHITECTURES
-    | pooled.ARCHITECTURES
-)
+_FILES = (gqa, classic, windows, latent, hybrid, kimi, mamba, sparse, compressed, block_sparse, pooled)
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    name: describe for file in _FILES for name, describe in file.ARCHITECTURES.items()
+}
 
 FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": gqa.generic}
 

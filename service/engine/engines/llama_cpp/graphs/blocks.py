@@ -301,10 +301,7 @@ class LlamaGraph(FeedForward):
         return q, k, v
 
     def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
-        return (
-            self.normed(layer, "attn_q_norm", q),
-            self.normed(layer, "attn_k_norm", k),
-        )
+        return (self.normed(layer, "attn_q_norm", q), self.normed(layer, "attn_k_norm", k))
 
     def head_sizes(self, layer: int) -> tuple[tuple[int, int], ...]:
         """Return (size, number) of the heads of Q, K and V."""

@@ -99,7 +99,4 @@ def indexer_key(g: LlamaGraph, layer: int, y: Node) -> Node:
     return g.add(g.mul(k, g.weight(layer, "indexer.k_norm.weight")), g.weight(layer, "indexer.k_norm.bias"))
 
 
-ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
-    "deepseek2": deepseek2,
-    "mistral4": deepseek2,
-}
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {"deepseek2": deepseek2, "mistral4": deepseek2}
