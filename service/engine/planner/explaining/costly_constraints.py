@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -44,7 +44,7 @@ def costly_constraints(
     """
     found = []
     for relaxed in (*_relaxed(first, constraints, goal), *_shorter(asked, model, constraints, goal)):
-        best = _best_without(first, model, relaxed, _engines(first, relaxed))
+        best = _best_without(first, model, relaxed)
         if best and best.seconds.expected < first.seconds.expected * _WORTH_SAYING:
             found.append(f"you asked for {relaxed.stated}: {_gain(first, best, _instead(best, relaxed))}")
     return found
@@ -85,16 +85,11 @@ def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: G
         yield _Relaxed(f"{goal.parallel} slots", f"{fewer.parallel}, for one request at a time,", constraints, fewer)
 
 
-def _engines(first: Contender, relaxed: _Relaxed) -> Sequence[str]:
-    if relaxed.stated != first.engine:
-        return (first.engine,)
-    return tuple(name for name in relaxed.constraints.engine_names if name != first.engine)
-
-
-def _best_without(first: Contender, model: Model, relaxed: _Relaxed, engines: Sequence[str]) -> Contender | None:
-    found = []
+def _best_without(first: Contender, model: Model, relaxed: _Relaxed) -> Contender | None:
+    """The fastest with the first config's engine; where that is what was asked for, with another."""
+    found, others = [], relaxed.stated == first.engine
     for engine in relaxed.constraints.engine_names:
-        if engine in engines:
+        if (engine != first.engine) is others:
             rig = first.problem.rig
             search = VariantSearch(SearchCase(engine, first.variant, model, rig, relaxed.goal, relaxed.constraints))
             search.place_first()
