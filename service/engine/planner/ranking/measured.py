@@ -183,21 +183,14 @@ def _ordered(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> list[
     if not by_time:
         return []
     first = _first(by_time, goal, exact)
-    rest = [c for c in by_time if c is not first]
-    return [
-        _as_first(first),
-        *sorted((replace(c, pick=_unless_balanced(c)) for c in rest), key=lambda c: c.pick is None),
-    ]
+    rest = [replace(c, pick=None) if _is_balanced(c) else c for c in by_time if c is not first]
+    if not (first.is_mine or _is_balanced(first)):
+        first = replace(first, pick=NamedPick(name="balanced", why="it comes first because of measurements"))
+    return [first, *sorted(rest, key=lambda c: c.pick is None)]
 
 
-def _as_first(config: AdvisedConfig) -> AdvisedConfig:
-    if config.is_mine or (config.pick and config.pick.name == "balanced"):
-        return config
-    return replace(config, pick=NamedPick(name="balanced", why="it comes first because of measurements"))
-
-
-def _unless_balanced(config: AdvisedConfig) -> NamedPick | None:
-    return None if config.pick and config.pick.name == "balanced" else config.pick
+def _is_balanced(config: AdvisedConfig) -> bool:
+    return config.pick is not None and config.pick.name == "balanced"
 
 
 def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> AdvisedConfig:
