@@ -77,11 +77,13 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """`plain`: what others than the host's owner are told of each kind."""
+    """`plain`: what others than the host's owner are told of each kind. `signals`: what they mean, and if a run may
+    succeed after one."""
 
     plain: dict[FailureKind, str]
     memory: tuple[_NoRoom, ...]
     said: tuple[_Said, ...]
+    signals: dict[int, tuple[str, bool]]
 
 
 @cache
@@ -241,15 +243,6 @@ def _short_by(room: _Room, lines: Sequence[str]) -> int | None:
     return _up(short) if short > 0 else None
 
 
-# Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context
-# (llama-context.cpp:3899), or not at all (std::terminate prints `what():`). llama_model_loader tells nothing itself.
-_REFUSED = (
-    re.compile(r"error loading model: (?!llama_model_loader: failed to load)(?:error loading model \w+: )?(.+)"),
-    re.compile(r"failed to initialize the context: (.+)"),
-    # llama-context.cpp:3846-3866
-    re.compile(r"llama_init_from_model: (quantized V cache requires .+|[KV] cache type \S+ with block size .+)"),
-    re.compile(r"^  what\(\):  (.+)"),
-)
 _QUIET = re.compile(r"llama_bench: error: failed to (load model|create context)")
 
 
@@ -260,25 +253,11 @@ def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
                 groups = [_plain(group or "") for group in match.groups()]
                 text = said.text.format(*groups, engine=engine, said=" ".join(filter(None, groups)))
                 return Failure(kind=said.kind, transient=False, text=text)
-    for pattern in _REFUSED:
-        for line in lines:
-            match = pattern.search(line)
-            if match:
-                return Failure(kind="refused_by_engine", transient=False, text=f"{engine} refused: {_plain(match[1])}")
     return None
 
 
 # ggml.c:253-272 in both: `file:line: GGML_ASSERT(…) failed`, or the words given to GGML_ABORT
 _ABORT = re.compile(r"(?:^|/)([\w.-]{1,60}\.(?:c|h|cc|cu|cuh|cpp|hpp|m)):(\d{1,6}): (.+)")
-_SIGNALS = {
-    4: ("it used an instruction that this CPU lacks: it was built for another CPU", False),
-    6: ("it aborted without giving a reason", False),
-    7: ("bus error: a mapped file became shorter, or could not be read", False),
-    8: ("it crashed: arithmetic error", False),
-    9: ("it was killed from outside, usually because RAM ran out", True),
-    11: ("it crashed: segmentation fault", False),
-    15: ("it was terminated from outside", True),
-}
 
 
 def _abort(lines: Sequence[str], _engine: Engine) -> Failure | None:
@@ -296,7 +275,7 @@ def _abort(lines: Sequence[str], _engine: Engine) -> Failure | None:
 
 
 def _by_signal(signal: int) -> Failure:
-    text, transient = _SIGNALS.get(signal, (f"it was terminated by signal {signal}", False))
+    text, transient = _table().signals.get(signal, (f"it was terminated by signal {signal}", False))
     return Failure(kind="crashed", transient=transient, text=text)
 
 
