@@ -113,18 +113,17 @@ def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender],
         return _Line(rejected.candidate, None, False, why)
     forecast = rejected.forecast
     if rejected.why == "a card idle":
-        return _Line(rejected.candidate, forecast.seconds, False, "fewer of these GPUs already hold everything")
-    if rejected.why == "minimum not reached":
+        why = "fewer of these GPUs already hold everything"
+    elif rejected.why == "minimum not reached":
         slow_tg = forecast.tg < (goal.min_tg or 0)
         speed, least, unit = (forecast.tg, goal.min_tg, "") if slow_tg else (forecast.pp, goal.min_pp, " for prompts")
-        return _Line(
-            rejected.candidate, forecast.seconds, False, f"at best {speed:.1f} t/s{unit} where {least:g} is wanted"
-        )
-    return _Line(rejected.candidate, forecast.seconds, False, _pruned(rejected, outcome, ranked))
+        why = f"at best {speed:.1f} t/s{unit} where {least:g} is wanted"
+    else:
+        why = _pruned(rejected, forecast.seconds, outcome, ranked)
+    return _Line(rejected.candidate, forecast.seconds, False, why)
 
 
-def _pruned(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender]) -> str:
-    seconds = rejected.forecast.seconds if rejected.forecast else 0.0
+def _pruned(rejected: Rejected, seconds: float, outcome: Outcome, ranked: Sequence[Contender]) -> str:
     quantised = rejected.candidate.flags.cache_type_k != "f16"
     placed = [c.seconds.expected for c in outcome.contenders]
     if placed and seconds >= min(placed):
