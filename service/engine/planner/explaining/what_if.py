@@ -89,18 +89,14 @@ def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
     """Search cases for the variant that is first today, and if `wider` the next one with more bits; where nothing fits,
     for the smallest ones. With today's engine, unless it does not drive the machine's cards."""
     by_bits = sorted(present.chosen, key=lambda i: present.models[i].bpw)
+    chosen, engines, first = by_bits[:_SMALLEST], present.engines, present.first
+    if first is not None:
+        larger = [i for i in by_bits if present.models[i].bpw > first.bpw][:1] if wider else []
+        chosen = [first.variant, *(i for i in larger if i != first.variant)]
+        drives = (engine for engine in (first.engine, *engines) if not unsupported_backend(engine, rig))
+        engines = [next(drives, first.engine)]
     constraints = _constraints(present.constraints)
-    if present.first is None:
-        return [
-            SearchCase(engine, i, present.models[i], rig, present.goal, constraints)
-            for i in by_bits[:_SMALLEST]
-            for engine in present.engines
-        ]
-    first = present.first
-    larger = [i for i in by_bits if present.models[i].bpw > first.bpw][:1] if wider else []
-    indices = [first.variant, *(i for i in larger if i != first.variant)]
-    engine = next((e for e in (first.engine, *present.engines) if not unsupported_backend(e, rig)), first.engine)
-    return [SearchCase(engine, i, present.models[i], rig, present.goal, constraints) for i in indices]
+    return [SearchCase(e, i, present.models[i], rig, present.goal, constraints) for i in chosen for e in engines]
 
 
 def _constraints(constraints: Constraints) -> Constraints:
