@@ -209,9 +209,10 @@ def max_context(problem: Problem, now: Fitted, n_ctx_train: int) -> int:
     linear in the context, so a line through two replays says where to look, and a third one confirms it.
     """
     n_ctx = now.flags.n_ctx
-    grid = [n_ctx, *(n for n in _context_grid(n_ctx_train) if n > n_ctx)]
-    if len(grid) == 1:
+    if n_ctx_train <= n_ctx:
         return n_ctx
+    sizes = (step << power for power in range(12, 25) for step in (2, 3))
+    grid = [n_ctx, *(n for n in sizes if n_ctx < n < n_ctx_train), n_ctx_train]
     top = problem.tried(msgspec.structs.replace(now.flags, n_ctx=grid[-1])).memory
     start, end = slack(problem, now.memory), slack(problem, top)
     if min(end) >= 0:
@@ -223,11 +224,6 @@ def max_context(problem: Problem, now: Fitted, n_ctx_train: int) -> int:
             break
         likely.pop()
     return likely[-1]
-
-
-def _context_grid(n_ctx_train: int) -> list[int]:
-    sizes = [step << power for power in range(12, 25) for step in (2, 3)]
-    return [n for n in sizes if n < n_ctx_train] + [n_ctx_train]
 
 
 def in_mib(n_bytes: int) -> int:
