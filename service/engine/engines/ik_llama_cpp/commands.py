@@ -91,8 +91,6 @@ class IkCommands(EngineCommands):
             yield BuildOption(ALL_QUANTS, reason, "ik_llama.cpp ggml-cuda/fattn-vec-f16.cu:21")
 
     def has_kernels(self, model: Model, pair: Sequence[str], cards: Sequence[Card]) -> bool:
-        """Return whether a usual build has flash attention for a cache with these types of K and V on all cards with
-        free memory."""
         if not any(is_before_volta(card) for card in cards if card.free):
             return True
         if model.mla is not None:

@@ -48,12 +48,10 @@ class IkSpeed(EngineSpeed):
         return multiple if "repack_on_the_fly" in work.lacks else multiple * p["cpu_matmul.dense"]
 
     def cpu_attention(self, work: Work, p: Coefficients) -> tuple[float, ...]:
-        """Return the coefficients of its kernels, and of attention without flash attention."""
         kernels = () if "repack_on_the_fly" in work.lacks else (p["cpu_attention.ik_llama_cpp"],)
         return kernels if work.flash else (*kernels, p["cpu_attention.no_flash"])
 
     def cpu_attention_token(self, work: Work, p: Coefficients) -> tuple[float, ...]:
-        """Return the coefficient of attention without flash attention."""
         return () if work.flash else (p["cpu_attention_token.no_flash"],)
 
 

@@ -73,7 +73,6 @@ class LlamaCommands(EngineCommands):
         return [] if flags.mmap is None else ["-lm", "mmap" if flags.mmap else "none"]
 
     def no_op_offload(self, tool: Tool) -> list[str]:
-        """Return `--no-op-offload`, in llama-bench `-nopo 1`."""
         return ["--no-op-offload"] if tool == "server" else ["-nopo", "1"]
 
     def slots(self, tool: Tool, n_parallel: int) -> list[str]:

@@ -170,7 +170,6 @@ class LlamaMemory(EngineMemory):
         return predict_tensor_split(run) if run.flags.split_mode == "tensor" and run.devices else None
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
-        """Return what is known: all of `-sm tensor`."""
         return "all" if flags.split_mode == "tensor" else "nothing"
 
     def basis(self, contents: Contents, *, older: bool) -> str:

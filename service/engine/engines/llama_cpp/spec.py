@@ -31,7 +31,6 @@ class LlamaSpeed(EngineSpeed):
     milestones = table_of("milestones.json", tuple[Milestone, ...], "service.engine.engines.llama_cpp")
 
     def cpu_matmul(self, work: Work, weights: Weights, family: str, p: Coefficients) -> float:
-        """Return the coefficient of a kind of quantised weights, or of floats."""
         kind = "f" if weights.quant == "f" else "llama_cpp_legacy" if weights.legacy else f"llama_cpp_{weights.quant}"
         multiple = p["cpu_matmul.llama_cpp"] * p.get(f"cpu_matmul.{kind}", p["cpu_matmul.llama_cpp_other"])
         multiple *= p.get(f"cpu_matmul.llama_cpp.{family}", 1.0)
@@ -40,11 +39,9 @@ class LlamaSpeed(EngineSpeed):
         return multiple * (p["cpu_matmul.expert"] if weights.use == "expert" else 1.0)
 
     def cpu_attention(self, work: Work, p: Coefficients) -> tuple[float, ...]:
-        """Return the coefficient with or without flash attention."""
         return (p[f"cpu_attention.llama_cpp{'_flash' if work.flash else ''}"],)
 
     def cpu_attention_token(self, work: Work, p: Coefficients) -> tuple[float, ...]:
-        """Return the coefficient with or without flash attention."""
         return (p[f"cpu_attention_token.llama_cpp{'_flash' if work.flash else ''}"],)
 
 

@@ -40,7 +40,6 @@ class SplitGraph(IkGraph):
         return super().find(name) if name not in self.cuts else self._share(Slot("weight", name, -1, self.card))
 
     def rope_factors(self, layer: int) -> Node | None:
-        """Return the current card's copy of a layer's rope factors, None for models without."""
         name = next((name for name in ROPE_FACTORS if name in self.cuts), None)
         return super().rope_factors(layer) if name is None else self._share(Slot("rope", name, layer, self.card))
 
@@ -61,7 +60,6 @@ class SplitGraph(IkGraph):
         return self.main if parts[self.main] else next(card for card, n in enumerate(parts) if n)
 
     def cache(self, layer: int) -> tuple[Node, ...]:
-        """Return the current card's keys and values of the layer."""
         if not self._is_split(layer, "attn_v.weight"):
             return super().cache(layer)
         found = self._card_caches.get((layer, self.card))
