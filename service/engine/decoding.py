@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import SequenceMatcher
 from typing import Any
 
 import msgspec
@@ -34,15 +35,16 @@ _IN_WORDS = (  # the same, for people who write no JSON
     *_BOUNDS,
     (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
     (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
-    (re.compile(rf"{ENUM_VALUE} '?([^']*)'?"), r"there is no \1 here"),
 )
+_NEAR, _A_WORD_OF = 0.7, 0.8  # of difflib's ratio: `gaol` and `goal` are 0.75; of `cores` and `physical_cores`
+_SHOWN, _LISTED = 60, 20  # characters of a wrong value, and allowed values, in a sentence
 
 
 def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | None, tuple[str, ...]]:
     """Return (what is wrong, path of the field, what would be right) of an error in decoding a `kind`.
 
-    Paths look like `hardware.gpus[0].count`. What would be right: the values of an enumeration, the names of an
-    object's fields; empty where msgspec's own sentence says it.
+    Paths look like `hardware.gpus[0].count`. What would be right: the values of an enumeration, the nearest first; the
+    names of an object's fields, only the near ones where there are any. Empty where msgspec's own sentence says it.
     """
     text = str(error)
     match = _PATH.match(text)
@@ -52,12 +54,34 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
     if what.startswith(_PATTERN):
         examples = _examples(_at(inspect.type_info(kind), _STEP.findall(path)))
         what = next((f"this must be written like {one}" for one in examples), what)
-    if unknown or what.startswith(ENUM_VALUE):
-        at = _at(inspect.type_info(kind), _STEP.findall(path))
-        choices = tuple(dict.fromkeys(_field_names(at) if unknown else _values(at)))
+    if unknown:
+        choices = _fields_meant(unknown["name"], inspect.type_info(kind), _STEP.findall(path))
+    elif what.startswith(ENUM_VALUE):
+        what, choices = wrong_choice(what, tuple(_values(_at(inspect.type_info(kind), _STEP.findall(path)))))
     if named := unknown or _MISSING_FIELD.match(what):
         path = f"{path}.{named['name']}" if path else named["name"]
     return _said(what, _BOUNDS), path or None, choices
+
+
+def wrong_choice(said: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return (what is wrong, the values, nearest first) for msgspec's sentence `said` about a value of none of them."""
+    wrong = said.removeprefix(ENUM_VALUE).strip(" '")
+    close, values = near(wrong, values), tuple(dict.fromkeys(values))
+    few = values if len(values) <= _LISTED else close
+    meant = f"; did you mean {close[0]}?" if close else ""
+    what = f"{wrong[:_SHOWN]!r} is not one of {', '.join(few)}{meant}" if few else f"there is no {wrong[:_SHOWN]} here"
+    return what, tuple(dict.fromkeys((*close, *values)))
+
+
+def near(name: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of `names` that `name` may be a misspelling or a part of, the nearest first."""
+    scored = {one: _likeness(name.lower(), one.lower()) for one in names}
+    return tuple(sorted((one for one in scored if scored[one] >= _NEAR), key=lambda one: -scored[one]))
+
+
+def _likeness(name: str, other: str) -> float:
+    is_part = bool(name) and set(name.split("_")) <= set(other.split("_"))
+    return max(SequenceMatcher(a=name[:_SHOWN], b=other).ratio(), _A_WORD_OF if is_part else 0.0)
 
 
 def in_words(what: str) -> str:
@@ -142,6 +166,14 @@ def _examples(kinds: Iterable[inspect.Type]) -> Iterator[str]:
 def values_of(kind: Any) -> tuple[str, ...]:
     """Return the values of an enumeration, none of another type."""
     return tuple(_values(_alternatives(inspect.type_info(kind))))
+
+
+def _fields_meant(name: str, root: inspect.Type, path: Sequence[str]) -> tuple[str, ...]:
+    """The near fields of the object at `path`; else those of the parts of the whole, with their paths; else its own."""
+    own = tuple(dict.fromkeys(_field_names(_at(root, path))))
+    parts = dict.fromkeys(_field_names(_alternatives(root)))
+    elsewhere = {one: f"{part}.{one}" for part in parts for one in _field_names(_at(root, [part]))}
+    return near(name, own) or tuple(elsewhere[one] for one in near(name, elsewhere)) or own
 
 
 def _field_names(kinds: Iterable[inspect.Type]) -> Iterator[str]:

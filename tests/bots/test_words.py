@@ -35,7 +35,8 @@ def test_a_wrong_word_is_named_in_plain_words() -> None:
     assert (too_long.value.field, too_long.value.detail) == ("repo", "repo: this is longer than 512 characters")
     with pytest.raises(InvalidInput) as unknown:
         converted({"preset": "zzz"}, GoalRequest, "goal")
-    assert (unknown.value.field, unknown.value.detail) == ("goal", "goal: there is no zzz here")
+    assert unknown.value.field == "goal"
+    assert unknown.value.detail.startswith("goal: 'zzz' is not one of agent, batch, ")
     assert "agent" in unknown.value.choices
     with pytest.raises(InvalidInput) as nothing:
         measured_speeds("tg 0 pp 420")

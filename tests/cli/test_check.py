@@ -257,7 +257,10 @@ def test_a_draft_file_that_is_not_there_is_said(model: str, capsys: pytest.Captu
         (["advise", "{folder}"], "say what it runs on: -H 'RTX 3090"),
         (["check", "llama-server -m /not/here.gguf"], "say what it runs on: -H 'RTX 3090"),
         (["check", "llama-server -m /not/here.gguf", "-H", "RTX 3090"], "there is no file /not/here.gguf here, and"),
-        (["advise", "{folder}", "-H", "RTX 3090", "--kv-type", "q3_1"], "did you mean: "),
+        (
+            ["advise", "{folder}", "-H", "RTX 3090", "--kv-type", "q3_1"],
+            "q8_0, q8_KV; did you mean q4_1?",
+        ),
     ],
 )
 def test_what_to_type_is_said(

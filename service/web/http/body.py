@@ -17,7 +17,7 @@ from litestar.openapi.spec import Reference, Schema
 from litestar.params import HeaderParameter, QueryParameter
 from litestar.typing import FieldDefinition
 
-from service.engine.decoding import in_words, refused
+from service.engine.decoding import in_words, near, refused
 from service.engine.errors import AdvisorError, InvalidInput
 from service.web.http.types import HttpRequest
 
@@ -45,7 +45,7 @@ async def require_understood(request: HttpRequest) -> None:
             raise InvalidInput(
                 f"there is no parameter {name[:100]!r} here",
                 field=name.replace("\x00", "")[:100] or "query",
-                choices=known,
+                choices=near(name[:100], known) or known,
             )
         if name in given[:i]:
             raise InvalidInput(f"{name[:100]!r} is given twice", field=name[:100])

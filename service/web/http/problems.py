@@ -13,7 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 from service import metrics
-from service.engine.decoding import ENUM_VALUE, in_words, values_of
+from service.engine.decoding import ENUM_VALUE, in_words, values_of, wrong_choice
 from service.engine.errors import AdvisorError
 from service.logs import Log
 from service.web.http.body import parameters_of
@@ -88,7 +88,9 @@ def on_validation(request: HttpRequest, error: ValidationException) -> Response[
     key = str(first.get("key", ""))
     field = parameters_of(request.route_handler).get(key, key)
     declared = request.route_handler.parsed_fn_signature.parameters.get(key)
-    choices = values_of(declared.annotation) if declared and message.startswith(ENUM_VALUE) else ()
+    choices: tuple[str, ...] = ()
+    if message.startswith(ENUM_VALUE):
+        message, choices = wrong_choice(message, values_of(declared.annotation) if declared else ())
     return problem_response(
         problem("invalid-request", in_words(message), field=field or None, choices=list(choices) or None)
     )

@@ -78,7 +78,12 @@ def test_an_error_with_an_unknown_slug_is_internal() -> None:
         ({**ASK, "hardware": {"gpus": [{"name": "x", "counts": 2}]}}, "hardware.gpus[0].counts", "unknown field"),
         ({**ASK, "hardware": {"gpus": [{"name": "x", "count": "2"}]}}, "hardware.gpus[0].count", "Expected `int`"),
         ({**ASK, "goal": {"prompt": -1}}, "goal.prompt", "this must be at least 1"),
-        ({**ASK, "goal": {"preset": "speed"}}, "goal.preset", "Invalid enum value"),
+        (
+            {**ASK, "goal": {"preset": "speed"}},
+            "goal.preset",
+            "'speed' is not one of agent, batch, chat, fastest, long",
+        ),
+        ({**ASK, "goal": "fast"}, "goal", "quality; did you mean fastest?"),
         ({**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, "constraints.engines[0].name", "vllm"),
         ({**ASK, "constraints": {"min_bpw": -1}}, "constraints.min_bpw", "this must be at least 0"),
         ({**ASK, "repo": ""}, "repo", "this must not be empty"),
@@ -97,9 +102,15 @@ def test_a_wrong_value_is_answered_with_its_path(
     [
         ("/v1/advice", {**ASK, "goal": {"preset": "speed"}}, {"chat", "agent", "long", "batch", "fastest", "quality"}),
         ("/v1/advice", {**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, {"ik_llama.cpp", "llama.cpp"}),
-        ("/v1/advice", {**ASK, "harware": 1}, {"repo", "revision", "hardware", "goal", "constraints", "what_if"}),
-        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus", "cpu", "ram", "os", "notes", "backend"}),
-        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"cores": 8}}}, {"model", "sockets", "physical_cores"}),
+        ("/v1/advice", {**ASK, "x": 1}, {"repo", "revision", "hardware", "goal", "constraints", "what_if"}),
+        ("/v1/advice", {**ASK, "harware": 1}, {"hardware"}),
+        ("/v1/advice", {**ASK, "gaol": "agent"}, {"goal"}),
+        ("/v1/advice", {**ASK, "variant": "Q4_K_M"}, {"constraints.variants"}),
+        ("/v1/advice", {**ASK, "goal": {"variants": []}}, {"constraints.variants"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "x": 1}}, {"gpus", "cpu", "ram", "os", "notes", "backend"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"cores": 8}}}, {"physical_cores"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"x": 8}}}, {"model", "sockets", "physical_cores"}),
         ("/v1/hardware/parse", {"text": "RTX 3090", "os": "linux"}, {"text"}),
         ("/v1/check", {"command": "x", "hardware": "RTX 3090", "allocator": "metal"}, {"cuda", "lab"}),
         ("/v1/advice", {**ASK, "goal": {"prompt": -1}}, None),
@@ -110,6 +121,13 @@ def test_what_may_stand_there_is_listed(
 ) -> None:
     found = assert_problem(client.post(path, json=body), 422, "invalid-request")
     assert (set(found["choices"]) if choices else found.get("choices")) == choices
+
+
+def test_the_nearest_of_what_may_stand_there_comes_first(client: httpx.Client) -> None:
+    found = assert_problem(client.post("/v1/advice", json={**ASK, "goal": "fast"}), 422, "invalid-request")
+    assert found["choices"] == ["fastest", "agent", "batch", "chat", "long", "quality"]
+    wrong = assert_problem(client.get("/v1/leaderboard?sinc=2026-11-21"), 422, "invalid-request")
+    assert wrong["choices"] == ["since"]
 
 
 @pytest.mark.parametrize(
