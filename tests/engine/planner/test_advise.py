@@ -230,6 +230,12 @@ def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
     assert env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1,0"}
 
 
+def test_cards_of_one_name_that_are_left_out_are_counted() -> None:
+    body = ask("Llama-3.1-8B", "q4_K_M", hardware=rigs.TWO_5090_TWO_4090)
+    (left,) = [reason.text for reason in first(body).reasons if reason.rule == "fewer-gpus"]
+    assert left.endswith("hidden from the engine: NVIDIA GeForce RTX 5090, 2x NVIDIA GeForce RTX 4090")
+
+
 def test_the_same_question_gets_the_same_answer() -> None:
     again = advise([variant("Qwen3-30B-A3B", "q4_K_M")], rigs.LAPTOP_6GB, GoalRequest(), Constraints())
     assert again == ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.LAPTOP_6GB)
@@ -243,6 +249,14 @@ def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_o
     left_out = [loser.why for loser in body.losers if loser.variant == "q2_K" and loser.placed]
     assert left_out
     assert all(why.startswith("quantisation raises its perplexity by about") for why in left_out)
+
+
+def test_a_way_to_split_that_nobody_has_proven_is_not_said_to_be_hardly_faster() -> None:
+    body = ask("Llama-3.1-8B", "q4_K_M", "q8_0", hardware=rigs.EIGHT_3090, engine="ik_llama.cpp")
+    why = [one.why for one in body.losers if one.placed and "-sm graph" in one.differs and "faster than #" in one.why]
+    assert why
+    ending = "but the speed of -sm graph is unproven: it ranks by its predicted time times 1.15"
+    assert all(one.startswith("predicted ") and one.endswith(ending) for one in why)
 
 
 def test_fewer_cards_get_no_line_each_where_other_variants_are_shown() -> None:

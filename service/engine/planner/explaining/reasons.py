@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -260,8 +261,9 @@ def _cache(flags: Flags, on_cards: bool) -> Iterator[Reason]:
 
 
 def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
-    unused = [card.name for i, card in enumerate(rig.cards) if i not in {d.gpu for d in devices}]
-    return Reason("fewer-gpus", f"not used and hidden from the engine: {', '.join(unused)}")
+    unused = Counter(card.name for i, card in enumerate(rig.cards) if i not in {d.gpu for d in devices})
+    names = ", ".join(f"{n}x {name}" if n > 1 else name for name, n in unused.items())
+    return Reason("fewer-gpus", f"not used and hidden from the engine: {names}")
 
 
 def _names(devices: tuple[Device, ...]) -> str:

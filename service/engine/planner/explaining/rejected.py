@@ -9,7 +9,7 @@ from service.engine.advice import Loser
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import in_mib
-from service.engine.planner.ranking.rank import DAMAGED, Contender
+from service.engine.planner.ranking.rank import DAMAGED, Contender, together_factor
 from service.engine.planner.search.outcome import Outcome, Rejected
 
 MOST_REJECTED = 60
@@ -87,9 +87,19 @@ def _slower(c: Contender, ranked: Sequence[Contender]) -> str:
     percent = c.seconds.expected / nearest.seconds.expected * 100 - 100
     if percent > 0:
         return f"{max(percent, 0.1):.{0 if percent >= 1 else 1}f} % slower than #{rank}"
+    if (times := _counted(c)) > _counted(nearest):
+        mode = c.fitted.flags.split_mode
+        return (
+            f"predicted {-percent:.0f} % faster than #{rank}, but the speed of -sm {mode} is unproven: "
+            f"it ranks by its predicted time times {times:g}"
+        )
     if c.fitted.flags.cache_type_k != nearest.fitted.flags.cache_type_k:
         return f"only {-percent:.0f} % faster than #{rank}: not worth a quantised cache"
     return f"only {max(-percent, 0.1):.1f} % faster than #{rank}"
+
+
+def _counted(c: Contender) -> float:
+    return together_factor(c.fitted.flags, is_mixture=c.weighed.is_mixture)
 
 
 def _variant_not_shown(c: Contender, ranked: Sequence[Contender]) -> str:
