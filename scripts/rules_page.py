@@ -20,21 +20,60 @@ here if the command loses nothing by it. A rule reports nothing if it makes no d
 hand. Gains in messages come from the speed model, with only the flags or the placement corrected; gains below
 {worth:.0%} are not reported.
 
-{count} rules; today's builds are {builds}.
-`slower-than-expected`, `faster-than-expected`, `log-differs`, `log-of-another-model` and `log-without-buffers` come
-from figures given with a command ([check.md](check.md)). The warning `logs-differ` comes from a service: in the logs of
-three rigs or more, a buffer differs from the one computed for the build, architecture and back end, and more rigs
-differ than agree ([trust.md](trust.md#what-logs-teach)). It says which buffer, by how much, and that memory may be off
-by that much. This file is written by `make openapi`.
+{count} rules; today's builds are {builds}. The {others} at the end say nothing of the command itself: they come from
+figures or logs. This file is written by `make openapi`.
 """
+_GIVEN = "the figures or the log given with a command. More: [check.md](check.md)"
+OF_FIGURES = {
+    "slower-than-expected": (
+        "warning",
+        "A speed given is below the interval computed, at more than half of the depths given.",
+        _GIVEN,
+    ),
+    "faster-than-expected": (
+        "info",
+        "A speed given is above the interval computed, at more than half of the depths given.",
+        _GIVEN,
+    ),
+    "log-differs": (
+        "warning",
+        "A buffer, the graph splits or the offloaded layers in the log are not those computed: it is the log of "
+        "another command, model, order of devices or build.",
+        _GIVEN,
+    ),
+    "log-of-another-model": (
+        "warning",
+        "The log names another architecture than the model's: nothing is compared.",
+        _GIVEN,
+    ),
+    "log-without-buffers": (
+        "info",
+        "The log lacks the sizes of buffers, which the engine prints only if asked.",
+        _GIVEN,
+    ),
+    "logs-differ": (
+        "warning",
+        "In the logs of three rigs or more, a buffer differs from the one computed for the build, architecture and "
+        "back end, and more rigs differ than agree. It says which buffer, by how much, and that memory may be off by "
+        "that much.",
+        "the logs that a service has. More: [trust.md](trust.md#what-logs-teach)",
+    ),
+}
+"""Findings that no rule makes: severity, what they say, and where they come from."""
 
 
 def rules_markdown() -> str:
     """Return docs/rules.md."""
     builds = " and ".join(f"{today(engine).label} of {engine}" for engine in ENGINES)
     titles = {slug(title): title for title in headings(GUIDE.read_text())}
-    introduction = _INTRODUCTION.format(count=len(all_rules()), builds=builds, worth=WORTH_SAYING - 1)
-    return "\n".join((introduction, *(_section(one, titles) for one in all_rules())))
+    introduction = _INTRODUCTION.format(
+        count=len(all_rules()), builds=builds, worth=WORTH_SAYING - 1, others=len(OF_FIGURES)
+    )
+    others = (
+        f"## {name}\n\n**{severity}**\n\n{what}\n\nSource: {source}\n"
+        for name, (severity, what, source) in OF_FIGURES.items()
+    )
+    return "\n".join((introduction, *(_section(one, titles) for one in all_rules()), *others))
 
 
 def headings(page: str) -> list[str]:

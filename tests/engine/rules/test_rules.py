@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
-from scripts.rules_page import GUIDE, headings, slug
+import service.engine.check
+from scripts.rules_page import GUIDE, headings, rules_markdown, slug
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
@@ -107,6 +111,13 @@ def test_no_two_rules_have_one_name() -> None:
 def test_every_rule_leads_to_a_paragraph_of_the_guide() -> None:
     anchors = {slug(title) for title in headings(GUIDE.read_text())}
     assert [one.id for one in all_rules() if one.paragraph not in anchors] == []
+
+
+def test_the_page_of_the_rules_has_every_finding_that_a_check_makes() -> None:
+    texts = [path.read_text() for path in Path(service.engine.check.__path__[0]).glob("*.py")]
+    named = {name for text in texts for name in re.findall(r'rule="([a-z-]+)"', text)}
+    assert {"log-differs", "logs-differ"} <= named
+    assert named | {"slower-than-expected", "faster-than-expected"} <= set(headings(rules_markdown()))
 
 
 def test_layers_on_a_slow_card_are_left_there_where_the_fast_one_would_not_keep_its_reserve() -> None:
