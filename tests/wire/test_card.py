@@ -63,9 +63,9 @@ def test_it_says_get_download_run_and_the_oldest_build() -> None:
 @pytest.mark.parametrize(
     ("os", "note"),
     [
-        ("Windows 11", "packaged by winget"),
+        ("Windows 11", "prebuilt, from winget"),
         ("Ubuntu 24.04", "no package fits: build it"),
-        (None, "no package fits: build it; Windows: packaged by winget"),
+        (None, "no package fits: build it; Windows: prebuilt, from winget"),
     ],
 )
 def test_how_to_get_the_engine_is_said_for_the_system_that_is_stated(os: str | None, note: str) -> None:

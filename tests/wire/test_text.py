@@ -135,7 +135,7 @@ def test_what_is_not_ready_says_where_it_is() -> None:
     )
     assert render_text(waiting) == "running: planning\n"
     failed = replace(waiting, state="failed", problem=problem("repo-gated", "accept its terms"))
-    assert render_text(failed) == "No advice: The repo is gated. accept its terms\n"
+    assert render_text(failed) == "No advice. The repo is gated: accept its terms\n"
     assert "gated" in render_markdown(failed)
 
 

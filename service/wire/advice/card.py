@@ -96,7 +96,7 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     """Return the lines that install the engine in this shell, and a note on what they do."""
     package = next((one for one in commands.packages if one.shell == shell), None)
     if package is not None:
-        return package.line, f"packaged by {package.name}"
+        return package.line, f"prebuilt, from {package.name}"
     if commands.build is None:
         return "", "the build you named"
     apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&

@@ -123,7 +123,7 @@ def _markdown_steps(card: Card, shell: Shell) -> Iterator[str]:
 def state_text(advice: Advice) -> str:
     """Return the state of an unfinished advice, or why it failed."""
     if advice.problem:
-        return f"No advice: {advice.problem.title}. {advice.problem.detail}"
+        return f"No advice. {advice.problem.title}: {advice.problem.detail}"
     return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
 
 
