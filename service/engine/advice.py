@@ -355,7 +355,8 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """A variant and engine that cannot be advised: why, by how much, and the smallest change that would fix it.
 
-    `kind`: memory (it does not fit), engine (the engine cannot run it at all), unreadable (its header is damaged).
+    `kind`: memory (it does not fit), engine (the engine cannot run it at all), unreadable (its header is damaged, or it
+    lacks shards).
     """
 
     variant: str

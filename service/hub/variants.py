@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
@@ -247,10 +247,29 @@ def _holding(listing: RepoListing, path: str) -> tuple[Variant, ...]:
     return found
 
 
-def _groups(files: Sequence[RepoFile]) -> tuple[list[Candidate], list[RepoFile]]:
-    """Return complete models, and the shards of incomplete ones."""
+def incomplete_sets(listing: RepoListing) -> dict[str, str]:
+    """Return the names of the sets that lack shards, each with what it lacks."""
+    _, sharded = _sorted(RepoFile(other.path) for other in listing.other_files if other.kind == "incomplete")
+    sets = [
+        (Candidate(folder, stem, tuple(shards.values())), count, set(range(1, count + 1)) - set(shards))
+        for (folder, stem, count), shards in sharded.items()
+    ]
+    names = _names([one for one, *_ in sets], (listing.repo or "").partition("/")[2])
+    return {
+        name: f"{len(lacks)} of its {count} shards {'are' if len(lacks) > 1 else 'is'} missing: "
+        f"there is no {one.stem}-{min(lacks):05d}-of-{count:05d}{SUFFIX}"
+        for name, (one, count, lacks) in zip(names, sets, strict=True)
+        if lacks
+    }
+
+
+_Sharded: TypeAlias = dict[tuple[str, str, int], dict[int, RepoFile]]
+
+
+def _sorted(files: Iterable[RepoFile]) -> tuple[list[Candidate], _Sharded]:
+    """Return models of one file, and shards by folder, name and number of the set's files, then by their own."""
     single: list[Candidate] = []
-    sharded: dict[tuple[str, str, int], dict[int, RepoFile]] = {}
+    sharded: _Sharded = {}
     for file in files:
         folder, _, name = file.path.rpartition("/")
         stem = without_suffix(name)
@@ -260,6 +279,12 @@ def _groups(files: Sequence[RepoFile]) -> tuple[list[Candidate], list[RepoFile]]
         else:
             place = sharded.setdefault((folder, match["stem"], int(match["count"])), {})
             place[int(match["number"])] = file
+    return single, sharded
+
+
+def _groups(files: Sequence[RepoFile]) -> tuple[list[Candidate], list[RepoFile]]:
+    """Return complete models, and the shards of incomplete ones."""
+    single, sharded = _sorted(files)
     incomplete: list[RepoFile] = []
     for (folder, stem, count), shards in sharded.items():
         if len(shards) == count and set(shards) == set(range(1, count + 1)):

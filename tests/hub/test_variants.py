@@ -8,7 +8,7 @@ from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import parse_repo_reference
-from service.hub.variants import choose, find_variants, shard_names
+from service.hub.variants import choose, find_variants, incomplete_sets, shard_names
 
 
 def names(*paths: str, model: str = "Model-GGUF") -> list[str]:
@@ -62,6 +62,15 @@ def test_an_incomplete_set_is_no_variant_and_is_named_as_such() -> None:
     assert names("m-Q2_K-00001-of-00003.gguf", "m-Q2_K-00003-of-00003.gguf", "m-Q8_0.gguf") == ["Q8_0"]
     assert kinds("m-Q2_K-00001-of-00003.gguf") == {"m-Q2_K-00001-of-00003.gguf": "incomplete"}
     assert names("m-Q2_K-00000-of-00000.gguf", "m-Q2_K-00002-of-00001.gguf") == []
+
+
+def test_a_set_that_lacks_shards_has_a_name_and_says_which() -> None:
+    paths = ["m-Q8_0.gguf", "Q2_K/m-Q2_K-00003-of-00003.gguf", "m-IQ1_M-00001-of-00002.gguf", "m-00000-of-00000.gguf"]
+    listing = RepoListing("o/m-GGUF", "0" * 40, *find_variants([RepoFile(path, 1) for path in paths], "m-GGUF"))
+    assert incomplete_sets(listing) == {
+        "Q2_K": "2 of its 3 shards are missing: there is no m-Q2_K-00001-of-00003.gguf",
+        "IQ1_M": "1 of its 2 shards is missing: there is no m-IQ1_M-00002-of-00002.gguf",
+    }
 
 
 def test_files_that_are_no_model_are_listed_apart_by_what_they_are() -> None:

@@ -30,7 +30,7 @@ from service.flows.advice.repo_view import headers_of
 from service.hub.client import Hub
 from service.hub.listing import OtherFile, RepoListing, Variant
 from service.hub.references import RepoReference
-from service.hub.variants import choose
+from service.hub.variants import choose, incomplete_sets
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 _PAUSE_SECONDS = 0.5  # at least, between two messages of one stage
@@ -132,17 +132,20 @@ def models_for(
 ) -> Models:
     """Return the models of a request, including that of its command in use even where it asks for other variants.
 
-    Raises UnknownVariant if the command runs none of the repo's variants, and whatever `choose` and the Hub raise.
+    Where it names no variant, those that lack shards are among the ones that could not be read. Raises UnknownVariant
+    if the command runs none of the repo's variants, and whatever `choose` and the Hub raise.
     """
     chosen = choose(listing, reference, constraints.variants)
     parsed = parsed_command(constraints)
-    if parsed is None:
-        return read_models(hub, listing, chosen, report)
-    mine = _variant_in_use(listing.variants, chosen, parsed)
-    if mine in chosen:
-        return read_models(hub, listing, chosen, report)
-    models = read_models(hub, listing, (*chosen, mine), report)
-    return replace(models, asked=tuple(v.name for v in chosen))
+    mine = _variant_in_use(listing.variants, chosen, parsed) if parsed else None
+    if mine is None or mine in chosen:
+        models = read_models(hub, listing, chosen, report)
+    else:
+        models = read_models(hub, listing, (*chosen, mine), report)
+        models = replace(models, asked=tuple(v.name for v in chosen))
+    if constraints.variants is None and reference.variant is None and reference.file is None:
+        models = replace(models, unreadable={**incomplete_sets(listing), **models.unreadable})
+    return models
 
 
 def _variant_in_use(listed: Sequence[Variant], chosen: Sequence[Variant], parsed: ParsedCommand) -> Variant:

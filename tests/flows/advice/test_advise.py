@@ -229,6 +229,15 @@ def test_only_the_variant_that_the_repo_names_is_read(
     assert hub.read == ["Q8_0"]
 
 
+@pytest.mark.parametrize("variant", ["", ":Q4_K_M"])
+def test_a_variant_that_lacks_shards_is_refused_unless_another_was_asked_for(
+    context: Context, advise: CountingAdvise, variant: str
+) -> None:
+    refused = computed(context, ask(f"local/incomplete-GGUF{variant}"), advise).refused
+    assert {(one.variant, one.kind) for one in refused} == (set() if variant else {("Q8_0", "unreadable")})
+    assert all("there is no Qwen3-4B-Q8_0-00002-of-00003.gguf" in one.reason for one in refused)
+
+
 def test_hardware_that_cannot_be_is_refused_before_anything_is_queued(context: Context) -> None:
     with pytest.raises(UnknownHardware):
         request_advice(context, ask(hardware=Hardware(gpus=[Gpu(name="GeForce RTX 9999")])))
