@@ -78,6 +78,10 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+OF_BENCHMARK = "smaller-benchmark"
+"""The rule of a reason that is about the benchmark alone."""
+
+
 class BuildOption(msgspec.Struct, frozen=True):
     """An option of CMake, why it is given, and where that is known from."""
 

@@ -34,7 +34,7 @@ from service.engine.planner.explaining.reasons import difference, notes_of, reas
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
 from service.engine.planner.pricing.fit import limits_of, max_context
-from service.engine.planner.pricing.logits import benchmark_note, smaller_benchmark
+from service.engine.planner.pricing.logits import benchmark_reason, smaller_benchmark
 from service.engine.planner.ranking.current_command import (
     FIELD,
     CurrentCommand,
@@ -306,8 +306,9 @@ def _config(
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
         together = _together(at_once(run, goal.parallel, goal.depth), goal)
     notes = list(notes_of(contender, rig, goal, together))
+    why = [*reasons(contender, variant.model, rig, first=number == 1), *what_limits(contender, goal.depth)]
     if smaller:
-        notes.append(benchmark_note(engine, flags.n_ubatch, smaller))
+        why.append(benchmark_reason(engine, flags.n_ubatch, smaller))
     if problem.build and problem.build.date:
         notes = [*rule_errors(engine, lines.server, variant.model, rig, problem.build), *notes]
     return AdvisedConfig(
@@ -329,7 +330,7 @@ def _config(
         token_ms=milliseconds(predict_speed(run, goal.depth).parts_tg),
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
-        reasons=[*reasons(contender, variant.model, rig, first=number == 1), *what_limits(contender, goal.depth)],
+        reasons=why,
         notes=notes,
         versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
         at_once=together,

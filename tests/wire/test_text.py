@@ -12,7 +12,8 @@ from service.engine.advice import AdviceBody, Gain, SpeedPoint, Upgraded, WhatIf
 from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import HEIGHT, render_markdown, render_text, what_if_lines
+from service.wire.advice.text import HEIGHT, render_markdown, render_text
+from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import WIDTH, clean, wrapped
 from service.wire.problem import problem
 from tests import rigs
@@ -79,6 +80,15 @@ def test_the_full_form_has_every_config_with_both_commands_and_every_reason() ->
         assert all(f"[{reason.rule}]" in text for reason in config.reasons)
     assert "llama-sweep-bench" in text
     assert "llama-bench" in text
+
+
+def test_why_the_benchmark_differs_is_said_with_the_benchmark_alone() -> None:
+    machine = parse_hardware("RTX 3080 10GB, Ryzen 7 5800X3D, 32GB DDR4-3200")
+    found = advice_of(ask("Qwen3-14B", "iq4_xs", hardware=machine, engine="llama.cpp"))
+    assert "its benchmark has" not in render_text(found)
+    full = render_text(found, "full")
+    assert full.index("llama-bench") < full.index("- its benchmark has -ub") < full.index("# build the engine")
+    assert full.count("[smaller-benchmark]") == len([c for c in found.configs if c.smaller_benchmark])
 
 
 def test_a_proposal_is_a_line_in_the_short_form_and_a_whole_command_with_its_memory_in_the_full_one() -> None:

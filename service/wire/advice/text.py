@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from service.engine.advice import (
+    OF_BENCHMARK,
     AdvisedConfig,
     Change,
     Commands,
@@ -19,9 +20,7 @@ from service.engine.advice import (
     Refusal,
     Shell,
     SpeedPoint,
-    Upgraded,
     VersusMine,
-    WhatIf,
 )
 from service.engine.measured.summary import speed_at
 from service.engine.planner.explaining.comparison import gain_text
@@ -40,6 +39,7 @@ from service.wire.advice.card import (
     step_words,
     typed,
 )
+from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import MORE, WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
@@ -200,7 +200,7 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     shallower = speed_table(config.speed)[:-2] if form.full else []
     yield from [*shallower, *speed_lines(card)]
     if form.full:
-        yield from ("", *folded(config.commands.bench, "posix", WIDTH))
+        yield from ("", *_benchmark(config))
         yield from _other_forms(config.commands, form.target_shell)
         yield ""
     yield from _evidence(config, form)
@@ -212,11 +212,18 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     commands = config.commands
     yield from folded(commands.download, form.target_shell, WIDTH)
     yield from folded(server_for(form.target_shell, commands), form.target_shell, WIDTH)
-    yield from folded(commands.bench, "posix", WIDTH)
+    yield from _benchmark(config)
     yield ""
     yield from device_table(config.devices)
     yield from speed_table(config.speed)
     yield from _evidence(config, form)
+
+
+def _benchmark(config: AdvisedConfig) -> Iterator[str]:
+    """Yield the command of the benchmark, and why it differs from the server's if it does."""
+    yield from folded(config.commands.bench, "posix", WIDTH)
+    for reason in config.reasons:
+        yield from wrapped(f"- {reason.text} [{reason.rule}]") if reason.rule == OF_BENCHMARK else ()
 
 
 def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
@@ -227,7 +234,8 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
         yield f"quality: about +{expected:.1f} % perplexity above 16-bit ({low:.1f} to {high:.1f}), by tensor types"
     yield from standing(config) if form.full else ()
     shown = 0 if form.brief else _SHORT_REASONS
-    for reason in config.reasons if form.full else config.reasons[:shown]:
+    reasons = [reason for reason in config.reasons if reason.rule != OF_BENCHMARK]
+    for reason in reasons if form.full else reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for proposal in () if form.brief else config.proposals:
         yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else f'; see {form.more}'}")
@@ -395,31 +403,6 @@ def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
     more = card.more_assumed + (len(card.facts[1:]) if form.brief else 0)
     if more:
         yield f"and {more} more assumption{'s' * (more > 1)}"
-
-
-_SHORT_ROWS = 3
-
-
-def what_if_lines(answers: Sequence[WhatIf], full: bool) -> Iterator[str]:
-    """Yield a line per question, and for several upgrades a table, best first; `full`: with everything that was
-    tried."""
-    for answer in answers:
-        yield f"what if: {answer.text}"
-        if len(answer.upgrades) > 1:
-            for one in answer.upgrades if full else answer.upgrades[:_SHORT_ROWS]:
-                yield f"  {_row(one)}"
-        if full:
-            yield f"  {answer.restricted}"
-
-
-def _row(one: Upgraded) -> str:
-    if one.speed is None or one.tg is None or one.pp is None:
-        return f"{one.change}: {one.refused or 'fits'}"
-    per = f", TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib is not None else ""
-    tg, pp = f"TG {one.tg.tps:+,.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
-    seconds = one.seconds_saved or 0.0
-    saved = f"saves {seconds:.1f} s" if seconds >= 0 else f"takes {-seconds:.1f} s more"
-    return f"{one.change} ({one.component}): {saved}, {tg}, {pp}{per}"
 
 
 _LEAST, _SAME = 0.05, "the same memory"  # GiB: less is not shown

@@ -7,6 +7,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from service.engine.advice import OF_BENCHMARK
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.check.run import check
 from service.engine.commands.parse import parse
@@ -44,7 +45,9 @@ def test_a_micro_batch_is_as_large_as_the_server_has_room_for_and_the_benchmark_
     assert largest(config.commands.bench, "llama.cpp") < capacity
     twice = config.commands.bench.replace(f"-ub {smaller.n_ubatch}", f"-ub {2 * smaller.n_ubatch}")
     assert largest(twice, "llama.cpp") > capacity - config.devices[0].reserve_mib
-    assert any(note.startswith(f"its benchmark has -ub {smaller.n_ubatch}: llama-bench keeps") for note in config.notes)
+    said = f"its benchmark has -ub {smaller.n_ubatch}: llama-bench keeps"
+    assert [reason.text.startswith(said) for reason in config.reasons if reason.rule == OF_BENCHMARK] == [True]
+    assert not any("benchmark" in note for note in config.notes)
 
 
 def test_what_is_measured_of_it_is_compared_with_the_speed_of_the_smaller_micro_batch() -> None:

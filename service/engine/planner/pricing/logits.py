@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from service.engine.advice import SmallerBenchmark
+from service.engine.advice import OF_BENCHMARK, Reason, SmallerBenchmark
 from service.engine.builds import rule_since
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
@@ -51,10 +51,11 @@ def smaller_benchmark(problem: Problem, config: Fitted) -> SmallerBenchmark | No
     return SmallerBenchmark(n_ubatch=flags.n_ubatch, speed=speed)
 
 
-def benchmark_note(engine: Engine, n_ubatch: int, smaller: SmallerBenchmark) -> str:
+def benchmark_reason(engine: Engine, n_ubatch: int, smaller: SmallerBenchmark) -> Reason:
     """Return why a config's benchmark has a smaller micro-batch than its server's `n_ubatch`."""
     programs, since = engine_spec(engine).programs, rule_since(engine, "whole_logits")
-    return (
+    return Reason(
+        OF_BENCHMARK,
         f"its benchmark has -ub {smaller.n_ubatch}: {programs['bench']} keeps the logits of a whole micro-batch, and "
-        f"those of {n_ubatch:,} tokens do not fit; builds of {programs['server']} before {since} keep them too"
+        f"those of {n_ubatch:,} tokens do not fit; builds of {programs['server']} before {since} keep them too",
     )

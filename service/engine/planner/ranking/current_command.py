@@ -21,7 +21,7 @@ from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, strategy_of
 from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, max_context
-from service.engine.planner.pricing.logits import benchmark_note, smaller_benchmark
+from service.engine.planner.pricing.logits import benchmark_reason, smaller_benchmark
 from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
@@ -228,8 +228,11 @@ def as_config(current: CurrentCommand, goal: Goal, reserve: Sequence[int]) -> Ad
         token_ms=milliseconds(case.speed(goal.depth).parts_tg),
         goal_seconds=(seconds.low, seconds.expected, seconds.high),
         max_context=max_context(contender.problem, contender.fitted, case.model.n_ctx_train),
-        reasons=[Reason("mine", "this is your own command: nothing tried serves the goal better")],
-        notes=[*_notes(current, reserve), *([benchmark_note(case.engine, case.n_ubatch, smaller)] if smaller else [])],
+        reasons=[
+            Reason("mine", "this is your own command: nothing tried serves the goal better"),
+            *([benchmark_reason(case.engine, case.n_ubatch, smaller)] if smaller else []),
+        ],
+        notes=_notes(current, reserve),
         weighed=contender.weighed,
         is_mine=True,
         smaller_benchmark=smaller,
