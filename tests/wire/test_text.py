@@ -206,6 +206,17 @@ def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen
     assert "what if: no GPU" in render_markdown(advice)
 
 
+def test_the_gain_of_an_upgrade_that_was_asked_about_is_shown_once() -> None:
+    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["+1 RTX 3090", "best"])
+    asked, best = body.what_if
+    assert best.upgrades[0].change == "+1 NVIDIA GeForce RTX 3090"
+    lines = list(what_if_lines(body.what_if, full=False))
+    assert sum("TG " in line for line in lines if "RTX 3090" in line) == 1
+    saved = f"{best.upgrades[0].seconds_saved:.1f} s"
+    assert lines[:2] == [f"what if: {asked.text}", f"what if: best: {best.upgrades[0].change} (GPU): saves {saved}"]
+    assert next(what_if_lines([best], full=False)) == f"what if: {best.text} It saves {saved} a request."
+
+
 def test_an_upgrade_that_takes_longer_saves_no_negative_time() -> None:
     slower = Gain(tps=-1.0, times=0.9, low=0.8, high=1.0, called=True)
     point = SpeedPoint(n_kv=0, tg_tps=9.0, tg_low=8.0, tg_high=10.0, pp_tps=90.0, pp_low=80.0, pp_high=100.0, basis="")

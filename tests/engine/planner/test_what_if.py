@@ -390,6 +390,16 @@ def test_what_would_fit_is_answered_where_nothing_does() -> None:
     assert "q2_K fits" in more.text
 
 
+def test_an_upgrade_that_saves_nothing_is_not_among_the_best() -> None:
+    body, (best,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("best",))
+    noticed = first(body).goal_seconds[1] * 0.01
+    assert best.upgrades
+    assert all((one.seconds_saved or 0) >= noticed for one in best.upgrades)
+    assert "RAM" not in {one.component for one in best.upgrades}
+    _, (nothing,) = answered("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, what_if=("best",))
+    assert (nothing.upgrades, nothing.text) == ([], "None of the usual upgrades saves 1 % of a request's time.")
+
+
 @pytest.mark.full
 def test_the_best_upgrade_is_first_in_a_table_with_its_gain_a_gib() -> None:
     _, (best,) = answered(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, what_if=("which single upgrade helps most",))

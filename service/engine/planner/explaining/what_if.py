@@ -27,6 +27,7 @@ from service.engine.speed.predict import speed_point
 
 MAX_QUESTIONS = 8
 _NOTHING = 0.02  # of the speed: a smaller change that is too close to call counts as none
+_WORTH_LISTING = 0.01  # of the time of today's request: what an upgrade has to save to be listed
 _SMALLEST = 2  # variants that are tried where nothing fits today
 
 
@@ -68,19 +69,29 @@ def _answer(present: Present, text: str) -> WhatIf:
 
 
 def _best(present: Present, text: str) -> WhatIf:
-    found = [_upgraded(present, one, wider=False) for one in usual(present.hardware, present.rig)]
-    ordered = sorted(found, key=lambda u: (u.refused is not None, -(u.seconds_saved or 0.0)))
-    says = _sentence(present, ordered[0]) if ordered else "Nothing can be added to this machine."
-    if ordered and ordered[0].refused is not None:
+    tried = [_upgraded(present, one, wider=False) for one in usual(present.hardware, present.rig)]
+    found = [one for one in tried if one.refused is None and _gains(present, one)]
+    found.sort(key=lambda u: -(u.seconds_saved or 0.0))
+    if not tried:
+        says = "Nothing can be added to this machine."
+    elif not found and present.first is None:
         says = "None of the usual upgrades is enough on its own to make anything fit."
-    elif ordered and not _helps(ordered[0]):
+    elif not found:
+        says = f"None of the usual upgrades saves {100 * _WORTH_LISTING:g} % of a request's time."
+    elif not _helps(found[0]):
         says = "None of the usual upgrades makes this config clearly faster."
-    return WhatIf(asked=text, text=says, upgrades=ordered, restricted=_restricted(present, None, wider=False))
+    else:
+        says = _sentence(present, found[0])
+    return WhatIf(asked=text, text=says, upgrades=found, restricted=_restricted(present, None, wider=False))
+
+
+def _gains(present: Present, one: Upgraded) -> bool:
+    """Whether it saves time that anybody notices, or something fits that did not."""
+    first = present.first
+    return first is None or (one.seconds_saved or 0.0) >= _WORTH_LISTING * first.seconds.expected
 
 
 def _helps(one: Upgraded) -> bool:
-    if one.refused is not None:
-        return False
     gains = [g for g in (one.tg, one.pp) if g is not None]
     return not gains or any(g.called and g.times > 1 for g in gains)
 
