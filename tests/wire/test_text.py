@@ -206,6 +206,17 @@ def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen
     assert "what if: no GPU" in render_markdown(advice)
 
 
+@pytest.mark.parametrize("detail", ["short", "full"])
+def test_the_page_of_an_advice_is_named_with_the_address_of_the_api(detail: str) -> None:
+    url = "https://advisor.example/v1/advice/abc"
+    answered = replace(advice(), url=url)
+    more = "?detail=full" if detail == "short" else ""
+    page = "page: https://advisor.example/advice/abc"
+    assert render_text(answered, detail).splitlines()[-2:] == [page, f"{url}{more}"]
+    assert render_markdown(answered, detail).endswith(f"{page}\n\n{url}\n")
+    assert "page: " not in render_text(replace(advice(), url="https://advisor.example/advice/abc"), detail)
+
+
 def test_the_gain_of_an_upgrade_that_was_asked_about_is_shown_once() -> None:
     body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["+1 RTX 3090", "best"])
     asked, best = body.what_if

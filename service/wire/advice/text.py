@@ -108,8 +108,7 @@ def render_markdown(advice: Advice, detail: str = "short", more: str = MORE) -> 
     rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *rejected, *_assumed(advice, form)]
     if rest:
         parts.append(block(rest[not rest[0] :]))
-    if advice.url:
-        parts.append(advice.url)
+    parts += _addresses(advice.url)
     return "\n\n".join(parts) + "\n"
 
 
@@ -152,8 +151,17 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     yield from _refusals(advice.refused, form)
     yield from _rejected(advice) if form.full else ()
     yield from _assumed(advice, form)
-    if advice.url:
-        yield advice.url if form.full else f"{advice.url}?{MORE}"
+    *pages, more = _addresses(advice.url) or [""]
+    yield from pages
+    yield from [more if form.full else f"{more}?{MORE}"] if more else ()
+
+
+def _addresses(url: str | None) -> list[str]:
+    """Return where an advice is: its page, where `url` is a whole one of the API, and `url`."""
+    if not url:
+        return []
+    page = url.replace("/v1/advice/", "/advice/")
+    return [f"page: {page}", url] if page != url and not url.startswith("/") else [url]
 
 
 def _about(advice: Advice, full: bool) -> str:
