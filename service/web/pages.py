@@ -26,7 +26,7 @@ from service.web.http.body import declared_type
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
 from service.web.pictures import mark
-from service.wire.advice.card import interval_words
+from service.wire.advice.card import basis_words, interval_words
 from service.wire.plain_text import clean
 
 _TYPE = "application/x-www-form-urlencoded"
@@ -193,6 +193,7 @@ def _environment() -> jinja2.Environment:
         counted=_counted,
         capitalised=_capitalised,
         interval_words=interval_words,
+        basis_words=basis_words,
     )
     made.globals.update(mark=mark, versioned=versioned, version=__version__)
     return made

@@ -271,6 +271,11 @@ def interval_words(basis: str) -> str:
     return f"80 % intervals, {_UNCALIBRATED if basis == FORMULA else basis}"
 
 
+def basis_words(basis: str) -> str:
+    """Return what figures of memory rest on (`DeviceMemory.basis`): `measured` would read as if this run had been."""
+    return "rules confirmed by recorded runs" if basis == "measured" else basis
+
+
 # By the last part of the path: the name, the unit of the value, and an example that states another; {card} is the GPU's
 # name, {half} half of the value ({s} its plural), {ram} a usual other speed of such RAM.
 _NAMES = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.commands.shell import fold
 from service.engine.finding import Finding
-from service.wire.advice.card import fact_of, fact_words
+from service.wire.advice.card import basis_words, fact_of, fact_words
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
 from service.wire.plain_text import MORE, cut, wrapped
@@ -28,7 +28,7 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
     yield from device_table(checked.memory.devices)
     splits = checked.memory.graph_splits
     counted = f"{splits} graph split{'s' * (splits != 1)}; " if splits else ""
-    yield f"{counted}memory: {checked.memory.devices[0].basis}"
+    yield f"{counted}memory: {basis_words(checked.memory.devices[0].basis)}"
     yield from speed_table(checked.speed)
     yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED, more)
     yield ""

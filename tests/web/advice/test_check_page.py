@@ -21,6 +21,12 @@ def test_a_command_is_checked(client: httpx.Client) -> None:
         assert part in reply.text
 
 
+def test_what_memory_rests_on_does_not_read_as_a_measurement_of_this_run(client: httpx.Client) -> None:
+    page = client.post("/check", data={**TYPED, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML).text
+    assert '<td class="faint">rules confirmed by recorded runs</td>' in page
+    assert '<td class="faint">measured</td>' not in page
+
+
 def test_a_command_that_does_not_start_is_not_said_to_fit(client: httpx.Client) -> None:
     command = "llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99 -fa"
     reply = client.post("/check", data={**TYPED, "command": command, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML)
