@@ -85,8 +85,10 @@ def _with_display(hardware: Hardware, host: Host, assumed: list[Assumption]) -> 
         return gpus
     if not any(_WITH_OUTPUTS.search(row.name) for row in rows_of(gpus[0], "hardware.gpus[0]")[:1]):
         return gpus
-    why = f"the only GPU, and the {host.model} has no graphics: say `headless` if no monitor is connected"
-    assumed.append(Assumption("hardware.gpus[0].display", "yes", why, "512 MiB more of its memory stay free"))
+    why = f"it is the only GPU, and the {host.model} has no graphics"
+    assumed.append(
+        Assumption("hardware.gpus[0].display", "yes", why, "512 MiB of its memory, kept free for the desktop")
+    )
     return [msgspec.structs.replace(gpus[0], display=True)]
 
 
