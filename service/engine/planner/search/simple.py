@@ -96,7 +96,10 @@ def _with_larger_batch(contender: Contender, found: Fitted) -> Fitted:
     Its micro-batch left room for pieces that the short form leaves in RAM.
     """
     problem, seconds = contender.problem, typical_seconds(found.run, contender.problem.goal)
-    while "n_ubatch" not in contender.candidate.user_fields and 2 * found.flags.n_ubatch <= found.flags.n_batch:
+    # With a larger one copying experts might win, so a run without copies stays as it was found.
+    if "n_ubatch" in contender.candidate.user_fields or not found.flags.op_offload:
+        return found
+    while 2 * found.flags.n_ubatch <= found.flags.n_batch:
         larger = fitting(problem, replace(found.flags, n_ubatch=2 * found.flags.n_ubatch))
         if larger is None or (shorter := typical_seconds(larger.run, problem.goal)) >= seconds:
             break
