@@ -29,7 +29,7 @@ _STARTED = re.compile(
     re.I,
 )
 # `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
-_USES = re.compile(r"\busing device (?:CUDA|ROCm)(\d{1,2})\b.{0,160}? - (\d{1,8}) MiB free\b")
+_USES = re.compile(r"\busing device (?:CUDA|ROCm)(\d{1,2})\b.{0,160}? - (\d{1,8}) MiB free\b", re.I)
 _COUNT = re.compile(r"\bfound\s+(\d{1,2})\s+(?:CUDA|ROCm)\s+devices", re.I)
 _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 # `ggml_vulkan: 0 = Radeon RX 7900 XTX (RADV NAVI31) (radv) | uma: 0 | fp16: 1 | ...`

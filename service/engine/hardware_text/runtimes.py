@@ -55,8 +55,8 @@ _USING = re.compile(
 # `register_device: registered device CPU (12th Gen Intel(R) Core(TM) i7-1260P)`
 _REGISTERED = re.compile(r"^.{0,80}?\bregistered\s+device\s+(\w{3,12})\s+\((.{2,80})\)\s*$", re.I)
 # ComfyUI: `Device: cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync`, `Total VRAM 24564 MB, total RAM 65277 MB`
-_COMFY = re.compile(r"^\s*Device: (?:cuda|xpu):(\d{1,2}) (.{3,80}?)(?: : \w{3,20})?\s*$")
-_COMFY_MEMORY = re.compile(r"^\s*Total VRAM (\d{3,7}) MB, total RAM (\d{3,8}) MB\s*$")
+_COMFY = re.compile(r"^\s*Device: (?:cuda|xpu):(\d{1,2}) (.{3,80}?)(?: : \w{3,20})?\s*$", re.I)
+_COMFY_MEMORY = re.compile(r"^\s*Total VRAM (\d{3,7}) MB, total RAM (\d{3,8}) MB\s*$", re.I)
 _SERVER_LINE = re.compile(
     r"^\s*(?:INFO|WARN|VERB|ERR)\s{0,8}\[.{1,60}\].{0,900}$"
     r"|^\s*\w{3,8}: using device \w{3,8} - \d{1,8} MiB free\s*$"

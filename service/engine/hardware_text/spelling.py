@@ -88,6 +88,7 @@ _STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
     r"|(?:stick|dimm|module)s\sof\s(\d{1,3})\s?gb\b)",
     _I,
 )
+_RAM_OF_JSON = re.compile(r'"ram_gb"\s{0,4}:\s{0,4}(\d{1,5}(?:\.\d{1,3})?)(?![\d.])', _I)  # with words around it
 # Spellings that are replaced before anything is read, in this order.
 _RESPELLED = tuple(
     (re.compile(pattern, _I), right)
@@ -229,7 +230,7 @@ _NAMED_TWICE = re.compile(
 
 def plain(text: str) -> str:
     """Return the text in normalised spelling: foreign signs and Markdown replaced, quoted names unchanged."""
-    parts = re.split(r'("[^"\n]{0,200}")', text)
+    parts = re.split(r'("[^"\n]{0,200}")', _RAM_OF_JSON.sub(r"\1 GB RAM", text))
     return "".join(part if part.startswith('"') else _plain(part) for part in parts)
 
 

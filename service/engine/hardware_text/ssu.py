@@ -33,7 +33,7 @@ def read_ssu(lines: Sequence[str]) -> Claim | None:
         return None
     headings = {i: _known(m[1]) for i, line in enumerate(lines) if (m := _HEADING.match(line)) and i not in pairs}
     records = list(_records(pairs, headings))
-    cpus = [value.split(" ,")[0].split("  ")[0].strip() for key, value in pairs.values() if key == "Processor"]
+    cpus = [value.split(" ,")[0].split("   ")[0].strip() for key, value in pairs.values() if key == "Processor"]
     cards = [
         name
         for section, name, record in records
