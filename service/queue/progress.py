@@ -1,5 +1,5 @@
-"""Progress of advices and validations, published by the working process to whoever is listening: one connection per
-process, however many follow something.
+"""Progress of advices and validations, published by the working process to all listeners: one connection per process,
+however many follow something.
 
 Nothing is stored: a listener first subscribes, then reads the database, then takes each message as a hint to read it
 again. While Redis is away, and when it is back, followers get hints as well, because messages published meanwhile are
@@ -86,7 +86,7 @@ class Listener:
             reader, self._reader = self._reader, None
             self._subscribed.clear()
             reader.cancel()
-            with anyio.CancelScope(shield=True):  # whoever leaves has mostly been cancelled
+            with anyio.CancelScope(shield=True):  # a listener that leaves has usually been cancelled
                 await asyncio.wait({reader})
 
     async def _read(self) -> None:

@@ -187,8 +187,8 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
         else None,
     )
     first, last = min(pairs), max(pairs)
-    beside = re.compile(r"^.{0,60}?\S+@\S+\s*$|^.{0,60}-{5,}\s*$")
-    picture = {i for i in range(max(first - 3, 0), last + 1) if beside.match(lines[i])}
+    heading = re.compile(r"^.{0,60}?\S+@\S+\s*$|^.{0,60}-{5,}\s*$")
+    picture = {i for i in range(max(first - 3, 0), last + 1) if heading.match(lines[i])}
     return Claim(found, frozenset(pairs) | picture)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.engine.advice import SpeedPoint
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
 from service.engine.hardware_text import parse_hardware
@@ -24,24 +25,19 @@ POSTED = [
 ]
 
 
+def alone(machine: str) -> SpeedPoint:
+    """The speed without a context of the posted model on a processor alone."""
+    rig, model = resolve(parse_hardware(f"{machine}, no GPU")), build("Llama-3.1-8B", "q4_k_m")
+    return check("llama-bench -m model.gguf -p 512 -n 128 -ngl 0", "llama.cpp", model, rig, depths=[0]).speed[0]
+
+
 @pytest.mark.parametrize(("machine", "pp", "tg"), POSTED, ids=[machine.partition(",")[0] for machine, *_ in POSTED])
 def test_a_posted_run_is_within_the_interval(machine: str, pp: float, tg: float) -> None:
-    rig = resolve(parse_hardware(f"{machine}, no GPU, Windows 11"))
-    command = "llama-bench -m model.gguf -p 512 -n 128 -ngl 0"
-    at = check(command, "llama.cpp", build("Llama-3.1-8B", "q4_k_m"), rig, depths=[0]).speed[0]
+    at = alone(f"{machine}, Windows 11")
     assert at.pp_low <= pp <= at.pp_high
     assert at.tg_low <= tg <= at.tg_high
 
 
 def test_cores_of_half_the_width_are_that_much_slower_at_prompts() -> None:
-    small, full = (
-        check(
-            "llama-bench -m model.gguf -p 512 -n 128",
-            "llama.cpp",
-            build("Llama-3.1-8B", "q4_k_m"),
-            resolve(parse_hardware(f"{cpu}, 16GB DDR4-3200, no GPU")),
-            depths=[0],
-        ).speed[0]
-        for cpu in ("Intel N100", "i5-6500")
-    )
+    small, full = (alone(f"{cpu}, 16GB DDR4-3200") for cpu in ("Intel N100", "i5-6500"))
     assert small.pp_tps < 0.6 * full.pp_tps
