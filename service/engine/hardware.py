@@ -151,6 +151,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
     `usable_ram`: bytes of it that a model may take (catalogue/budget.py).
     `physical_cores`: of hybrid CPUs the performance cores, which are both engines' default number of threads.
+    `efficient_cores`: the others of an x86 CPU, on which only a command with more threads runs.
     `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: sse | avx | avx2 |
     avx512 | vnni | neon | apple. `order_known`: the cards' PCI order came from a paste.
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
@@ -173,6 +174,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[Assumption, ...] = ()
     fitted: Calibration | None = None
     unused: tuple[Card, ...] = ()
+    efficient_cores: int = 0
 
     def reserves(self, cards: Sequence[int], stated_mib: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the bytes to keep free on some cards; stated: one number for all, or one a card of the rig."""

@@ -129,6 +129,7 @@ def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitte
         cpu_generation=host.cpu.generation,
         sockets=host.sockets,
         physical_cores=host.cores,
+        efficient_cores=host.efficient_cores,
         ghz=host.ghz,
         isa=host.cpu.isa,
         ram_bytes=host.ram_bytes,

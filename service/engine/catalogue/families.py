@@ -40,6 +40,9 @@ _EXTREME_CORES = {"3820": 4, "4820": 4, "5960": 8}
 # all cores or of the threads. Without (Arrow Lake) it is of the cores.
 _HYBRID = ("alder lake", "raptor lake", "meteor lake")
 _TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
+# Efficiency cores of the Core Ultra 200 for desktops and HX, by number (Intel ARK; with the 250K Plus and 270K Plus).
+_EFFICIENT = {"225": 4, "235": 8, "245": 8, "250": 12, "255": 12, "265": 12, "270": 16, "275": 16, "285": 16}
+_WITH_THEM = re.compile(r"\bultra ?[579] ?(2\d{2})(?:f|kf?|t|hx)?\b", re.I)
 _IN_LAPTOPS = (4, 4, 6, 8)  # cores of an H of the 8th to 10th generation: i5-9300H, i7-9750H, i9-9880H
 # Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).
 _SCALABLE = {
@@ -133,6 +136,12 @@ def family_of(name: str) -> CpuRow | None:
             fast = cores if found.generation in _HYBRID else None
             return msgspec.structs.replace(found, cores=cores, performance_cores=fast)
     return None
+
+
+def efficiency_cores(name: str) -> int:
+    """Return the efficiency cores that the number of a Core Ultra tells, 0 if it tells none."""
+    found = _WITH_THEM.search(name)
+    return _EFFICIENT.get(found[1], 0) if found else 0
 
 
 def unmasked(name: str, family: int | None, model: int | None, stepping: int | None) -> str:

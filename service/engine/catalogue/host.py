@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.catalogue.budget import WSL_SHARE, gpu_limit, usable_ram
-from service.engine.catalogue.families import family_of
+from service.engine.catalogue.families import efficiency_cores, family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware import Assumption, Cpu, Hardware, Ram, os_family
@@ -107,6 +107,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     sockets: int
     cores: int
+    efficient_cores: int
     ghz: float
     ram_bytes: int
     usable_ram: int
@@ -155,6 +156,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str]) ->
         model=model,
         sockets=sockets,
         cores=cores,
+        efficient_cores=_efficient(cpu, row, cores, sockets),
         ghz=_ghz(row, assumed),
         ram_bytes=int(total * GIB),
         usable_ram=usable,
@@ -251,6 +253,16 @@ def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
     """
     stated = cpu.physical_cores or row.cores * sockets
     return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
+
+
+def _efficient(cpu: Cpu, row: CpuRow, cores: int, sockets: int) -> int:
+    """Return the efficiency cores of a hybrid x86 CPU. Those of ARM differ too much from each other (an RK3588 has
+    Cortex-A55), and no run with threads on them is published."""
+    if row.isa in ("neon", "apple"):
+        return 0
+    if row.performance_cores is None:
+        return 0 if cpu.physical_cores or cpu_row(row.name) else efficiency_cores(row.name)
+    return max(row.cores * sockets, cpu.physical_cores or 0) - cores
 
 
 def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, lent: float, assumed: list[Assumption]) -> float:

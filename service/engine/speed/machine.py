@@ -33,6 +33,14 @@ _TWO_A_CORE = frozenset((
 # (brand-o/normiebench issue 38); with full width 12.7 were predicted, with half of it 6.4.
 _WIDTH = {"alder lake n": 0.5}
 
+# How much of a performance core's work of a batch an efficiency core does: four fifths, as its clock (i9-14900K 4.4 of
+# 5.6 GHz, Core Ultra 9 285K 4.6 of 5.4; Intel ARK), and half of that where its vector units have 128 bits. Skymont has
+# twice as many of them as Gracemont and Crestmont (Intel at Computex 2024). On 8 + 10 cores of a Core Ultra 7 270K Plus
+# nine posted prompts (daim-step37) took 0.47 to 0.63 of what the 8 alone were predicted to need, now 0.76 to 1.00.
+# A 13900K read them 1.4 times as fast with 24 threads as with 8 in 2023 (ggml-org/llama.cpp issue 34), predicted: 1.66.
+_EFFICIENT, _NARROW = 0.8, 0.5
+_WIDE = frozenset(("arrow lake",))
+
 
 class CardRate(msgspec.Struct, frozen=True):
     """One card as its back end drives it: bytes/s of its memory and of its link, int8 operations/s.
@@ -98,10 +106,11 @@ class Machine(msgspec.Struct, frozen=True, dict=True):
 def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficients) -> Machine:
     """Return the rates of `devices` of `rig` and of its CPU with the threads of `flags` (default: physical cores)."""
     threads = flags.threads or rig.physical_cores
+    batch = flags.threads_batch or threads
     return Machine(
         cards=tuple(_card_rate(rig.cards[d.gpu], p) for d in devices),
         token_cpu=_cpu_rate(rig, threads, _crowded(rig, threads, p, drives_gpus=bool(devices)), p),
-        batch_cpu=_cpu_rate(rig, flags.threads_batch or threads, 1.0, p),
+        batch_cpu=_cpu_rate(rig, batch, 1.0, p, _efficient(rig, batch)),
         windows=rig.windows,
     )
 
@@ -212,10 +221,20 @@ def _crowded(rig: Rig, threads: int, p: Coefficients, *, drives_gpus: bool) -> f
     return p["threads.overbooked"] if threads > rig.physical_cores else 1.0
 
 
-def _cpu_rate(rig: Rig, threads: int, crowded: float, p: Coefficients) -> CpuRate:
+def _efficient(rig: Rig, threads: int) -> float:
+    """Return the efficiency cores with a thread of a batch, in performance cores.
+
+    Only batches gain: tokens wait for RAM, which the performance cores alone read as fast.
+    """
+    width = 1.0 if rig.cpu_generation in _WIDE else _NARROW
+    return width * _EFFICIENT * min(max(threads - rig.physical_cores, 0), rig.efficient_cores)
+
+
+def _cpu_rate(rig: Rig, threads: int, crowded: float, p: Coefficients, efficient: float = 0.0) -> CpuRate:
     kind, sockets2 = cpu_class(rig), rig.sockets > 1
     windows = rig.windows
     cores = max(min(threads, rig.physical_cores), 1)
+    working = cores + efficient
     gbs = max(rig.cpu_bandwidth_gbs, 1.0)
     multiple = p["ram_read.measured" if rig.bandwidth_measured else "ram_read.catalogue"]
     multiple *= gbs / _usable_gbs(gbs, cores, p)
@@ -229,10 +248,10 @@ def _cpu_rate(rig: Rig, threads: int, crowded: float, p: Coefficients) -> CpuRat
         read=token / (gbs * _GIGA),
         read_batch=multiple / (gbs * _GIGA),
         cycles=_WIDTH.get(rig.cpu_generation, 1.0)
-        * cores
+        * working
         * rig.ghz
         * _GIGA
-        / (cores / _FEW_CORES) ** p["cpu_cores_exponent"],
+        / (working / _FEW_CORES) ** p["cpu_cores_exponent"],
         cores=cores,
         dot=p[f"cpu_dot.{kind}"],
         matmul=p[f"cpu_matmul.{kind}"],
