@@ -13,10 +13,12 @@ from typing import NamedTuple
 from service.engine.commands.reader import OPTION
 from service.engine.commands.shell import quote
 from service.engine.commands.tables import option_named
+from service.engine.commands.unwrap import IN_CONTAINER
 
 _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
+ALL_FOR_THE_CONTAINER = "all GPUs for the container (docker run --gpus all)"
 _INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
 _VALUE_INSTEAD = re.compile(r"-\S+ (\S+) instead of (\S+)")
 _VARIABLE = re.compile(r"(?:[\w./:=,@%+-]*\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))+[\w./:=,@%+-]*")
@@ -69,6 +71,8 @@ def changed(words: Words, change: str) -> Words | None:
 
 
 def _with_part(words: Words, part: str) -> Words | None:
+    if part == ALL_FOR_THE_CONTAINER:
+        return _in_front(words, [f"{IN_CONTAINER}=all"])
     if part.endswith(_IN_FRONT):
         return _in_front(words, shlex.split(part.removesuffix(_IN_FRONT)))
     instead = _INSTEAD.fullmatch(part)

@@ -19,7 +19,8 @@ from service.engine.run.devices import hidden_cards
     fix="all cards, and what then has room on them", about="speed", optional=True,
 )  # fmt: skip
 def card_hidden(case: Case) -> Iterator[Found]:
-    """`-dev` or a variable hides a card with which everything fits, or which makes the command clearly faster.
+    """`-dev`, `-sm none`, a variable or the container hides a card with which everything fits, or which makes the
+    command clearly faster.
 
     It may be hidden for something else, so a corrected command leaves it hidden.
     """

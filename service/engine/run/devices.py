@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.calibration import Calibration
 from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
+from service.engine.commands.changes import ALL_FOR_THE_CONTAINER
 from service.engine.commands.parse import ParsedCommand
 from service.engine.commands.reader import VARIABLE
 from service.engine.commands.unwrap import IN_CONTAINER
@@ -200,16 +201,20 @@ class Hidden(NamedTuple):
 
 
 def hidden_cards(parsed: ParsedCommand, rig: Rig, devices: Sequence[Device]) -> Hidden | None:
-    """Return the cards that a variable or `-dev` of the command hides, None where neither does; `devices`: the others.
+    """Return the cards that a variable, an option or the container of a command hides, None where nothing does.
 
-    A container is given its cards when it is started: what it lacks is not counted. Cards that were shown stay first.
+    `devices`: those that it leaves; with `-sm none` the engine uses one of them. Cards that were shown stay first.
     """
-    env, used = parsed.env, {device.gpu for device in devices}
-    numbers, seen = _numbers(env, rig), visible_cards(env, rig)
+    env, main = parsed.env, parsed.flags.main_gpu or 0
+    alone = parsed.flags.split_mode == "none" and 0 <= main < len(devices)
+    used = {device.gpu for device in (devices[main : main + 1] if alone else devices)}
+    outside = {key: value for key, value in env.items() if key != IN_CONTAINER}
+    numbers, seen = _numbers(outside, rig), visible_cards(env, rig)
     hidden = tuple(card for _, card in sorted(numbers.items()) if card not in used and rig.cards[card].free)
-    if not hidden:
-        return None
     by, changes = list[str](), list[str]()
+    if set(hidden) - set(_numbers(env, rig).values()):
+        changes.append(ALL_FOR_THE_CONTAINER)
+        by.append(f"the container, which is given GPU {env[IN_CONTAINER][:_SHOWN]}")
     name = _variable(env, rig)
     if name is not None and set(hidden) - set(seen):
         order = (*seen, *(card for card in hidden if card not in seen))
@@ -218,4 +223,7 @@ def hidden_cards(parsed: ParsedCommand, rig: Rig, devices: Sequence[Device]) -> 
     for option in (one for one in parsed.used if one in _DEVICE_OPTIONS):
         changes.append(f"leave out {option}")
         by.append(f"{option} {(option_value(parsed.flags.other, (option,)) or '')[:_SHOWN]}".rstrip())
-    return Hidden(hidden, " and ".join(by), "; ".join(changes)) if changes else None
+    if parsed.flags.split_mode == "none":
+        changes.append("-sm layer")
+        by.append("-sm none")
+    return Hidden(hidden, " and ".join(by), "; ".join(changes)) if hidden and changes else None

@@ -50,11 +50,49 @@ def test_layers_in_ram_go_to_a_hidden_card() -> None:
         ("CUDA_VISIBLE_DEVICES=0 llama-server -m x.gguf -c 8192 -ngl 99", "2x RTX PRO 6000, EPYC 9354, 384GB"),
         ("CUDA_VISIBLE_DEVICES= llama-server -m x.gguf -c 8192", TWO_3090),  # no GPU is wanted
         ("CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf -c 8192 -ngl 99 -cmoe", TWO_3090),
-        ("docker run --gpus device=0 ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99 -cmoe", TWO_3090),
+        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99 -cmoe", TWO_3090),
+        ("docker run --gpus device=0 ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99", "2x RTX PRO 6000"),
+        ("llama-server -m x.gguf -c 8192 -ngl 99 -sm none", "2x RTX PRO 6000, EPYC 9354, 384GB"),
     ],
 )
 def test_nothing_is_said_where_no_card_is_hidden_or_one_gains_nothing(command: str, hardware: str) -> None:
     assert hidden(command, hardware) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "hardware", "count", "shown"),
+    [
+        ("--gpus device=0", "2x L40S, EPYC 9354, 384GB", "", "0"),
+        ("--gpus '\"device=0,1\"'", "4x RTX 3090, 7950X, 128GB", "2x ", "0,1"),
+        ("--gpus 2", "4x RTX 3090, 7950X, 128GB", "2x ", "0,1"),
+        ("--device nvidia.com/gpu=1", "2x L40S, EPYC 9354, 384GB", "", "1"),
+    ],
+)
+def test_cards_that_a_container_is_not_given_are_hidden(given: str, hardware: str, count: str, shown: str) -> None:
+    (found,) = hidden(f"docker run {given} ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99", hardware)
+    assert found.message.startswith(f"{count}NVIDIA ")
+    assert found.message.endswith(f" hidden by the container, which is given GPU {shown}")
+    assert found.fix == "all GPUs for the container (docker run --gpus all)"
+    assert (found.gain or "").startswith("fits: ")
+
+
+def test_experts_go_to_a_card_that_a_container_is_not_given() -> None:
+    (found,) = hidden("docker run --gpus device=0 ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99 -cmoe")
+    assert (found.fix or "").startswith("all GPUs for the container (docker run --gpus all); -ot 'blk")
+
+
+@pytest.mark.parametrize(
+    ("options", "by", "fix"),
+    [
+        ("-sm none", "-sm none", "-sm layer"),
+        ("-sm none -mg 1", "-sm none", "-sm layer"),
+        ("-sm none -dev CUDA1", "-dev CUDA1 and -sm none", "leave out -dev; -sm layer"),
+    ],
+)
+def test_a_card_that_stays_idle_without_a_split_is_hidden(options: str, by: str, fix: str) -> None:
+    (found,) = hidden(f"llama-server -m x.gguf -ngl 99 -c 16384 {options}", "2x L40S, EPYC 9354, 384GB")
+    assert (found.message, found.fix) == (f"NVIDIA L40S is hidden by {by}", fix)
+    assert (found.gain or "").startswith("fits: ")
 
 
 def test_a_corrected_command_leaves_a_card_hidden() -> None:
