@@ -38,6 +38,7 @@ from service.engine.hardware_text.runtimes import (
     read_xpu_smi,
 )
 from service.engine.hardware_text.shorthand import read_shorthand
+from service.engine.hardware_text.speccy import read_speccy
 from service.engine.hardware_text.ssu import read_ssu
 from service.engine.hardware_text.summaries import read_fetch, read_fetch_json, read_inxi, read_lshw, read_lspci
 from service.engine.hardware_text.system_profiler import read_sysctl, read_system_profiler
@@ -79,6 +80,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_msinfo,
     read_systeminfo,
     read_hwinfo,
+    read_speccy,
     read_task_manager,
     read_vulkaninfo,
     read_lspci,

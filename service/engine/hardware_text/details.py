@@ -87,8 +87,9 @@ def linked(gpus: Sequence[Gpu], link: str, targets: Sequence[int]) -> list[Gpu]:
 
     Raises InvalidHardware where its lane counts are not as many as the cards, or none for several.
     """
-    if of_all := re.match(r"(?:both|all)\s", link, re.I):
-        return [linked([gpu], link[of_all.end() :], [0])[0] for gpu in gpus]
+    if of_all := re.match(r"(both|all|every)\s", link, re.I):
+        is_rest = of_all[1].lower() == "every"  # `5090 on x16, 2x 4090, each on PCIe 4.0 x8`
+        return [gpu if is_rest and gpu.pcie else linked([gpu], link[of_all.end() :], [0])[0] for gpu in gpus]
     out, widths, n_cards = list(gpus), widths_of(link), sum(gpus[i].count for i in targets)
     if len(targets) == 1 and len(widths) == 1:
         widths *= n_cards

@@ -44,6 +44,14 @@ _OWN_GRAPHICS = re.compile(
     re.I,
 )
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
+_TWO_NODES = re.compile(r"\b2\snuma[\s-](?:nodes?|domains?)\b", re.I)
+# That a socket has several nodes (sub-NUMA clusters and clusters on die of Intel's, nodes per socket of AMD's), or that
+# there is one socket.
+_DIVIDED = re.compile(
+    r"\bsnc|sub-?numa|cluster[\s-]on[\s-]die|\bcod\b|\bnps\s?[24]|\bhemisphere"
+    r"|\b(?:single|one|1)(?:[\s-]socket|\s?x?\s(?:intel\s|amd\s)?(?:xeon|epyc))",
+    re.I,
+)
 _LEAST_CORES = 4
 _MUCH_SMALLER = 1 / 3  # of the largest card's memory: a card that drives the display is then left to it
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|\s[—–-]{1,2}\s")
@@ -197,6 +205,14 @@ def sockets_by_threads(model: str | None, threads: int) -> int | None:
     row = cpu_row(model) if model else None
     sockets, rest = divmod(threads, 2 * row.cores) if row else (0, 0)
     return sockets if row and rest == 0 and 1 < sockets <= row.sockets else None
+
+
+def sockets_by_nodes(model: str | None, text: str) -> int | None:
+    """Return 2 for two NUMA nodes of a server CPU, which is one node unless its firmware is told to divide it."""
+    row = (cpu_row(model) or family_of(model)) if model else None
+    if row is None or row.sockets < 2 or not _TWO_NODES.search(text) or _DIVIDED.search(text):
+        return None
+    return 2
 
 
 def are_threads(model: str | None, n: int, text: str) -> bool:

@@ -31,6 +31,7 @@ from service.engine.hardware_text.parts import (
     numbered,
     one_cpu,
     own_gpus,
+    sockets_by_nodes,
     sockets_by_threads,
     sold_with,
     without_displays,
@@ -98,6 +99,7 @@ class _Reading(CardDetails):
                 raise unreadable(self.waiting.text, HOW_TO_LINK)
             self.notes.append(self.waiting.text)
         self.gpus = counted(self.gpus, self.all_cards, self.text)
+        self._count_nodes()
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken as threads")
@@ -364,6 +366,13 @@ class _Reading(CardDetails):
         if said and n and all(cpu.sockets is None for cpu in self.cpus):
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
             self.notes.append(f"{said[1]} threads: taken as those of {n} sockets")
+
+    def _count_nodes(self) -> None:
+        """Take the sockets from `Xeon Gold 6248, 2 NUMA nodes` where nothing else says how many there are."""
+        model = next((cpu.model for cpu in reversed(self.cpus) if cpu.model), None)
+        if (n := sockets_by_nodes(model, self.text)) and all(cpu.sockets is None for cpu in self.cpus):
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+            self.notes.append(f"{n} NUMA nodes: taken as {n} sockets")
 
     def _read_cores_of_mac(self, m: Mention) -> None:
         """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`."""

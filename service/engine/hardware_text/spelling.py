@@ -89,11 +89,40 @@ _STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
     _I,
 )
 _RAM_OF_JSON = re.compile(r'"ram_gb"\s{0,4}:\s{0,4}(\d{1,5}(?:\.\d{1,3})?)(?![\d.])', _I)  # with words around it
+_LAKES = (
+    r"(?:(?:tiger|ice|rocket|comet|coffee|kaby|whisk(?:e)?y|alder|raptor|meteor)\s?lake|sky\s?lake|haswell|broadwell)"
+)
+_ENGINES_DEVICE = r"(?:cuda|rocm|device)\s?#?\d{1,2}"
+
+
+def _of_two_kinds(m: re.Match[str]) -> str:
+    """`4x 3090 (1 Ti + 3 FE)` as `1x 3090 Ti, 3x 3090 FE`, if they are as many."""
+    name, ti, others, kind = m[2], int(m[3]), int(m[4]), m[5]
+    return f"{ti}x {name} Ti, {others}x {name} {kind}" if ti + others == int(m[1]) else m[0]
+
+
 # Spellings that are replaced before anything is read, in this order.
 _RESPELLED = tuple(
     (re.compile(pattern, _I), right)
     for pattern, right in (
         (r"(?<=\d)\+(?=双路|单路)", " + "),
+        (rf"(\bi[3579])[\s-]{_LAKES}[\s,:–-]{{1,3}}(?=\d{{3,5}}\w{{0,3}}\b)", r"\1-"),  # `i5 Tiger Lake - 1135G7`
+        (r"\btwo\s(?=numa\b)", "2 "),
+        (  # `4x 3090 (1 Ti + 3 FE)`
+            r"\b(\d{1,2})\s?x\s?((?:nvidia\s|geforce\s|rtx\s?){0,3}\d{4})\s?\((\d{1,2})\s?x?\sti\s?(?:\+|,|&|and)"
+            r"\s?(\d{1,2})\s?x?\s(fe|founders(?:\sedition)?|evga|zotac|msi|asus|gigabyte|palit)\)",
+            _of_two_kinds,
+        ),
+        (  # `CUDA2 and CUDA4 are the 5090s`
+            rf"\b{_ENGINES_DEVICE}(?:(?:\s?,\s?|\s(?:and|&)\s){_ENGINES_DEVICE}){{1,15}}(?=\s(?:are|is)\b)",
+            lambda m: "Devices " + ", ".join(re.findall(r"\d+", m[0])),
+        ),
+        (r"([,;.(\n]\s?)each\s(?:(?:card|gpu|one)\s)?(?:(?:is|runs|running)\s)?(?:on|at)\s(?=pci-?e)", r"\1every on "),
+        (  # PCIe switches: `two per PLX PEX8747`, `PLX 8747`
+            r"\b(?:(?:two|four|eight|[248])\s(?:(?:cards|gpus)\s)?(?:per|on\seach|behind\seach)\s)?"
+            r"(plx|pex)[\s-]{0,2}(?:pex[\s-]?)?(8[67]\d\d|8[89]\d{3})\b",
+            r"\1\2",
+        ),
         (r"\[([^][\n]{1,100})\]\(https?://[^()\s]{1,500}\)", r"\1"),  # a link in Markdown
         (r"\b(?:rocm|hip|cuda|miopen)\s(?:used\sto\sbuild\spytorch|runtime\sversion)\s?:[^\n]*", ""),
         (r"(\d\s?gb)\s?\((dual|quad|single)\)", r"\1 \2 channel"),

@@ -115,6 +115,23 @@ def test_a_t_behind_cores_counts_threads(text: str) -> None:
     assert (resolve(hardware).physical_cores, hardware.ram.total_gb) == (24, 256)
 
 
+@pytest.mark.parametrize(
+    ("text", "sockets"),
+    [
+        ("Xeon Gold 6248, 2 NUMA nodes, 384GB, 3090", 2),
+        ("EPYC 7302, two NUMA nodes, 384GB, 3090", 2),
+        ("1x Xeon Gold 6248, 2 NUMA nodes, 192GB, 3090", 1),
+        ("Xeon 6980P, 2 NUMA nodes with SNC, 384GB, 3090", 1),
+        ("EPYC 7302P, 2 NUMA nodes, 256GB, 3090", 1),  # made for one socket
+        ("EPYC 7742 with NPS2, 2 NUMA nodes, 512GB, 3090", 1),
+    ],
+)
+def test_two_numa_nodes_of_a_server_are_two_sockets_unless_a_socket_is_divided(text: str, sockets: int) -> None:
+    hardware = parse_hardware(text)
+    assert resolve(hardware).sockets == sockets
+    assert ("2 NUMA nodes: taken as 2 sockets" in (hardware.notes or "")) is (sockets == 2)
+
+
 @pytest.mark.parametrize("board", ["X99 dual board", "dual motherboard", "dual CPU board"])
 def test_a_dual_board_has_two_sockets(board: str) -> None:
     for cpu in ("E5-2690 v4", "2x E5-2690 v4"):

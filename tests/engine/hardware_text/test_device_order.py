@@ -58,6 +58,11 @@ def test_numbers_said_of_some_cards_leave_the_others_to_the_rest() -> None:
     assert rig.devices_known
 
 
+def test_several_numbers_with_the_back_ends_name_before_each_are_those_of_one_kind() -> None:
+    rig = resolve(parse_hardware("2x 5090, 4x 3090, EPYC 7502, 256GB. CUDA2 and CUDA4 are the 5090s"))
+    assert [card.name.split()[-1] for card in rig.cards] == ["3090", "3090", "5090", "3090", "5090", "3090"]
+
+
 def test_numbers_that_leave_the_order_open_are_asked_about() -> None:
     with pytest.raises(InvalidHardware, match="which number does each other"):
         parse_hardware("5090, 4090, 3090, CUDA 2: 5090")

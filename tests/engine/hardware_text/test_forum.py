@@ -70,6 +70,14 @@ def test_a_server_cpu_is_known_by_its_code_name(text: str, generation: str, sock
         ("3090 in x4 slot", gpus(Gpu(name="3090", pcie="x4"))),
         ("3090 on an x4 riser", gpus(Gpu(name="3090", pcie="x4"))),
         ("3090 + 4090 (both x8)", gpus(Gpu(name="3090", pcie="x8"), Gpu(name="4090", pcie="x8"))),
+        (
+            "5090 on PCIe 5.0 x16, 2x 4090, each on PCIe 4.0 x8",
+            gpus(Gpu(name="5090", pcie="5.0 x16"), Gpu(name="4090", count=2, pcie="4.0 x8")),
+        ),
+        (
+            "2x 5090 + 2x 4090, each on PCIe 4.0 x8",
+            gpus(Gpu(name="5090", count=2, pcie="4.0 x8"), Gpu(name="4090", count=2, pcie="4.0 x8")),
+        ),
         ("3090 + 4090, both at PCIe 4.0 x8", gpus(Gpu(name="3090", pcie="4.0 x8"), Gpu(name="4090", pcie="4.0 x8"))),
         ("RTX 3090 on PCIe 3.0 x16 @ x8", gpus(Gpu(name="RTX 3090", pcie="3.0 x8"))),
         ("RTX 3060 12GB (chipset x4)", gpus(Gpu(name="RTX 3060", vram_gib=12, pcie="x4"))),

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Cpu
+from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text import parse_hardware
 
 INXI_G = """Graphics:
@@ -162,3 +162,43 @@ def test_a_picture_beside_a_macs_summary_is_no_mac() -> None:  # github.com/geer
 )
 def test_a_processors_number_is_in_a_bracket_too_and_a_context_is_none(text: str, cpu: str) -> None:
     assert (parse_hardware(text).cpu or Cpu()).model == cpu
+
+
+# Of three machines on the Ubuntu Forums, in parts.
+SPECCY = """Summary
+        Operating System
+            Windows 10 Pro 64-bit
+        CPU
+            Intel Core i5 4670 @ 3.40GHz    55 °C
+            Haswell 22nm Technology
+        RAM
+            16,0GB Dual-Channel DDR3 @ 644MHz (9-9-9-24)
+        Motherboard
+            ASUSTeK COMPUTER INC. GRYPHON Z87 (SOCKET 1150)    34 °C
+        Graphics
+            Standard Monitor (1440x900@32Hz)
+            Intel HD Graphics 520 (ASUStek Computer Inc)
+            2047MB NVIDIA GeForce RTX 2060 (Gigabyte)    68 °C
+            ForceWare version: 362.00
+        Storage
+            238GB Samsung SSD 840 PRO Series (SATA (SSD))    26 °C
+            476GB Micron MTFDHBA512TCK (Unknown (SSD))
+        Optical Drives
+            No optical disk drives detected
+        Audio
+            Realtek High Definition Audio
+"""
+
+
+@pytest.mark.parametrize("indented", [True, False])
+def test_speccys_summary_has_cards_cpu_and_ram_and_its_disks_are_no_ram(indented: bool) -> None:
+    hardware = parse_hardware(SPECCY if indented else "\n".join(line.strip() for line in SPECCY.split("\n")))
+    assert [gpu.name for gpu in hardware.gpus] == ["NVIDIA GeForce RTX 2060"]
+    assert hardware.gpus[0].vram_gib is None  # 2,047 MB are the most that it can say
+    assert hardware.cpu == Cpu(model="Intel Core i5 4670")
+    assert hardware.ram == Ram(total_gb=16, type="DDR3", channels=2, mts=1288)
+    assert (hardware.os, hardware.notes) == ("windows", None)
+
+
+def test_a_card_said_behind_speccys_summary_counts_too() -> None:
+    assert sorted(names(SPECCY + "I also have a Tesla P40")) == ["NVIDIA GeForce RTX 2060", "Tesla P40"]
