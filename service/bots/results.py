@@ -96,6 +96,7 @@ def _lines(found: Preview) -> Iterator[str | Code]:
     if found.predicted:
         at = found.predicted[-1]
         yield f"Predicted at {at.n_kv:,} tokens: TG {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f})."
+    yield from (f"Warning: {words}." for words in found.warnings)
     if found.state_reason:
         yield f"It would be {found.state}: {found.state_reason}"
     if found.duplicate_of:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from service.engine.speed.predict import speed_point
 from service.engine.submission.command import plain_command
 from service.engine.submission.reading import Reading, disagreement, read_paste
 from service.engine.submission.tables import Tool
+from service.engine.units import GIB
 from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
@@ -64,8 +65,8 @@ _WANTED = {
 class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a submission. `command` and `log` are reduced.
 
-    `missing`: what it lacks, in the order to ask for it; `choices`: repos that it may be about. `filed`: the fields of
-    the result, once nothing is missing.
+    `missing`: what it lacks, in the order to ask for it; `choices`: repos that it may be about. `warnings`: what is
+    probably wrong, though it can be sent. `filed`: the fields of the result, once nothing is missing.
     """
 
     missing: tuple[Missing, ...] = ()
@@ -79,6 +80,7 @@ class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware | None = None
     assumed: tuple[Assumption, ...] = ()
     dropped: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     remarks: str | None = None
     filed: dict[str, Any] | None = None
 
@@ -291,7 +293,22 @@ def _filed(
         "seen": Seen(buffers=memory.buffers, graph_splits=memory.graph_splits),
         "measured_at": _measured_at(context, asked),
     }
-    return msgspec.structs.replace(known, filed=filed, dropped=(*known.dropped, *dropped))
+    warnings = tuple(_too_large(model, name, resolve(hardware, fitted)))
+    return msgspec.structs.replace(known, filed=filed, dropped=(*known.dropped, *dropped), warnings=warnings)
+
+
+def _too_large(model: Model, variant: str, rig: Rig) -> Iterator[str]:
+    """Say where the weights are larger than all memory of the machine: a drive can hold the rest, but it is more often
+    another variant or another machine."""
+    weights = model.n_bytes
+    cards = sum(card.total for card in rig.cards if not card.unified)
+    if weights <= rig.ram_bytes + cards:
+        return
+    room = f"{rig.ram_bytes / GIB:,.0f} GiB of RAM" + (f" and {cards / GIB:,.0f} GiB on its cards" if cards else "")
+    yield (
+        f"the weights of {variant} take {weights / GIB:,.0f} GiB, more than this machine has ({room}): check the "
+        "variant and the hardware, or say in the remarks that a drive held the rest"
+    )
 
 
 def _model(

@@ -57,6 +57,7 @@ def preview(
         complete=not found.missing,
         missing=list(found.missing),
         dropped=list(found.dropped),
+        warnings=list(found.warnings),
         rig=to_shorthand(found.hardware) if found.hardware else None,
         assumed=list(found.assumed),
         rows=list(found.rows),

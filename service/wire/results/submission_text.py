@@ -55,6 +55,8 @@ def _row(point: SpeedPoint, predicted: list[SpeedPoint]) -> str:
 
 
 def _outcome(preview: Preview) -> Iterator[str]:
+    for words in preview.warnings:
+        yield from wrapped(f"warning: {words}")
     if preview.duplicate_of:
         yield f"these rows are already known: result {preview.duplicate_of}"
     elif preview.state == "quarantined":

@@ -97,10 +97,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     `missing`: what it lacks, by field; whatever depends on that is null or empty. `command`: as it would be shown,
     without paths, names and secrets. `flags`: its meaning to today's engine; null if no host could be asked to run it;
-    `dropped` says why, and which words were left out. `rows`: raw times; `speed`: computed from them; `predicted`: the
-    prediction for this command on this machine; `compared`: both side by side, with the memory that a log tells.
-    `state`, `state_reason`: whether it would be shown or quarantined. `duplicate_of`: the existing result with exactly
-    these rows.
+    `dropped` says why, and which words were left out. `warnings`: what is probably wrong, though it can be sent.
+    `rows`: raw times; `speed`: computed from them; `predicted`: the prediction for this command on this machine;
+    `compared`: both side by side, with the memory that a log tells. `state`, `state_reason`: whether it would be shown
+    or quarantined. `duplicate_of`: the existing result with exactly these rows.
     """
 
     complete: bool
@@ -112,6 +112,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     flags: RunFlags | None = None
     dropped: list[str] = []
+    warnings: list[str] = []
     hardware: Hardware | None = None
     rig: str | None = None
     assumed: list[Assumption] = []

@@ -255,6 +255,35 @@ def test_what_was_assumed_is_said_by_name(context: Context) -> None:
     assert "hardware." not in said
 
 
+QWEN_235B = "llama-sweep-bench -m Qwen3-235B-A22B-Q4_K_M-00001-of-00003.gguf -c 4096 -ngl 99 -ot exps=CPU -fa on"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "room"),
+    [
+        ("RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600", "64 GiB of RAM and 24 GiB on its cards"),
+        ("no GPU, Ryzen 9 7950X, 64GB DDR5-5600", "64 GiB of RAM"),
+        ("Ryzen AI Max+ 395, 128GB", "128 GiB of RAM"),  # whose GPU has no memory besides
+        ("RTX 3090, EPYC 7302, 256GB", None),
+    ],
+)
+def test_weights_larger_than_all_memory_of_the_machine_are_warned_of(
+    context: Context, hardware: str, room: str | None
+) -> None:
+    asked = submission(
+        text=f"$ {QWEN_235B}\n\n{sweep(60.0, 4.0)}", hardware=hardware, repo="unsloth/Qwen3-235B-A22B-GGUF:Q4_K_M"
+    )
+    shown = preview(context, None, asked)
+    assert shown.complete
+    said = " ".join(preview_lines(shown))
+    if room is None:
+        assert shown.warnings == []
+        return
+    (warning,) = shown.warnings
+    assert f"the weights of Q4_K_M take 132 GiB, more than this machine has ({room})" in warning
+    assert "warning: the weights of Q4_K_M" in said
+
+
 def test_the_same_rows_are_the_same_result_from_any_sender(context: Context, caller: Caller) -> None:
     first = submit(context, None, submission())
     assert first.edit_key

@@ -35,6 +35,14 @@ def test_a_preview_keeps_nothing_and_offers_to(client: httpx.Client, world: Worl
     assert n_results(world) == 0
 
 
+def test_weights_larger_than_the_machines_memory_are_warned_of_and_can_be_sent(client: httpx.Client) -> None:
+    command = "llama-sweep-bench -m Qwen3-235B-A22B-Q4_K_M-00001-of-00003.gguf -c 4096 -ngl 99 -ot exps=CPU"
+    asked = {"text": f"$ {command}\n\n{sweep(60.0, 4.0)}", "repo": "unsloth/Qwen3-235B-A22B-GGUF:Q4_K_M"}
+    reply = sent(client, "preview", **{**FILLED, **asked, "hardware": "RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600"})
+    assert "The weights of Q4_K_M take 132 GiB, more than this machine has" in unescape(reply.text)
+    assert 'value="keep"' in reply.text
+
+
 def test_what_is_missing_stands_at_its_field(client: httpx.Client) -> None:
     reply = sent(client, "preview", **{**FILLED, "hardware": ""})
     assert "Still missing" in reply.text
