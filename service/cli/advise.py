@@ -145,7 +145,9 @@ def _advices(arguments: argparse.Namespace) -> list[Advice]:
 def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int:
     """Print the first config of each advice, as one file, or as text with which of them fit side by side."""
     from service.engine.commands.forms import PORT
+    from service.engine.commands.shell import fold
     from service.wire.advice.files import advised_file, named_configs, together
+    from service.wire.plain_text import wrapped
 
     for advice in advices:
         if not advice.configs:
@@ -160,9 +162,9 @@ def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int
         print_json({"configs": configs, "together": found.together, "text": found.text})
     else:
         for n, (name, advice) in enumerate(zip(configs, advices, strict=True)):
-            port = f" --port {PORT + n}" if n else ""
-            print(f"{name}: {advice.headline}\n\n{advice.configs[0].commands.server}{port}\n")
-        print(f"{found.text} --as llama-swap prints one file for all.")
+            server = advice.configs[0].commands.server + (f" --port {PORT + n}" if n else "")
+            print(*wrapped(f"{name}: {advice.headline}"), "", fold(server), "", sep="\n")
+        print(*wrapped(f"{found.text} --as llama-swap prints one file for all."), sep="\n")
     return 0
 
 
