@@ -158,10 +158,17 @@ def smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
 def fewer_cards_and_smaller_batch(candidate: Candidate, other: Candidate) -> bool:
     """Return whether a candidate has some of the cards of another and a smaller micro-batch, and the same strategy,
     cache and split mode."""
+    fewer = set(candidate.cards) < set(other.cards) and candidate.flags.n_ubatch < other.flags.n_ubatch
+    return fewer and differs_in_cards_only(candidate, other)
+
+
+def differs_in_cards_only(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether a candidate has other cards than another (not in another order), and the same strategy, cache and
+    split mode; its micro-batch may differ as well."""
     flags, others = candidate.flags, other.flags
     caches = (flags.cache_type_k, flags.cache_type_v) == (others.cache_type_k, others.cache_type_v)
     alike = caches and (candidate.strategy, flags.split_mode) == (other.strategy, others.split_mode)
-    return alike and set(candidate.cards) < set(other.cards) and flags.n_ubatch < others.n_ubatch
+    return alike and set(candidate.cards) != set(other.cards)
 
 
 def more_cards(candidate: Candidate, tried: Candidate) -> bool:

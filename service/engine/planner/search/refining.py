@@ -20,6 +20,7 @@ from service.engine.planner.pricing.candidate import (
     Candidate,
     Cards,
     adds_cards,
+    differs_in_cards_only,
     fewer_cards_and_smaller_batch,
     is_neighbour,
 )
@@ -45,6 +46,7 @@ _NEAREST = math.log(1.2)  # of cost: how far above the best the likely cost of w
 _MOST_HOPEFUL = 2  # of the whole queue, in the first round
 _NEIGHBOURS = 2  # with the best one's cards, and as many with others, in each round
 _ROUNDS = 4
+_RIVALS = 3  # sets of cards that are placed beside the best one's
 _MUCH_CACHE = 1 / 6  # of what is on the cards: from so much 16-bit cache on, it may be better in RAM, with its layers
 _MOST_OF_OTHERS = 3
 _HOPELESS = 1.01  # times the best one's seconds: replays that correct a layout seldom gain more
@@ -74,6 +76,7 @@ def refine(search: VariantSearch) -> None:
         hopeful = []
         if search.best() is best:
             break
+    _place_rivals(search)
     if not search.build.date:
         _respan(search, search.best())
         if not search.best().candidate.user_fields:
@@ -94,6 +97,23 @@ def _on_fewer_cards(search: VariantSearch, best: Contender) -> list[Queued]:
     now = best.candidate
     found = [one for one in search.queue if fewer_cards_and_smaller_batch(one.candidate, now)]
     return sorted(found, key=search.likely_cost)[:_NEIGHBOURS]
+
+
+def _place_rivals(search: VariantSearch) -> None:
+    """Place what differs from the best one in its cards and is likely to cost as much, on the fewest cards first.
+
+    As good on fewer cards is better, and on others it is a tie.
+    """
+    best, known = search.best(), {frozenset(c.candidate.cards) for c in search.contenders}
+    limit = best.cost(search.case.goal) + noise_beside(best)
+    alike = [one for one in search.queue if differs_in_cards_only(one.candidate, best.candidate)]
+    rivals: dict[frozenset[int], Queued] = {}
+    for one in sorted(alike, key=search.likely_cost):
+        if search.likely_cost(one) < limit and (cards := frozenset(one.candidate.cards)) not in known:
+            rivals.setdefault(cards, one)
+    for one in sorted(rivals.values(), key=lambda one: len(one.candidate.cards))[:_RIVALS]:
+        search.queue.remove(one)
+        search.place(one)
 
 
 def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
@@ -153,12 +173,21 @@ def _keep_baselines(search: VariantSearch, best: Contender) -> None:
 
 
 def keep_whole_layers(search: VariantSearch) -> None:
-    """Keep whole layers in RAM, with their caches, where that costs less than what is there now.
+    """Keep whole layers in RAM, with their caches, where that costs less than what is there now, on the best one's
+    cards or on others that cost little more.
 
     That is FFN of layers whose caches take much of the cards, or would with 16 bits, or whole layers with another cache
     or micro-batch.
     """
-    best = search.best()
+    limit, best_on = search.least() + 2 * noise_beside(search.best()), dict[frozenset[int], Contender]()
+    for contender in sorted(search.contenders, key=lambda c: c.cost(search.case.goal)):
+        if contender.cost(search.case.goal) < limit:
+            best_on.setdefault(frozenset(contender.candidate.cards), contender)
+    for best in best_on.values():
+        _keep_whole_layers(search, best)
+
+
+def _keep_whole_layers(search: VariantSearch, best: Contender) -> None:
     cards = best.fitted.memory.devices[:-1]
     used = sum(one.weights + one.kv + one.compute for one in cards)
     cache = sum(one.kv for one in cards) * 16 / type_named(best.fitted.flags.cache_type_k).bpw
