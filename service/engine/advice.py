@@ -289,6 +289,7 @@ class Weighed(msgspec.Struct, frozen=True):
     `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
     leaves with usual buffers; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`).
     `is_mixture`: it has experts. `untested`: of an engine whose authors do not test it on NVIDIA cards that old.
+    `other_engine`: the command in use is for the other engine.
     """
 
     usual: float = 1.0
@@ -299,6 +300,7 @@ class Weighed(msgspec.Struct, frozen=True):
     is_mixture: bool = True
     shared: bool = False
     untested: bool = False
+    other_engine: bool = False
 
 
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):

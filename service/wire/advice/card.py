@@ -130,7 +130,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | Non
 
 def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
     """Return a config's drawbacks: time, weights off the GPU, a smaller cache, full RAM, a limit to raise, cards
-    that nobody tests its engine on, a build.
+    that nobody tests its engine on, a build, an engine that is not in use.
 
     Less time is none; it is said only where there is nothing else to say.
     """
@@ -153,6 +153,8 @@ def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
         said.append(f"nobody tests {config.engine} on cards that old")
     if one.to_build and not other.to_build:
         said.append("its engine must be built from source")
+    if one.other_engine and not other.other_engine:
+        said.append(f"your command is for {first.engine}")
     return said or [f"a request takes {longer(times)}"]
 
 

@@ -8,9 +8,11 @@ from service.engine.advice import AdviceBody, Mine
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
 from service.engine.commands.parse import parse
+from service.engine.config import Engine
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.wire.advice.text import mine_lines
 from tests import rigs
 from tests.engine.planner.asking import ask, first
@@ -217,3 +219,16 @@ def test_what_is_said_of_a_command_keeps_its_capitals() -> None:
     (line, *_) = mine_lines(mine_of(body), body.configs, full=False)
     assert "Does not fit: " in line
     assert "GiB too little on CUDA0" in line
+
+
+def test_the_engine_in_use_comes_first_where_the_other_gains_a_few_per_cent_only() -> None:
+    hardware = parse_hardware("RTX 4090, Ryzen 9 7950X, 96GB DDR5-6000")
+
+    def engine_for(command: str | None, engine: Engine | None) -> str:
+        limits = Constraints(current_command=command, current_engine=engine)
+        return first(ask("Qwen3-30B-A3B", "q8_0", hardware=hardware, constraints=limits)).engine
+
+    used = "./llama-server -m /models/Qwen3-30B-A3B-q8_0.gguf -c 16384 -ngl 99 -ot exps=CPU"
+    assert engine_for(None, None) == "ik_llama.cpp", "2 % faster"
+    assert engine_for(used, "llama.cpp") == "llama.cpp"
+    assert engine_for(used, "ik_llama.cpp") == "ik_llama.cpp"

@@ -270,6 +270,13 @@ def test_on_windows_an_engine_that_has_to_be_built_must_save_more_than_a_seventh
     assert chosen(slow, replace(slow, seconds=56, tg=7.6, to_build=True)) is slow, "nor where both miss a minimum"
 
 
+def test_the_engine_that_is_not_in_use_must_save_a_tenth_of_the_time() -> None:
+    used = Figures(seconds=24, tg=18, pp=900, loss=1.4, on_gpu=False)
+    other = replace(used, other_engine=True)
+    assert chosen(used, replace(other, seconds=23)) is used
+    assert chosen(used, faster := replace(other, seconds=21)) is faster
+
+
 def test_windows_is_sent_to_the_engine_that_is_packaged_for_it_unless_another_gains_much() -> None:
     def engines(machine: str) -> list[str]:
         body = ask("Qwen3-30B-A3B", "q4_k_m", hardware=parse_hardware(machine))

@@ -58,8 +58,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     """A candidate that was placed and fits, with its speed at the goal's depth and the seconds of the goal's request.
 
     `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`: the seconds
-    of a request with a usual prompt, which its cost counts. `name`: the variant's. `squeeze`: a longer command that is
-    not enough faster to be worth its words.
+    of a request with a usual prompt, which its cost counts. `name`: the variant's. `other_engine`: the command in use
+    is for the other engine. `squeeze`: a longer command that is not enough faster to be worth its words.
     """
 
     engine: Engine
@@ -73,6 +73,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     seconds: Estimate
     typical: float
     name: str = ""
+    other_engine: bool = False
     squeeze: Squeeze | None = None
 
     @property
@@ -125,6 +126,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             is_mixture=bool(self.problem.model.moe_layers),
             shared=limits.shared,
             untested=bool(untested_cards(self.engine, cards)),
+            other_engine=self.other_engine,
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
@@ -183,6 +185,7 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
         cache=(flags.cache_type_k, flags.cache_type_v),
         to_build=weighed.to_build,
         untested=weighed.untested,
+        other_engine=weighed.other_engine,
         dense=not weighed.is_mixture,
     )
 

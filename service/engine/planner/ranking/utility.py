@@ -24,6 +24,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   ik_llama.cpp have it in q8_0 (43 of the 69 of 2025 and 2026 whose command states a type).
 - an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
   less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
+- an engine other than that of the command in use: `_OTHER_ENGINE`. It has to be fetched and built, and the flags to be
+  learned, for which a few per cent of the time do not pay.
 - an engine on NVIDIA cards older than those its authors test it on: `_UNTESTED`, so that a gain of one or two per cent
   there does not decide.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
@@ -57,6 +59,7 @@ _QUANTISED_CACHE, _OF_LATENTS, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.02, 0.01, 0.2
 _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING = 0.15
+_OTHER_ENGINE = 0.05
 _UNTESTED = 0.05
 OTHER_BUILD = 0.1  # of cost: how much better another back end than the usual one of these cards has to be
 
@@ -90,7 +93,7 @@ class Figures(msgspec.Struct, frozen=True):
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
     to let the GPU use more of a shared memory. `together`: all cards share every layer. `cache`: types of K and V.
     `to_build`: the engine has to be built first, on Windows. `dense`: no mixture. `untested`: on cards so old that the
-    engine's authors do not test it there.
+    engine's authors do not test it there. `other_engine`: not the engine of the command in use.
     """
 
     seconds: float
@@ -105,6 +108,7 @@ class Figures(msgspec.Struct, frozen=True):
     to_build: bool = False
     dense: bool = False
     untested: bool = False
+    other_engine: bool = False
 
 
 def weights_of(goal: Goal, pick: Pick | None = None) -> Weights:
@@ -134,6 +138,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + (_TOGETHER if figures.together else 0.0)
         + (_BUILDING if figures.to_build else 0.0)
         + (_UNTESTED if figures.untested else 0.0)
+        + (_OTHER_ENGINE if figures.other_engine else 0.0)
     )
     return (
         math.log1p(figures.seconds / comfortable)

@@ -22,7 +22,7 @@ RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound
 
 
 class SearchCase(NamedTuple):
-    """One engine and variant on one rig, for one goal."""
+    """One engine and variant on one rig, for one goal. `in_use`: the engine of the command in use."""
 
     engine: Engine
     variant: int
@@ -31,6 +31,7 @@ class SearchCase(NamedTuple):
     goal: Goal
     constraints: Constraints
     name: str = ""
+    in_use: Engine | None = None
 
 
 def on_cpu_alone(cases: Sequence[SearchCase], engines: Sequence[Engine]) -> Iterator[SearchCase]:
@@ -90,4 +91,5 @@ def contender_of(case: SearchCase, candidate: Candidate, problem: Problem, fitte
         seconds=goal_seconds(fitted.run, case.goal),
         typical=typical_seconds(fitted.run, case.goal),
         name=case.name,
+        other_engine=case.in_use not in (None, case.engine),
     )
