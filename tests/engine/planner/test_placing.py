@@ -151,6 +151,26 @@ def test_what_fits_the_cards_only_in_pieces_is_found_though_one_card_cannot_hold
     assert min(slack(problem, found.fitted.memory)) >= 0
 
 
+def test_pieces_too_many_move_to_other_cards_and_the_layers_stay_spread() -> None:
+    """The search gave the first card all attention, and took half as long again as the plain split."""
+    four = Hardware(
+        gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="Threadripper PRO 5995WX"), ram=Ram(total_gb=64)
+    )
+    mix = "ffn_down_exps=iq3_s,exps=iq3_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
+    problem = problem_of(four, "llama.cpp", "MiniMax-M2", mix, "agent")
+    flags = replace(flags_of(problem, 512, "all on GPU"), cache_type_k="q4_0", cache_type_v="q4_0")
+    by_hand = replace(
+        flags,
+        tensor_split=(16.0, 16.0, 16.0, 15.0),
+        overrides=(Override(r"blk\.(15|31|47)\.ffn_down_exps", "CUDA3"),),
+    )
+    assert isinstance(check(problem, replace(by_hand, overrides=())), Shortfall)
+    assert isinstance(usual := check(problem, by_hand), Fitted)
+    found = best_placement(problem, flags, whole=True)
+    assert isinstance(found, Placed)
+    assert seconds(problem, found) < problem.seconds(usual).expected * 1.01
+
+
 def test_small_cards_hold_pieces_where_a_large_micro_batch_leaves_no_room_for_attention() -> None:
     unlike = Hardware(
         gpus=[Gpu(name="RTX 5090", count=2, pcie="4.0 x16"), Gpu(name="RTX 3060", count=2, pcie="3.0 x4")],

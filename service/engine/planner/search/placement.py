@@ -52,10 +52,7 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
         return found
     apart = PlacementSearch(problem, flags, whole=False)
     starts = search.first_starts()
-    if fits or search.left_in_all >= 0:
-        other = apart.with_ram_empty(starts, widely=True)
-    else:
-        other = apart.on_fewest_cards() or apart.with_ram_empty(starts)
+    other = apart.with_ram_empty(starts, widely=fits or search.left_in_all >= 0)
     if isinstance(found, Placed) and not _leaves_ram_empty(other):
         other = apart.search_from(starts_of(found.fitted.placement, len(apart.free)), ram_empty=True)
     if not _leaves_ram_empty(other):
@@ -170,7 +167,10 @@ class PlacementSearch:
         """
         widely = not (self.whole or ram_empty) if widely is None else widely
         away, piece_bytes = self._before_search(starts, ram_empty)
-        memory = self.tried(layout_flags(self.problem, self.flags, starts, away)).memory
+        first = layout_flags(self.problem, self.flags, starts, away)
+        if len(self.free) > 1 and not (self.whole or first.overrides):  # a rule will be there, so no inputs are copied
+            first = replace(first, overrides=(self._head_where_it_is(starts),))
+        memory = self.tried(first).memory
         self.heads, self.ram_rate = self._with_logits(memory), _ANY_CARD if ram_empty else 0.0
         rooms = self.rooms(memory, starts, piece_bytes)
         found: Placed | None = None
