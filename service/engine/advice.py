@@ -286,8 +286,9 @@ class Weighed(msgspec.Struct, frozen=True):
 
     `usual`: times the goal's seconds that requests with usual prompts take. `ram_used`: the share of the RAM that a
     model may have. `raises_limit`: the system must be told first to let the GPU use more of a shared memory.
-    `to_build`: on Windows, of an engine that nobody packages. `cards_left`: the share of all cards' memory that it
-    leaves with usual buffers; 0 with weights in RAM, a fifth at most of memory that GPU and CPU share (`shared`).
+    `to_build`: of an engine that nobody packages for this system, which may be `windows`. `cards_left`: the share of
+    all cards' memory that it leaves with usual buffers; 0 with weights in RAM, a fifth at most of memory that GPU and
+    CPU share (`shared`).
     `is_mixture`: it has experts. `untested`: of an engine whose authors do not test it on NVIDIA cards that old.
     `other_engine`: the command in use is for the other engine.
     """
@@ -296,6 +297,7 @@ class Weighed(msgspec.Struct, frozen=True):
     ram_used: float = 0.0
     raises_limit: bool = False
     to_build: bool = False
+    windows: bool = False
     cards_left: float = 0.0
     is_mixture: bool = True
     shared: bool = False

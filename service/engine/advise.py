@@ -16,7 +16,6 @@ from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
 from service.engine.commands.parse import ParsedCommand, assumed_command
-from service.engine.config import Engine
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
@@ -93,7 +92,7 @@ def advise(
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
     current = _in_use(parsed, variants, rig_of_command(hardware, parsed, calibration), wanted) if parsed else None
-    outcomes = search(_cases((*makes, rig), variants, wanted, constraints, parsed and parsed.engine), report=report)
+    outcomes = search(_cases((*makes, rig), variants, wanted, constraints, parsed), report=report)
     if is_one_machine((*makes, rig)):
         rig, outcomes = _of_one_build(outcomes, rig, wanted, backend_named(parsed) if parsed else None)
     contenders = [c for outcome in outcomes for c in outcome.contenders]
@@ -150,8 +149,10 @@ def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: s
 
 
 def _cases(
-    rigs: Sequence[Rig], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints, in_use: Engine | None
-) -> list[SearchCase]:
+    rigs: Sequence[Rig], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints,
+    parsed: ParsedCommand | None,
+) -> list[SearchCase]:  # fmt: skip
+    in_use = parsed.engine if parsed else None
     cases = [
         SearchCase(engine, index, variants[index].model, rig, goal, constraints, variants[index].name, in_use)
         for rig in rigs

@@ -125,7 +125,8 @@ def test_what_was_measured_is_sent_to_the_advice_s_service_after_a_yes_only(
 def test_what_was_measured_before_a_signal_is_kept_and_shown_as_ended_early(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: signal.Signals
 ) -> None:
-    install(folder / "bin", "llama-sweep-bench", "ok", delay=0.5, pp_tps=5000.0, tg_tps=900.0)
+    for program in ("llama-sweep-bench", "llama-bench"):
+        install(folder / "bin", program, "ok", delay=0.5, pp_tps=5000.0, tg_tps=900.0)
     advice, kept = advised(folder, capsys, CPU_ONLY, "--kv-type", "f16"), folder / "kept.json"
     show = _Doing.row
 

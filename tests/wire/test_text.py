@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, Gain, SpeedPoint, Upgraded, WhatIf
-from service.engine.goal import Constraints
+from service.engine.goal import Constraints, EngineChoice
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import HEIGHT, render_markdown, render_text
@@ -59,7 +59,8 @@ def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memo
 
 
 def test_a_thousand_tokens_a_second_have_a_comma_everywhere() -> None:
-    fast = ask("Qwen3-0.6B", "q4_K_M", "q8_0", hardware=parse_hardware("B200, EPYC 9755, 512GB DDR5-6000"))
+    hardware, engines = parse_hardware("B200, EPYC 9755, 512GB DDR5-6000"), [EngineChoice("ik_llama.cpp")]
+    fast = ask("Qwen3-0.6B", "q4_K_M", "q8_0", hardware=hardware, constraints=Constraints(engines=engines))
     text = render_text(advice_of(fast), "full")
     assert re.search(r"\d,\d{3}\.\d\) after", text)
     assert not re.search(r"(?<![\w.])\d{4,}\.\d", text)

@@ -58,8 +58,8 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     """A candidate that was placed and fits, with its speed at the goal's depth and the seconds of the goal's request.
 
     `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`: the seconds
-    of a request with a usual prompt, which its cost counts. `name`: the variant's. `other_engine`: the command in use
-    is for the other engine. `squeeze`: a longer command that is not enough faster to be worth its words.
+    of a request with a usual prompt, which its cost counts. `name`: the variant's. `in_use`: the engine of the
+    command in use. `squeeze`: a longer command that is not enough faster to be worth its words.
     """
 
     engine: Engine
@@ -73,7 +73,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     seconds: Estimate
     typical: float
     name: str = ""
-    other_engine: bool = False
+    in_use: Engine | None = None
     squeeze: Squeeze | None = None
 
     @property
@@ -101,15 +101,15 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def to_build(self) -> bool:
-        """Whether the asker has to build the engine on Windows: nobody packages it.
+        """Whether the asker has to build the engine: nobody packages it for the system.
 
-        A command in use, and a build that was stated by its date, are there already.
+        A command in use, its engine, and a build that was stated by its date, are there already.
         """
         build, rig = self.problem.build, self.problem.rig
-        if build is None or build.date is not None or not rig.windows:
+        if build is None or build.date is not None or self.in_use == self.engine:
             return False
-        cards = [rig.cards[card] for card in self.candidate.cards]
-        return all(one.shell != "powershell" for one in packages(self.engine, cards))
+        cards, shell = [rig.cards[card] for card in self.candidate.cards], "powershell" if rig.windows else "posix"
+        return all(one.shell != shell for one in packages(self.engine, cards))
 
     @cached_property
     def weighed(self) -> Weighed:
@@ -122,11 +122,12 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             ram_used=round(sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1), 4),
             raises_limit=self.raises_limit,
             to_build=self.to_build,
+            windows=self.problem.rig.windows,
             cards_left=round(self.cards_left(), 4),
             is_mixture=bool(self.problem.model.moe_layers),
             shared=limits.shared,
             untested=bool(untested_cards(self.engine, cards)),
-            other_engine=self.other_engine,
+            other_engine=self.in_use not in (None, self.engine),
         )
 
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
@@ -184,6 +185,7 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
         together=factor > 1,
         cache=(flags.cache_type_k, flags.cache_type_v),
         to_build=weighed.to_build,
+        windows=weighed.windows,
         untested=weighed.untested,
         other_engine=weighed.other_engine,
         dense=not weighed.is_mixture,

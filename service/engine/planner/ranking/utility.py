@@ -22,8 +22,10 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   perplexity over 4,096 tokens (unslothai/llama.cpp pull 129) and nothing measurable in multiple choice (llama.cpp pull
   21551); unrotated, more. A cache of latents (MLA) costs `_OF_LATENTS`: most who publish runs of DeepSeek and Kimi with
   ik_llama.cpp have it in q8_0 (43 of the 69 of 2025 and 2026 whose command states a type).
-- an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
-  less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
+- an engine that has to be built first, because nobody packages it for the system: `_BUILDING`. So of two that are too
+  close to call the one comes first that can be downloaded. On Windows `_BUILDING_ON_WINDOWS`, and against a minimum its
+  speeds count for that much less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time
+  does not pay for.
 - an engine other than that of the command in use: `_OTHER_ENGINE`. It has to be fetched and built, and the flags to be
   learned, for which a few per cent of the time do not pay.
 - an engine on NVIDIA cards older than those its authors test it on: `_UNTESTED`, so that a gain of one or two per cent
@@ -58,7 +60,7 @@ _TOGETHER = 0.1
 _QUANTISED_CACHE, _OF_LATENTS, _A_BIT_LESS, _FOUR, _DEEP = 0.05, 0.02, 0.01, 0.25, 32_000
 _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
-_BUILDING = 0.15
+_BUILDING, _BUILDING_ON_WINDOWS = 0.02, 0.15
 _OTHER_ENGINE = 0.05
 _UNTESTED = 0.05
 OTHER_BUILD = 0.1  # of cost: how much better another back end than the usual one of these cards has to be
@@ -92,8 +94,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
     to let the GPU use more of a shared memory. `together`: all cards share every layer. `cache`: types of K and V.
-    `to_build`: the engine has to be built first, on Windows. `dense`: no mixture. `untested`: on cards so old that the
-    engine's authors do not test it there. `other_engine`: not the engine of the command in use.
+    `to_build`: the engine has to be built first, perhaps on `windows`. `dense`: no mixture. `untested`: on cards so old
+    that the engine's authors do not test it there. `other_engine`: not the engine of the command in use.
     """
 
     seconds: float
@@ -106,6 +108,7 @@ class Figures(msgspec.Struct, frozen=True):
     together: bool = False
     cache: tuple[str, str] = ("f16", "f16")
     to_build: bool = False
+    windows: bool = False
     dense: bool = False
     untested: bool = False
     other_engine: bool = False
@@ -125,7 +128,8 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
     """Return what a config costs as a pick (None: the goal's own); the least is the best. No unit: see this module."""
     weights = weights_of(goal, pick)
     comfortable = weights.comfort * (goal.prompt / _COMFORTABLE_PP + goal.output / _COMFORTABLE_TG)
-    slower = math.exp(_BUILDING if figures.to_build else 0.0)
+    building = (_BUILDING_ON_WINDOWS if figures.windows else _BUILDING) if figures.to_build else 0.0
+    slower = math.exp(building if figures.windows else 0.0)
     missed = sum(
         math.log(least * slower / max(speed, 1e-9))
         for least, speed in ((goal.min_tg, figures.tg), (goal.min_pp, figures.pp))
@@ -136,7 +140,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + (0.0 if figures.on_gpu else _LEAVING_THE_GPU * (_OF_A_DENSE_MODEL if figures.dense else 1.0))
         + (_RAISING if figures.raises_limit else 0.0)
         + (_TOGETHER if figures.together else 0.0)
-        + (_BUILDING if figures.to_build else 0.0)
+        + building
         + (_UNTESTED if figures.untested else 0.0)
         + (_OTHER_ENGINE if figures.other_engine else 0.0)
     )

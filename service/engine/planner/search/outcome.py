@@ -91,5 +91,5 @@ def contender_of(case: SearchCase, candidate: Candidate, problem: Problem, fitte
         seconds=goal_seconds(fitted.run, case.goal),
         typical=typical_seconds(fitted.run, case.goal),
         name=case.name,
-        other_engine=case.in_use not in (None, case.engine),
+        in_use=case.in_use,
     )
