@@ -14,7 +14,7 @@ from service.engine.logs.read import MAX_LOG
 from service.engine.reduction import reduced
 from service.flows.advice.check import check_command
 from service.wire.advice.check import Checked, CheckRequest
-from service.wire.advice.check_text import check_lines
+from service.wire.advice.check_text import check_lines, fixed_words
 from service.wire.plain_text import as_text
 
 _SHOWN = 3  # findings
@@ -27,7 +27,7 @@ def check(bot: BotContext, asked: Question) -> Outcome:
     checked = check_command(bot.context, request, lambda: bot.admit(asked.account))
     parts: list[str | Code] = list(_lines(checked))
     if checked.fixed is not None:
-        parts += ["Fixed:", Code(checked.fixed, "bash")]
+        parts += [f"Fixed: {fixed_words(checked)}", Code(checked.fixed, "bash")]
     return Outcome(
         answer=Answer(
             title=checked.verdict,

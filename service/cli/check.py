@@ -101,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
                 raise
             unread.append(f"{one.name}: not checked: {wrong.detail}")
             continue
-        in_its_form = checked if one.command == text else msgspec.structs.replace(checked, fixed=None)
+        no_line = {} if one.command == text else {"fixed": None, "fixed_figures": None}
+        in_its_form = msgspec.structs.replace(checked, **no_line)
         answers.append((one.name, in_its_form, case))
     if arguments.json:
         several = {name or "": checked for name, checked, _ in answers}

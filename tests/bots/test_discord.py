@@ -168,7 +168,8 @@ def test_a_check_has_the_verdict_three_findings_and_the_fixed_command(chat: Chat
     chat.settle()
     post = chat.platforms.hooks[payload["token"]].shown
     shown = post.body["embeds"][0]["description"]
-    assert "Fixed:" in shown
+    assert "Fixed: TG " in shown
+    assert " at 0 tokens; fits: CUDA0 " in shown
     assert "-b 4096" in shown
     assert len([line for line in shown.split("\n") if line]) <= 10
 

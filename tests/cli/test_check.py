@@ -51,6 +51,17 @@ def test_the_models_of_a_file_are_checked_beside_what_is_no_model(
     assert "forge: not checked: the command has no program and no option of llama.cpp" in shown
 
 
+def test_a_corrected_command_has_its_memory_and_speed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG]
+    main(asked)
+    shown = " ".join(capsys.readouterr().out.split())
+    main([*asked, "--json"])
+    figures = json.loads(capsys.readouterr().out)["fixed_figures"]
+    at, card = figures["speed"][0], figures["memory"]["devices"][0]
+    assert f"corrected command, as a whole: TG {at['tg_tps']:,.1f} t/s ({at['tg_low']:,.1f} to " in shown
+    assert f" at 0 tokens; fits: CUDA0 {card['total_mib']:,.0f} MiB ({card['free_mib']:,.0f} free), CPU " in shown
+
+
 def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG, "--detail", "full"]) == 1
     shown = capsys.readouterr().out

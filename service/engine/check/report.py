@@ -54,11 +54,23 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class FixedFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the corrected command takes and gives, with all its changes together: as a check of that line says.
+
+    `speed`: at the depths of the check, as far as its context reaches.
+    """
+
+    fits: bool
+    memory: CheckedMemory
+    speed: list[SpeedPoint]
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
 
     `fits`: every device does. `flags`: those that hold, and where each comes from. `compared` is empty where nothing
-    measured was given. `fixed`: the line, for bash or Windows, with each fix that changes the command and betters it.
+    measured was given. `fixed`: the line, for bash or Windows, with each fix that changes the command and betters it,
+    and without an error; `fixed_figures`: its memory and speed, null where `fixed` is.
     """
 
     verdict: str
@@ -73,3 +85,4 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     assumed: list[Assumption]
     flags: list[EffectiveFlag] = []
     fixed: str | None = None
+    fixed_figures: FixedFigures | None = None

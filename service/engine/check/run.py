@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from service.engine.advice import SpeedPoint
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
+from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
-from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
+from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory, FixedFigures
 from service.engine.commands.parse import ParsedCommand, assumed_command, known_words, parse
 from service.engine.commands.reader import READ_AS
-from service.engine.commands.shell import is_windows, split_commands
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
-from service.engine.errors import InvalidFlags, InvalidInput
+from service.engine.errors import InvalidInput
 from service.engine.finding import Finding
 from service.engine.hardware import Assumption, Rig
 from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.model import Model
 from service.engine.planner.pricing.support import unsupported
-from service.engine.rules.all_rules import all_rules, findings, in_order, refused
+from service.engine.rules.all_rules import findings, in_order, refused
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.effective import effective_flags
@@ -31,6 +31,8 @@ from service.engine.units import mib
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
 _WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
+_NOTICED = 0.01  # of TG: a difference from here on is told
+_CORRECTED = "Corrected,"
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
 
@@ -69,16 +71,19 @@ def check(
     others = reported_findings(reported, case.parsed.build, model.architecture, names)
     shown = [*strange, *measured_findings(compared), *others]
     found = in_order([*shown, *findings(case, slow_phase(compared))])
+    fixed = fixed_command(case, command, found, build)
+    corrected = fixed.case if fixed else None
     return CheckReport(
-        verdict=_verdict(case, found, has_run=bool(compared), asked=build is not None),
+        verdict=_verdict(case, found, corrected, has_run=bool(compared), asked=build is not None),
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,
         fits=case.all_fits,
-        memory=CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case))),
-        speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
+        memory=_memory(case),
+        speed=_speed(case, depths),
         findings=found,
-        fixed=fixed_command(case, command, found),
+        fixed=fixed.line if fixed else None,
+        fixed_figures=_figures(corrected, depths) if corrected else None,
         compared=compared,
         assumed=[
             *assumed_command(parsed, "command"),
@@ -88,6 +93,18 @@ def check(
         ],
         flags=effective_flags(case.run, case.parsed.flags, parsed.used),
     )
+
+
+def _memory(case: Case) -> CheckedMemory:
+    return CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case)))
+
+
+def _speed(case: Case, depths: Sequence[int] | None) -> list[SpeedPoint]:
+    return [speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)]
+
+
+def _figures(corrected: Case, depths: Sequence[int] | None) -> FixedFigures:
+    return FixedFigures(fits=corrected.all_fits, memory=_memory(corrected), speed=_speed(corrected, depths))
 
 
 def _that_runs(
@@ -147,11 +164,16 @@ def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
     return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
 
 
-def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool) -> str:
-    """The first sentence: starts, fits or not, how fast, and how much is wrong. What `has_run` did start, then."""
+def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, has_run: bool, asked: bool) -> str:
+    """The first sentence: starts, fits or not, how fast, and how much is wrong. What `has_run` did start, then.
+
+    Where the command that is `corrected` in all is clearly faster or slower, it names that speed, too.
+    """
     small = [row for row in case.table if not row.fits]
-    tg = case.speed().tg
-    speed = f"TG about {tg.expected:,.1f} t/s ({tg.low:,.1f} to {tg.high:,.1f}) with an empty cache"
+    speed, now = _speed_words(case), case.speed().tg.expected
+    then = corrected.speed().tg.expected if corrected else now
+    differs, now_fits = abs(then / now - 1) >= _NOTICED, corrected is not None and corrected.all_fits
+    as_fixed = f", {then:,.1f} with the fixes" if differs else ""
     unloadable = next((one for one in found if one.rule == "cannot-load"), None)
     fits = "fits, apart from what is not counted" if any(one.rule == "not-counted" for one in found) else "fits"
     if unloadable is not None:
@@ -161,18 +183,27 @@ def _verdict(case: Case, found: Sequence[Finding], *, has_run: bool, asked: bool
         lacks = short.total_high_mib - short.capacity_mib
         over = f"{lacks / 1024:,.1f} GiB too little" if lacks >= _WORTH_A_GIB else f"{lacks:,.0f} MiB too little"
         if case.from_drive:
-            text = f"Runs from the drive: {over} RAM, {speed}"
+            text = f"Runs from the drive: {over} RAM, {speed}{'' if now_fits else as_fixed}"
         else:
             surely = any(case.surely_short(i) for i in range(case.cpu + 1))
             text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
         text += f", and too little on {_count(len(small) - 1, 'other device')}" if len(small) > 1 else ""
+        if corrected and now_fits:
+            text += f"; with the fixes it {fits}: {_speed_words(corrected)}"
     else:
-        text = f"{fits.capitalize()}: {speed}"
+        text = f"{fits.capitalize()}: {speed}{as_fixed}"
     if not small and not has_run and unloadable is None and (otherwise := _started_otherwise(found, asked=asked)):
-        text = f"{otherwise} it {fits}: {speed}"
+        if corrected and differs and otherwise.endswith(_CORRECTED):
+            speed, as_fixed = _speed_words(corrected), f", instead of {now:,.1f} as written"
+        text = f"{otherwise} it {fits}: {speed}{as_fixed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."
+
+
+def _speed_words(case: Case) -> str:
+    tg = case.speed().tg
+    return f"TG about {tg.expected:,.1f} t/s ({tg.low:,.1f} to {tg.high:,.1f}) with an empty cache"
 
 
 def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
@@ -186,75 +217,8 @@ def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:
     if not ends:
         return f"Runs, but not as meant: {why}{more}. As meant,"
     of = "" if asked else " with today's build"
-    return f"Does not start{of}: {why}{more}. Corrected,"
+    return f"Does not start{of}: {why}{more}. {_CORRECTED}"
 
 
 def _count(n: int, what: str) -> str:
     return f"{n or 'no'} {what}{'' if n == 1 else 's'}"
-
-
-def fixed_command(case: Case, command: str, found: Sequence[Finding]) -> str | None:
-    """Return the line with the fixes that change it, those of its options first; None where none is better, or where
-    the program would still end because of another error.
-
-    It is for bash, or for cmd and PowerShell where the command has paths of Windows.
-
-    A fix that is optional, or after which something else is as wrong, or something does not fit that did, is left out.
-    None also where `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of
-    another program), which such a line would not replace, or where other machines take a part (`--rpc`), without which
-    fixes are proven.
-    """
-    if not _is_a_line(command, case) or case.has_remote:
-        return None
-    after, wrong = case, None
-    optional = {one.id for one in all_rules() if one.optional}
-    applied = [one for one in found if one.rule not in optional]
-    for finding in sorted(applied, key=lambda one: refused().get(one.rule) != "options"):
-        changed = _changed(after, finding)
-        if changed is None:
-            continue
-        wrong = wrong or _wrong(after)
-        now = _wrong(changed)
-        if _is_less(now, wrong) and changed.fits_where(after):
-            after, wrong = changed, now
-    if after is case and not case.parsed.repaired:
-        return None
-    if wrong is not None and not refused().keys().isdisjoint(wrong[0]):
-        return None
-    words = after.parsed.words
-    if not is_windows(command):
-        return words.line
-    return None if any("=" in word for word in words.before) or '"' in words.line else words.windows_line
-
-
-def _is_a_line(command: str, case: Case) -> bool:
-    """Whether the words of the command are those of the text, and start a program."""
-    try:
-        commands = split_commands(command)
-    except InvalidFlags:
-        return False
-    words = case.parsed.words
-    meant = [*words.before, words.program, *words.options]
-    return len(commands) == 1 and words.program is not None and len(commands[0]) == len(meant)
-
-
-def _changed(case: Case, finding: Finding) -> Case | None:
-    try:
-        return case.changed(finding.fix) if finding.fix else None
-    except InvalidFlags:
-        return None
-
-
-_Wrong = tuple[Counter[str], ...]
-
-
-def _wrong(case: Case) -> _Wrong:
-    """How often each rule finds something in a case: errors, warnings, the rest."""
-    found = [finding for one in all_rules() for finding, _ in one.findings(case)]
-    return tuple(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning", "info"))
-
-
-def _is_less(now: _Wrong, before: _Wrong) -> bool:
-    """Whether fewer errors are there and no new one; of the same errors, so with warnings, then with the rest."""
-    differ = next(((a, b) for a, b in zip(now, before, strict=True) if a != b), None)
-    return differ is not None and differ[0] <= differ[1]

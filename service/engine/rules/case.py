@@ -272,10 +272,13 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         written = changed(words._replace(program=words.program or self.parsed.program), change)
         if written is None:
             return None
-        parsed = parse_words(written, self.parsed.build)
+        return self.with_command(parse_words(written, self.parsed.build), written.line)
+
+    def with_command(self, parsed: ParsedCommand, line: str) -> Case:
+        """Return the case of another command with the same model and machine. `line`: as it is written."""
         draft = self.companion_headers.draft if draft_of(parsed) is not None else None
         headers = msgspec.structs.replace(self.companion_headers, draft=draft)
-        return case_of(parsed, self.model, self.rig, written.line, self.allocator, headers, self.reserve_mib)
+        return case_of(parsed, self.model, self.rig, line, self.allocator, headers, self.reserve_mib)
 
 
 def case_of(

@@ -66,6 +66,13 @@ def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Find
             yield msgspec.structs.replace(finding, severity=severity, message=said, fix=fix), found
 
 
+def still_helps(case: Case, finding: Finding, rule: Rule, rules: Sequence[Rule]) -> bool:
+    """Return whether a finding's fix, proven of another command, is a remedy that helps in this one too."""
+    n_found = sum(1 for _ in rule.findings(case))
+    proof = _tried(case, finding.fix, finding, rule, n_found, rules) if finding.fix and n_found else None
+    return isinstance(proof, Proof) and proof.helps
+
+
 def _loses_elsewhere(case: Case, proofs: Sequence[Proof]) -> bool:
     """Whether a usual request is no faster with any of the changes."""
     now = request_seconds(case)

@@ -13,6 +13,7 @@ from service.web.pictures import memory_bars
 from service.web.services import AppServices
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked, CheckRequest
+from service.wire.advice.check_text import fixed_words
 from service.wire.problem import problem_of
 
 _FIELDS = {"command": "command", "hardware": "hardware", "repo": "repo", "model": "repo", "build": "build"}
@@ -46,9 +47,11 @@ def _request(form: Form) -> CheckRequest:
 def _page(request: HttpRequest, form: Form, checked: Checked | None, status: int) -> Response[bytes]:
     picture = memory_bars(checked.memory.devices) if checked else ""
     assumed = [fact_words(fact_of(one, ())) for one in checked.assumed] if checked else []
+    gives = fixed_words(checked) if checked else ""
     return page(
-        request, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG, assumed=assumed
-    )
+        request, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG, assumed=assumed,
+        gives=gives,
+    )  # fmt: skip
 
 
 router = Router("/", route_handlers=[ask, answer])

@@ -262,8 +262,13 @@ def step_words(number: int, step: Step) -> str:
 
 def speed_words(point: SpeedPoint, where: str) -> str:
     """Return one line about the speed at a depth."""
+    return f"{where}: {speed_figures(point)}"
+
+
+def speed_figures(point: SpeedPoint) -> str:
+    """Return TG and PP with their intervals."""
     return (
-        f"{where}: TG {point.tg_tps:,.1f} t/s ({point.tg_low:,.1f} to {point.tg_high:,.1f}), "
+        f"TG {point.tg_tps:,.1f} t/s ({point.tg_low:,.1f} to {point.tg_high:,.1f}), "
         f"PP {point.pp_tps:,.0f} t/s ({point.pp_low:,.0f} to {point.pp_high:,.0f})"
     )
 

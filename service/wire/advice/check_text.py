@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.commands.shell import fold
 from service.engine.finding import Finding
-from service.wire.advice.card import basis_words, fact_of, fact_words
+from service.wire.advice.card import basis_words, fact_of, fact_words, speed_figures
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
 from service.wire.plain_text import MORE, cut, wrapped
@@ -40,10 +40,23 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
         left = len(checked.findings) - len(shown)
         yield f"and {left} more finding{'s' if left > 1 else ''} ({more})"
     if checked.fixed:
-        yield "corrected command:"
+        gives = fixed_words(checked)
+        yield from wrapped(f"corrected command, as a whole: {gives}") if gives else ["corrected command:"]
         yield from fold(checked.fixed).split("\n")
     assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED, more)
+
+
+def fixed_words(checked: Checked) -> str:
+    """Return what the corrected command takes and gives with all its changes, at the first depth of the check; empty
+    if there is none.
+    """
+    figures = checked.fixed_figures
+    if figures is None:
+        return ""
+    rows = [f"{d.device} {d.total_mib:,.0f} MiB ({d.free_mib:,.0f} free)" for d in figures.memory.devices]
+    speed = [f"{speed_figures(at)} at {at.n_kv:,} tokens" for at in figures.speed[:1]]
+    return "; ".join([*speed, f"{'fits' if figures.fits else 'may not fit'}: {', '.join(rows)}"])
 
 
 def _finding(finding: Finding, full: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
 
 AIR = build("GLM-4.5-Air", "q4_K_M")
+GPT_OSS = build("gpt-oss-120b", "exps=mxfp4,*=q8_0")
 RIG = resolve(ONE_3090_DESKTOP)
 PUBLISHED = (  # after github.com/ikawrakow/ik_llama.cpp/pull/668, August 2025
     "CUDA_VISIBLE_DEVICES=0 ./build/bin/llama-server --model GLM-4.5-Air-IQ4_KSS.gguf -fa -fmoe -rtr -amb 512 "
@@ -39,6 +40,53 @@ def test_the_fixed_command_starts_and_fits_where_the_one_asked_about_does_not(co
     after = check(before.fixed, before.engine, AIR, RIG)
     assert after.verdict.startswith("Fits: TG about ")
     assert [f for f in after.findings if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "hardware"),
+    [
+        ("llama-server -m m.gguf -ncmoe 36 -ngl 999 -c 0 -fa on", "RTX 3090, 14900K, 96GB DDR5-6800"),
+        ("llama-server -m m.gguf -sm row -ncmoe 26 -ngl 99 -fa on", "2x RTX 3090, 5800X, 64GB DDR4"),
+        ("llama-server -m m.gguf -ngl 99 -c 32768 -fa on", "RTX 4090, 7950X, 96GB DDR5-6000"),
+        ("llama-server -m m.gguf -ngl 20 -c 32768 -fa", "RTX 3060, 5800X, 64GB DDR4-3200"),
+    ],
+)
+def test_the_figures_of_the_corrected_command_are_those_of_its_own_check(command: str, hardware: str) -> None:
+    rig = resolve(parse_hardware(hardware))
+    before = check(command, "llama.cpp", GPT_OSS, rig)
+    assert before.fixed is not None
+    figures, after = before.fixed_figures, check(before.fixed, "llama.cpp", GPT_OSS, rig)
+    assert figures is not None
+    assert figures.fits
+    assert (figures.memory, figures.speed) == (after.memory, after.speed)
+    assert after.verdict.startswith("Fits: TG about ")
+    assert [f for f in after.findings if f.severity == "error"] == []
+    assert f"{figures.speed[0].tg_tps:,.1f}" in before.verdict
+    if before.fits:
+        assert figures.speed[0].tg_tps >= before.speed[0].tg_tps
+        assert figures.speed[0].pp_tps >= before.speed[0].pp_tps
+
+
+def test_a_fix_gives_way_to_one_that_has_room_beside_those_before_it() -> None:
+    """What is proposed for a command alone takes room that a larger micro-batch needs."""
+    rig = resolve(parse_hardware("RTX 3090, 14900K, 96GB DDR5-6800"))
+    report = check("llama-server -m m.gguf -ncmoe 36 -ngl 999 -c 0 -fa on", "llama.cpp", GPT_OSS, rig, reserve_mib=1000)
+    (alone,) = [f.fix for f in report.findings if f.rule == "room-for-experts"]
+    assert alone == "-ncmoe 27"
+    assert report.fixed is not None
+    assert report.fixed_figures is not None
+    assert "-ub 4096" in report.fixed
+    assert report.fixed.endswith("-ncmoe 28")
+    assert report.fixed_figures.memory.devices[0].free_mib >= 1000
+
+
+def test_where_no_change_makes_it_fit_there_is_no_corrected_command() -> None:
+    rig = resolve(parse_hardware("RTX 3060, i5-12400F, 16GB DDR4"))
+    report = check("llama-server -m m.gguf -ngl 99 -c 32768 --no-mmap -fa", "llama.cpp", GPT_OSS, rig)
+    assert not report.fits
+    assert [f.fix for f in report.findings if f.rule == "does-not-fit"] == [None]
+    assert "-fa on" in [f.fix for f in report.findings]
+    assert (report.fixed, report.fixed_figures) == (None, None)
 
 
 def test_what_is_computed_for_this_machine_alone_corrects_no_command_of_several() -> None:

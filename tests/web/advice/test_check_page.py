@@ -35,6 +35,15 @@ def test_a_command_that_does_not_start_is_not_said_to_fit(client: httpx.Client) 
     assert '[<a href="/docs/rules#retired-flag">retired-flag</a>]<br>Fix: <code>-fa on</code>' in reply.text
 
 
+def test_a_corrected_command_has_its_figures(client: httpx.Client) -> None:
+    command = "llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99 -fa"
+    page = client.post("/check", data={**TYPED, "command": command, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML).text
+    _, _, below = page.partition("<h2>Corrected command</h2>")
+    assert below.startswith("<p>As a whole: TG ")
+    assert " at 0 tokens; fits: CUDA0 " in below.partition("</p>")[0]
+    assert " free), CPU " in below.partition("</p>")[0]
+
+
 @pytest.mark.parametrize(("wrong", "field"), [({"command": ""}, "command"), ({"hardware": "RTX 9999"}, "hardware")])
 def test_an_error_stands_at_its_field(client: httpx.Client, wrong: dict[str, str], field: str) -> None:
     reply = client.post("/check", data={**TYPED, "repo": READY_REPO, **wrong}, headers=HTML)

@@ -1,0 +1,134 @@
+"""The corrected command: all fixes in one line, proven together, and what that very line takes and gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from service.engine.builds import BuildAsked
+from service.engine.commands.parse import parse
+from service.engine.commands.shell import is_windows, split_commands
+from service.engine.errors import InvalidFlags, InvalidInput
+from service.engine.finding import Finding
+from service.engine.rules.all_rules import all_rules, refused
+from service.engine.rules.case import Case
+from service.engine.rules.proof import proven, still_helps
+from service.engine.rules.rule import Rule
+from service.engine.units import MIB
+
+
+class Fixed(NamedTuple):
+    """A corrected command as it is printed, and the case that is read from that line."""
+
+    line: str
+    case: Case
+
+
+def fixed_command(
+    case: Case, command: str, found: Sequence[Finding], build: BuildAsked | str | None = None
+) -> Fixed | None:  # fmt: skip
+    """Return the line with the fixes that change it, those of its options first; None where none is better, or where
+    an error would be left. `build`: as the check was asked for.
+
+    It is for bash, or for cmd and PowerShell where the command has paths of Windows. Its figures are those of a check
+    of that line, which is read again.
+
+    Each fix is tried on top of those before it. One for speed that gains nothing there, and one after which something
+    else is as wrong, something does not fit that did, or a card keeps less free than proposed changes leave, gives way
+    to what its rule proposes there, if anything. A fix that is optional is left out.
+    None also where `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of
+    another program), which such a line would not replace, or where other machines take a part (`--rpc`), without which
+    fixes are proven.
+    """
+    if not _is_a_line(command, case) or case.has_remote:
+        return None
+    after = _corrected(case, found)
+    if after is case and not case.parsed.repaired:
+        return None
+    words = after.parsed.words
+    if not is_windows(command):
+        line = words.line
+    elif any("=" in word for word in words.before) or '"' in words.line:
+        return None
+    else:
+        line = words.windows_line
+    again = _read_again(line, case, build)
+    return None if again is None or _wrong(again)[0] else Fixed(line, again)
+
+
+def _is_a_line(command: str, case: Case) -> bool:
+    """Whether the words of the command are those of the text, and start a program."""
+    try:
+        commands = split_commands(command)
+    except InvalidFlags:
+        return False
+    words = case.parsed.words
+    meant = [*words.before, words.program, *words.options]
+    return len(commands) == 1 and words.program is not None and len(commands[0]) == len(meant)
+
+
+def _read_again(line: str, case: Case, build: BuildAsked | str | None) -> Case | None:
+    try:
+        return case.with_command(parse(line, case.engine, build=build), line)
+    except InvalidInput:
+        return None
+
+
+def _corrected(case: Case, found: Sequence[Finding]) -> Case:
+    """Return the case with every fix that helps on top of those before it."""
+    rules = {one.id: one for one in all_rules()}
+    applied = [one for one in found if one.rule in rules and not rules[one.rule].optional]
+    after, wrong = case, _wrong(case)
+    for finding in sorted(applied, key=lambda one: refused().get(one.rule) != "options"):
+        for changed in _attempts(case, after, finding, rules[finding.rule]):
+            now = _wrong(changed)
+            if _is_less(now, wrong) and changed.fits_where(after) and _leaves_room(changed, after):
+                after, wrong = changed, now
+                break
+    return after
+
+
+def _attempts(case: Case, after: Case, finding: Finding, rule: Rule) -> Iterator[Case]:
+    """Yield the cases with a finding's fix on top of others, then with what its rule proposes instead on top of them.
+
+    What was found of the command as it is (`case`) has been proven of it.
+    """
+    rules = all_rules()
+    if after is case or rule.about != "speed" or still_helps(after, finding, rule, rules):
+        yield from _changed(after, finding)
+    if after is not case and finding.fix:
+        for other, _ in proven(after, rule, rules):
+            yield from _changed(after, other) if other.fix != finding.fix else ()
+
+
+def _changed(case: Case, finding: Finding) -> Iterator[Case]:
+    try:
+        changed = case.changed(finding.fix) if finding.fix else None
+    except InvalidFlags:
+        return
+    if changed is not None:
+        yield changed
+
+
+def _leaves_room(case: Case, before: Case) -> bool:
+    """Whether every card keeps free what proposed changes leave free, if it did before."""
+    kept = zip(before.table, before.reserve, strict=False)
+    roomy = {row.device for row, n_bytes in kept if row.free_mib >= n_bytes / MIB}
+    now = zip(case.table, case.reserve, strict=False)
+    return all(row.free_mib >= n_bytes / MIB for row, n_bytes in now if row.device in roomy)
+
+
+_Wrong: TypeAlias = tuple[Counter[str], ...]
+
+
+def _wrong(case: Case) -> _Wrong:
+    """How often each rule finds something in a case: errors, warnings, the rest."""
+    found = [finding for one in all_rules() for finding, _ in one.findings(case)]
+    return tuple(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning", "info"))
+
+
+def _is_less(now: _Wrong, before: _Wrong) -> bool:
+    """Whether fewer errors are there and no new one; of the same errors, so with warnings, then with the rest."""
+    differ = next(((a, b) for a, b in zip(now, before, strict=True) if a != b), None)
+    return differ is not None and differ[0] <= differ[1]
