@@ -23,6 +23,7 @@ from service.flows.measuring import validate, validated
 from service.wire.advice.advice import Advice, AdviceRequest
 from service.wire.advice.card import (
     LANGUAGES,
+    at_once_words,
     card_of,
     fact_words,
     folded,
@@ -31,7 +32,8 @@ from service.wire.advice.card import (
     step_lines,
     step_words,
 )
-from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
+from service.wire.advice.config_text import picked_as
+from service.wire.advice.text import device_table, render_text, speed_lines
 from service.wire.bots import Ask
 from service.wire.measuring.runs import FINAL, Validation, ValidationRequest
 from service.wire.measuring.validation_text import headline, validation_lines
@@ -146,8 +148,9 @@ def _rest(advice: Advice) -> Iterator[str]:
 def _one_line(config: AdvisedConfig) -> str:
     at = config.speed[-1]
     measured = f", measured {config.measured[-1].tg_tps:,.1f}" if config.measured else ""
+    together = f"{said}; one alone " if (said := at_once_words(config)) else ""
     return (
-        f"#{config.rank}{picked_as(config)} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: "
+        f"#{config.rank}{picked_as(config)} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: {together}"
         f"TG {at.tg_tps:,.1f} ({at.tg_low:,.1f} to {at.tg_high:,.1f}), PP {at.pp_tps:,.0f}{measured}"
     )
 

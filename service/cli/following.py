@@ -12,7 +12,7 @@ from service.cli.progress import Progress
 from service.cli.remote import PAUSE_SECONDS, Service, ServiceRefused, Unreachable
 from service.engine.measured.rows import MeasuredRow
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import measured_short
+from service.wire.advice.config_text import measured_short
 from service.wire.measuring.runs import FINAL, FINAL_RUN, Run, Validation, ValidationEvent
 from service.wire.measuring.validation_text import failure_text, row_text
 from service.wire.plain_text import clean

@@ -14,7 +14,7 @@ from service.bots.answer import Answer, BotContext, Button, Code, asked_by_butto
 from service.bots.discord import render as discord
 from service.bots.slack import render as slack
 from service.bots.verbs import refusal
-from service.engine.advice import Refusal
+from service.engine.advice import AtOnce, Refusal
 from service.engine.errors import InvalidInput, UnknownHardware
 from service.engine.hardware import Assumption
 from service.errors import RateLimited
@@ -142,6 +142,16 @@ def test_a_button_that_could_not_be_read_back_is_not_made(words: dict[str, Any])
 )
 def test_whatever_a_button_is_called_it_is_a_question(name: str) -> None:
     assert isinstance(asked_by_button(name), Ask)
+
+
+def test_each_config_has_the_speed_of_all_requests_at_once(advice: Advice, bot: BotContext) -> None:
+    together = AtOnce(requests=8, n_kv=0, tps=768.4, low=512.0, high=1152.0, each=96.05)
+    configs = [msgspec.structs.replace(one, at_once=together) for one in advice.configs]
+    answer = advice_answer(bot, msgspec.structs.replace(advice, configs=configs))
+    code = "\n".join(part.text for part in answer.parts if isinstance(part, Code))
+    lines = [line for line in code.splitlines() if line.startswith("#")]
+    assert lines
+    assert all(" bpw: 8 at once 768 t/s (512 to 1,152), 96.0 each; one alone TG " in line for line in lines)
 
 
 def test_what_is_to_be_known_of_the_first_config_is_said(advice: Advice, bot: BotContext) -> None:

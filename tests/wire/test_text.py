@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, Gain, SpeedPoint, Upgraded, WhatIf
-from service.engine.goal import Constraints, EngineChoice
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import HEIGHT, render_markdown, render_text
@@ -50,6 +50,40 @@ def test_long_names_cost_neither_the_context_nor_a_speed() -> None:
     others = [line for line in render_text(replace(advice(), configs=long)).splitlines() if line.startswith("#")][1:]
     assert others
     assert all(", PP " in line and len(line) <= WIDTH for line in others)
+
+
+@cache
+def batch() -> Advice:
+    """Eight requests at once, of a model that fits the card whole."""
+    goal, mixes = GoalRequest(preset="batch", parallel=8), ("q4_K_M", "q5_K_M", "q6_K", "q8_0")
+    hardware = parse_hardware("RTX 3090, Ryzen 7 5800X, 32GB DDR4")
+    return advice_of(ask("Qwen3-8B", *mixes, hardware=hardware, goal=goal))
+
+
+def test_configs_for_several_requests_at_once_are_compared_by_the_speed_of_all_of_them() -> None:
+    text = render_text(batch())
+    assert len(batch().configs) > 3
+    for config in batch().configs:
+        assert config.at_once is not None
+        total, each = f"{config.at_once.tps:,.0f}", f"{config.at_once.each:,.1f} each"
+        if config.rank == 1:
+            assert f"! 8 concurrent requests: about {total} t/s in total (" in text
+            assert f", {total} in total, " in " ".join(text.split())
+        else:
+            (line,) = [line for line in text.splitlines() if re.match(rf"#{config.rank}\D", line)]
+            assert f": 8 at once {total} t/s" in line
+            assert f"{each}, PP " in line or f"{each}; one alone TG " in line
+            assert f": 8 at once {total} t/s" in render_markdown(batch())
+    assert "! other speeds are for one request at a time" in text.splitlines()
+    assert "…" not in text  # as long as the screen has room for what was cut
+    assert len(text.splitlines()) <= HEIGHT
+
+
+def test_a_line_without_room_for_all_leaves_out_the_bits_and_not_the_speed() -> None:
+    found = [replace(config, variant="UD-IQ3_XXS-with-a-long-name") for config in batch().configs]
+    lines = [line for line in render_text(replace(batch(), configs=found)).splitlines() if line.startswith("#")][1:]
+    assert lines
+    assert all(len(line) <= WIDTH and " each" in line and "8 at once " in line for line in lines)
 
 
 def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memory() -> None:

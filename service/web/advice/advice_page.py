@@ -23,9 +23,10 @@ from service.web.pages import page, query_of, read_form
 from service.web.pictures import MOST_CURVES, Curve, draw, draw_trade, memory_bars, token_bar
 from service.web.services import AppServices
 from service.wire.advice.advice import FINAL, Advice
-from service.wire.advice.card import SHELLS, card_of, fact_of, fact_words, shell_of, speed_words
+from service.wire.advice.card import SHELLS, at_once_words, card_of, fact_of, fact_words, shell_of, speed_words
+from service.wire.advice.config_text import how, standing
 from service.wire.advice.files import files_of
-from service.wire.advice.text import how, proposal_words, standing, state_text
+from service.wire.advice.text import proposal_words, state_text
 from service.wire.measuring import runs
 from service.wire.measuring.validation_text import headline
 
@@ -58,6 +59,7 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
         assumed=[fact_of(one, advice.hardware.gpus) for one in advice.assumed],
         fact_words=fact_words,
         speed_words=speed_words,
+        at_once_words=at_once_words,
         validations=[(v, headline(v)) for v in reversed(validations)],
         how=how,
         standing=standing,

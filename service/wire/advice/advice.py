@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.engine.advice import AdvisedConfig, DeviceMemory, Loser, Mine, Refusal, SpeedPoint, Versions, WhatIf
+from service.engine.advice import (
+    AdvisedConfig,
+    AtOnce,
+    DeviceMemory,
+    Loser,
+    Mine,
+    Refusal,
+    SpeedPoint,
+    Versions,
+    WhatIf,
+)
 from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
@@ -57,7 +67,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """Another config in one line. `times`: the duration of a request, as a multiple of the first config's.
 
-    `label`: what it was picked for, such as `Quality`, and `why`; empty for configs that were not picked.
+    `label`: what it was picked for, such as `Quality`, and `why`; empty for configs that were not picked. `tg_tps` is
+    of one request, `at_once` of as many as the goal has at once, null for one.
     """
 
     rank: int
@@ -69,6 +80,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     tg_tps: float
     pp_tps: float
     times: float
+    at_once: AtOnce | None = None
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,13 +106,13 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | None) -> str:
     """Return why the first config is first: the price of the nearest faster and of the nearest better one."""
-    faster = [c for c in others if _tg(c) > _MUCH_FASTER * _tg(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
+    faster = [c for c in others if _rate(c) > _MUCH_FASTER * _rate(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
     better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
     parts = []
     if faster:
         one = min(faster, key=_loss)
         parts.append(
-            f"{one.variant} would be {_tg(one) / _tg(first):.1f} times as fast, "
+            f"{one.variant} would be {_rate(one) / _rate(first):.1f} times as fast, "
             f"but its perplexity is {_loss(one):.1f} % above 16-bit instead of {_loss(first):.1f} %"
         )
     if better:
@@ -187,6 +187,11 @@ def _cache_bits(config: AdvisedConfig) -> float:
     return type_named(config.flags.cache_type_k).bpw
 
 
+def _rate(config: AdvisedConfig) -> float:
+    """Return the tokens a second of all requests that the goal has at once."""
+    return config.at_once.tps if config.at_once else _tg(config)
+
+
 def _tg(config: AdvisedConfig) -> float:
     return config.speed[-1].tg_tps
 
@@ -221,6 +226,7 @@ def _option(config: AdvisedConfig, first: AdvisedConfig) -> Option:
         loss_percent=config.loss_percent[1] if config.loss_percent else None,
         tg_tps=_tg(config),
         pp_tps=config.speed[-1].pp_tps,
+        at_once=config.at_once,
         times=round(_seconds(config) / _seconds(first), 2),
     )
 
@@ -271,6 +277,14 @@ def speed_figures(point: SpeedPoint) -> str:
         f"TG {point.tg_tps:,.1f} t/s ({point.tg_low:,.1f} to {point.tg_high:,.1f}), "
         f"PP {point.pp_tps:,.0f} t/s ({point.pp_low:,.0f} to {point.pp_high:,.0f})"
     )
+
+
+def at_once_words(config: AdvisedConfig, interval: bool = True) -> str:
+    """Return the speed of all requests that the goal has at once, together and of each; empty for one request."""
+    if (all_of := config.at_once) is None:
+        return ""
+    between = f" ({all_of.low:,.0f} to {all_of.high:,.0f})" if interval else ""
+    return f"{all_of.requests} at once {all_of.tps:,.0f} t/s{between}, {all_of.each:,.1f} each"
 
 
 def interval_words(basis: str) -> str:

@@ -39,6 +39,7 @@ from service.wire.advice.card import (
     step_words,
     typed,
 )
+from service.wire.advice.config_text import at_once_lines, other_lines, standing
 from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import MORE, WIDTH, block, clean, cut, quoted, wrapped
 
@@ -60,7 +61,31 @@ def render_text(advice: Advice, detail: str = "short", more: str = MORE) -> str:
         if not lines:
             *most, last = _document(advice, forms[-1])
             lines = [*most[: HEIGHT - 1], last]
+        lines = _completed(lines)
     return "\n".join(clean(line) for line in lines) + "\n"
+
+
+class _Shortened(str):
+    """A line that was cut, with all that it would say."""
+
+    whole: str
+
+
+def _shortened(text: str) -> str:
+    line = _Shortened(cut(text))
+    line.whole = text
+    return line
+
+
+def _completed(lines: Sequence[str]) -> list[str]:
+    """Return the lines with as many of those that were cut in full, from the top, as the screen has room for."""
+    room, found = HEIGHT - len(lines), list[str]()
+    for line in lines:
+        whole = wrapped(line.whole) if isinstance(line, _Shortened) else [line]
+        shown = whole if len(whole) - 1 <= room else [line]
+        room -= len(shown) - 1
+        found += shown
+    return found
 
 
 class _Form(NamedTuple):
@@ -77,7 +102,7 @@ class _Form(NamedTuple):
     more: str = MORE
 
     def lines(self, text: str) -> list[str]:
-        return wrapped(text) if self.wraps else [cut(text)]
+        return wrapped(text) if self.wraps else [_shortened(text)]
 
     def all_lines(self, texts: Iterable[str]) -> list[str]:
         return [line for text in texts for line in self.lines(text)]
@@ -94,14 +119,16 @@ def render_markdown(advice: Advice, detail: str = "short", more: str = MORE) -> 
     card = card_of(advice)
     if card is not None:
         parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card, form.target_shell)]
-        parts.append(block([*device_table(card.devices), "", *speed_lines(card), *measured_lines(advice.configs[0])]))
+        first, speeds = advice.configs[0], speed_lines(card)
+        parts.append(block([*device_table(card.devices), "", *at_once_lines(first), *speeds, *measured_lines(first)]))
     for config in advice.configs[1:] if detail == "full" else ():
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
         shell = form.target_shell
         lines = [*folded(config.commands.download, shell), *folded(server_for(shell, config.commands), shell)]
         parts.append(block(lines, LANGUAGES[shell]))
-        parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
-    others = [] if form.full else _others(advice, form.brief)
+        speeds = [*at_once_lines(config), *speed_table(config.speed)]
+        parts.append(block([*device_table(config.devices), "", *speeds, *measured_lines(config)]))
+    others = [] if form.full else other_lines(advice.configs, form.brief)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
     rejected = _rejected(advice) if form.full else ()
     asked = form.all_lines(what_if_lines(advice.what_if, form.full))
@@ -147,7 +174,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
         yield ""
         yield from _config(config, form)
     if not form.full:
-        yield from _others(advice, form.brief)
+        yield from other_lines(advice.configs, form.brief)
     yield from _refusals(advice.refused, form)
     yield from _rejected(advice) if form.full else ()
     yield from _assumed(advice, form)
@@ -249,7 +276,7 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
         yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else f'; see {form.more}'}")
         yield from _proposed(proposal, form) if form.full else ()
     for note in config.notes:
-        yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
+        yield from [_shortened(f"! {note}")] if form.brief else wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
@@ -282,23 +309,6 @@ _PROPOSED = {
     "drafting": "drafting with the file's next-token layers (MTP)",
     "expert-cache": "all experts in RAM, and those in use cached on the GPU (--moe-cache-mib)",
 }
-_BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
-
-
-def standing(config: AdvisedConfig) -> Iterator[str]:
-    """Yield what the config is best at here, and which configs its speed cannot be told apart from."""
-    best = (
-        f"best of these, or tied for best, in {', '.join(_BEST[name] for name in config.best_at)}"
-        if config.best_at
-        else ""
-    )
-    tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
-    if best or tied:
-        yield from wrapped("; ".join(part for part in (best, tied) if part))
-
-
-def _ranks(ranks: list[int]) -> str:
-    return ", ".join(f"#{rank}" for rank in ranks)
 
 
 def device_table(devices: list[DeviceMemory]) -> list[str]:
@@ -326,39 +336,6 @@ def speed_lines(card: Card) -> list[str]:
     return [speed_words(card.now, f"at {card.now.n_kv:>7,} tokens"), *full, interval_words(card.now.basis)]
 
 
-def _others(advice: Advice, brief: bool) -> Iterator[str]:
-    """Yield a line per config except the first; if brief, without marks, whose legend takes a line."""
-    if len(advice.configs) > 1:
-        yield ""
-    for c in advice.configs[1:]:
-        p = c.speed[-1]
-        tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with and not brief else "") + measured_short(c)
-        star = "*" if c.on_front and not brief else ""
-        name = f"#{c.rank}{star}{picked_as(c)} {c.variant} {c.engine} {c.bpw:.2f} bpw{_loss(c)}, {how(c)}: "
-        interval, pp = f" ({p.tg_low:,.1f}-{p.tg_high:,.1f})", f", PP {p.pp_tps:,.0f}{tied}"
-        line = f"{name}TG {p.tg_tps:,.1f}{interval}{pp}"
-        yield line if len(line) <= WIDTH else cut(f"{name}TG {p.tg_tps:,.1f}{pp}")
-    if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
-        yield "+%: perplexity above 16-bit; *: none is better in all of bits, PP, TG, context; =: too close to call"
-
-
-def picked_as(config: AdvisedConfig) -> str:
-    """Return a label such as ` Quality:`, empty for a config that was not picked."""
-    return f" {config.pick.name.capitalize()}:" if config.pick else ""
-
-
-def _loss(config: AdvisedConfig) -> str:
-    return f" +{config.loss_percent[1]:.1f} %" if config.loss_percent else ""
-
-
-def how(config: AdvisedConfig) -> str:
-    """Return the strategy, and whatever else distinguishes configs of one variant and engine."""
-    gpus, mode = len(config.devices) - 1, config.flags.split_mode
-    cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
-    together = "" if mode == "layer" else f", -sm {mode}"
-    return f"{config.strategy}{f', {gpus} GPUs' if gpus > 1 else ''}{together}{cache}"
-
-
 def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
     if form.full:
         alike: dict[tuple[str, str, str | None], list[str]] = {}
@@ -372,7 +349,7 @@ def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
     for r in refused:
         groups.setdefault((r.kind, r.engine if r.kind == "engine" else r.variant), []).append(r)
     for (kind, _), group in list(groups.items())[:_SHORT_REFUSALS]:
-        yield cut(_refused_engine(group) if kind == "engine" else _refused_variant(group))
+        yield _shortened(_refused_engine(group) if kind == "engine" else _refused_variant(group))
     if len(groups) > _SHORT_REFUSALS:
         yield f"and {len(groups) - _SHORT_REFUSALS} more refused"
 
@@ -481,11 +458,3 @@ def measured_lines(config: AdvisedConfig, full: bool = True) -> Iterator[str]:
         pp = f" (predicted {there.pp_tps:,.0f}, {there.pp_low:,.0f} to {there.pp_high:,.0f})" if there else ""
         near = "" if config.measured_match == "exact" else ", other CPU or RAM"
         yield f"at {point.n_kv:>7,}: TG measured {point.tg_tps:,.1f} t/s{tg}, PP {point.pp_tps:,.0f}{pp}{near}"
-
-
-def measured_short(config: AdvisedConfig) -> str:
-    """Return a note such as `, measured 17.9` for a config's line; empty if nothing was measured."""
-    if not config.measured:
-        return ""
-    near = "" if config.measured_match == "exact" else " on another CPU or RAM"
-    return f", measured {config.measured[-1].tg_tps:,.1f}{near}"

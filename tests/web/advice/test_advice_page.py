@@ -7,9 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.errors import NotGguf
+from service.engine.goal import GoalRequest
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical
 from service.flows.measuring import validated
+from tests.engine.planner.asking import ask
+from tests.rigs import ONE_3090_DESKTOP
 from tests.web.pages.site import body
 from tests.web.pages.test_pages import Tags
 from tests.web.world import DELETE_KEY, World
@@ -74,6 +77,25 @@ def test_a_machine_is_named_plainly_and_the_short_form_shows_what_it_would_repla
     assert "on Radeon 8060S, 128GB</span>" in client.get("/advice/one").text
     world.put("two", "ready", body=replace(body(), hardware=parse_hardware("RTX 3090")))
     assert 'placeholder="Ryzen 9 7950X"' in client.get("/advice/two").text
+
+
+def test_configs_for_several_requests_at_once_have_the_speed_of_all_of_them(client: httpx.Client, world: World) -> None:
+    goal = GoalRequest(preset="batch", parallel=8)
+    found = ask("Qwen3-8B", "q8_0", "q4_K_M", hardware=ONE_3090_DESKTOP, goal=goal)
+    world.put("one", "ready", body=found)
+    html = client.get("/advice/one").text
+    tables = [table.partition("</table>")[0] for table in html.split("<table ")[1:]]
+    for caption, configs in (("Other configs.", found.configs[1:]), ("Ranked for this goal", found.configs)):
+        (table,) = [one for one in tables if f"<caption>{caption}" in one]
+        assert '<th scope="col">8 at once, t/s</th>' in table
+        for config in configs:
+            assert config.at_once is not None
+            (row,) = [one for one in table.split("<tr>") if f'"#config-{config.rank}"' in one]
+            assert f">{config.at_once.tps:,.0f}<" in row
+            assert f"{config.at_once.each:,.1f}" in row
+    assert f"8 at once {found.configs[0].at_once.tps:,.0f} t/s (" in html  # type: ignore[union-attr]
+    world.put("two", "ready", body=body())
+    assert "at once" not in client.get("/advice/two").text
 
 
 def test_what_is_being_measured_is_followed_and_said(

@@ -27,13 +27,14 @@ def headline(
     first, speed = configs[0], configs[0].speed[-1]
     fits = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
     word = beginning(fits, first.loss_percent)
-    rate = f"{speed.tg_tps:,.1f} t/s ({speed.tg_low:,.1f} to {speed.tg_high:,.1f})"
+    rate, total = f"{speed.tg_tps:,.1f} t/s ({speed.tg_low:,.1f} to {speed.tg_high:,.1f})", ""
     if (all_of := first.at_once) is not None:
         low, high = all_of.low / all_of.requests, all_of.high / all_of.requests
         rate = f"{all_of.each:,.1f} t/s ({low:,.1f} to {high:,.1f}) for each of {all_of.requests} concurrent requests"
+        total = f"{all_of.tps:,.0f} in total, "
     return (
-        f"{word}: {first.variant} with {first.engine}, about {rate} {speed.after}, {_quality(first)}with "
-        f"{_memory(first, rig)}{', RAM assumed' if ram_assumed else ''}."
+        f"{word}: {first.variant} with {first.engine}, about {rate} {speed.after}, {total}"
+        f"{_quality(first)}with {_memory(first, rig)}{', RAM assumed' if ram_assumed else ''}."
     )
 
 

@@ -321,8 +321,9 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if together is not None:
         yield (
             f"{goal.parallel} concurrent requests: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
-            f"{together.high:,.0f}), {together.each:.1f} each; other speeds are for one request at a time"
+            f"{together.high:,.0f}), {together.each:,.1f} each"
         )
+        yield "other speeds are for one request at a time"
     elif goal.parallel > 1:
         yield "speeds are for one request at a time"
     if goal.parallel >= _MANY and whole and cards[0].backend in ("cuda", "rocm"):
