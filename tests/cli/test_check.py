@@ -62,6 +62,13 @@ def test_a_corrected_command_has_its_memory_and_speed(model: str, capsys: pytest
     assert f" at 0 tokens; fits: CUDA0 {card['total_mib']:,.0f} MiB ({card['free_mib']:,.0f} free), CPU " in shown
 
 
+def test_the_build_is_named_in_full_behind_a_long_name() -> None:
+    files = Files("somebody/A-Model-With-A-Long-Name-Instruct-2507-GGUF", "0" * 40, ())
+    case = BatchCase(command="llama-server -c 4096 -fa on", engine="llama.cpp", model="x", hardware=RIG)
+    found = checked(case, VariantModel("Q8_0", files, build("Qwen3-0.6B", "q8_0")), resolve(parse_hardware(RIG)))
+    assert f", build {found.build} MiB weights " in " ".join(as_text(check_lines(found)).split())
+
+
 def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG, "--detail", "full"]) == 1
     shown = capsys.readouterr().out

@@ -100,6 +100,17 @@ def test_a_thousand_tokens_a_second_have_a_comma_everywhere() -> None:
     assert not re.search(r"(?<![\w.])\d{4,}\.\d", text)
 
 
+def test_what_is_damaged_is_said_first_and_by_how_much_with_a_comma() -> None:
+    found = ask("Qwen3-8B", "iq1_s", "q8_0", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="fastest"))
+    text = " ".join(render_text(advice_of(found)).split())
+    assert text.startswith("It fits, but quantisation has damaged this variant: iq1_s ")
+    _, expected, high = found.configs[0].loss_percent or (0.0, 0.0, 0.0)
+    assert high >= 1000
+    assert f"perplexity about {expected:,.0f} % (" in text
+    assert f" to {high:,.0f}) above 16-bit" in text
+    assert f" to {high:,.1f}), by tensor types" in text
+
+
 def test_what_intervals_rest_on_is_said_in_words() -> None:
     configs = [replace(c, speed=[replace(p, basis="formula") for p in c.speed], deeper=[]) for c in body().configs]
     uncalibrated = "80 % intervals, from a formula, not calibrated"

@@ -9,7 +9,7 @@ from service.engine.finding import Finding
 from service.wire.advice.card import basis_words, fact_of, fact_words, speed_figures
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
-from service.wire.plain_text import MORE, cut, wrapped
+from service.wire.plain_text import MORE, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
 _MOST_ERRORS = 8
@@ -23,7 +23,7 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
     full = detail == "full"
     yield checked.verdict
     of = f"{checked.repo} " if checked.repo else ""
-    yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
+    yield from wrapped(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
     yield ""
     yield from device_table(checked.memory.devices)
     splits = checked.memory.graph_splits

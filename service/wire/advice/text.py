@@ -266,7 +266,7 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield from form.all_lines(measured_lines(config, form.full))
     if config.loss_percent and not form.brief:
         low, expected, high = config.loss_percent
-        yield f"quality: about +{expected:.1f} % perplexity above 16-bit ({low:.1f} to {high:.1f}), by tensor types"
+        yield f"quality: about +{expected:,.1f} % perplexity above 16-bit ({low:,.1f} to {high:,.1f}), by tensor types"
     yield from standing(config) if form.full else ()
     shown = 0 if form.brief else _SHORT_REASONS
     reasons = [reason for reason in config.reasons if reason.rule != OF_BENCHMARK]

@@ -84,7 +84,7 @@ def _quality(config: AdvisedConfig) -> str:
     if expected < 0.05:
         return "perplexity as at 16-bit, "
     digits = 0 if expected >= 10 else 1
-    return f"perplexity about {expected:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f}) above 16-bit, "
+    return f"perplexity about {expected:,.{digits}f} % ({low:,.{digits}f} to {high:,.{digits}f}) above 16-bit, "
 
 
 def _memory(config: AdvisedConfig, rig: Rig) -> str:
