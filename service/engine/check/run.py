@@ -202,8 +202,8 @@ def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, ha
 
 
 def _speed_words(case: Case) -> str:
-    tg = case.speed().tg
-    return f"TG about {tg.expected:,.1f} t/s ({tg.low:,.1f} to {tg.high:,.1f}) with an empty cache"
+    at = speed_point(0, case.speed())  # rounded as in the table
+    return f"TG about {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f}) with an empty cache"
 
 
 def _started_otherwise(found: Sequence[Finding], *, asked: bool) -> str:

@@ -67,6 +67,13 @@ def test_the_figures_of_the_corrected_command_are_those_of_its_own_check(command
         assert figures.speed[0].pp_tps >= before.speed[0].pp_tps
 
 
+def test_the_first_sentence_rounds_a_speed_as_the_table_does() -> None:
+    rig = resolve(parse_hardware("RTX 3090, 14900K, 96GB DDR5-6800"))
+    report = check("llama-server -m m.gguf -ncmoe 36 -ngl 999 -c 0 -fa on", "llama.cpp", GPT_OSS, rig)
+    at = report.speed[0]
+    assert f"TG about {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f}) with" in report.verdict
+
+
 def test_a_fix_gives_way_to_one_that_has_room_beside_those_before_it() -> None:
     """What is proposed for a command alone takes room that a larger micro-batch needs."""
     rig = resolve(parse_hardware("RTX 3090, 14900K, 96GB DDR5-6800"))
