@@ -88,6 +88,28 @@ _STICKS = re.compile(  # `two 16GB memory sticks`, `two sticks of 16GB`
     r"|(?:stick|dimm|module)s\sof\s(\d{1,3})\s?gb\b)",
     _I,
 )
+# Channels with the size of the module in each, which are read as modules: `12ch x 64GB`, `12 channels of 64GB`,
+# `8-channel, 32GB each`, `32GB per channel x 8`, `64GB x 12ch`. But `64GB, 2ch` and `512GB x 8ch` state the sum.
+_CHANNELS = r"[\s-]?(?:channels?|ch)\b"
+_MODULE = r"(4|8|16|24|32|48|64|96|128)\s?gi?b?\b"
+_MODULES_BY_CHANNEL = tuple(
+    (re.compile(pattern, _I), right)
+    for pattern, right in (
+        (rf"(?<![\w.])(\d{{1,2}}){_CHANNELS}(?:\s{{0,3}}[x*]\s?|\sof\s){_MODULE}", r"\1x\2GB"),
+        (
+            rf"(?<![\w.])(\d{{1,2}}){_CHANNELS},?\s(?:(?:with|at)\s)?{_MODULE}\s(?:each|(?:per|a|in\seach)\schannel)\b",
+            r"\1x\2GB",
+        ),
+        (rf"(?<![\w.])(\d{{1,2}}){_CHANNELS}\s{_MODULE}(?=\s(?:[rl]?r?dimms|sticks|modules)\b)", r"\1x\2GB"),
+        (rf"(?<![\w.]){_MODULE}\sper\schannel(?:,\s?|\s?[x*]\s?|\s)(\d{{1,2}})(?:{_CHANNELS}|\b)", r"\2x\1GB"),
+        (rf"(?<![\w.]){_MODULE}\s[rl]?r?dimms?\s?[x*]\s?(\d{{1,2}})(?:{_CHANNELS}|\b)", r"\2x\1GB"),
+        (
+            r"(\d\s?gi?b?\s?|\b(?:lp)?ddr\d[xl]?(?:[\s-]?\d{4,5})?(?:\s?m(?:t/s|hz))?\s)[x*]\s?"
+            rf"(\d{{1,2}}){_CHANNELS}",
+            r"\1 x\2",
+        ),
+    )
+)
 _RAM_OF_JSON = re.compile(r'"ram_gb"\s{0,4}:\s{0,4}(\d{1,5}(?:\.\d{1,3})?)(?![\d.])', _I)  # with words around it
 _LAKES = (
     r"(?:(?:tiger|ice|rocket|comet|coffee|kaby|whisk(?:e)?y|alder|raptor|meteor)\s?lake|sky\s?lake|haswell|broadwell)"
@@ -281,6 +303,8 @@ def _plain(text: str) -> str:
     text = _COUNTED.sub(lambda m: f" {_NUMERALS[m[1]]} ", text)
     for sign, meaning in _SIGNS.items():
         text = text.replace(sign, meaning)
+    for pattern, right in _MODULES_BY_CHANNEL:
+        text = pattern.sub(right, text)
     text = _SCRIPTS.sub(" ", re.sub(r"\b(core|socket|slot|node|thread|module)\(s\)", r"\1s", text, flags=re.I))
     text = re.sub(r"(?<=\d)(gi?b?)[x*](?=\d{1,2}\b)", r"\1 x", text, flags=re.I)
     text = re.sub(r"\b(max|ultra)\s+(m[1-5])\b(?!\s?(?:pro|max|ultra))", r"\2 \1", text, flags=re.I)

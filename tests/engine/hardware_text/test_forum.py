@@ -159,9 +159,39 @@ def test_cpus(text: str, model: str | None, sockets: int, cores: int) -> None:
         ("64GB, 3200MHz", Ram(total_gb=64, mts=3200)),
         ("64GB, dual channel", Ram(total_gb=64, channels=2)),
         ("8 sticks of 64GB", Ram(total_gb=512, channels=8)),
+        ("64GB, 2ch DDR5", Ram(total_gb=64, type="DDR5", channels=2)),
+        ("64GB 2-channel", Ram(total_gb=64, channels=2)),
+        ("64 GB (2 channels)", Ram(total_gb=64, channels=2)),
+        ("512GB x 8ch", Ram(total_gb=512, channels=8)),
+        ("64GB DDR5 x 2ch", Ram(total_gb=64, type="DDR5", channels=2)),
     ],
 )
 def test_ram(text: str, ram: Ram) -> None:
+    assert parse_hardware(f"3090, {text}") == Hardware(gpus=[Gpu(name="3090")], ram=ram)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "64GB x 12ch DDR5-6400",
+        "64GB*12ch DDR5-6400",
+        "64GB DDR5-6400 x 12ch",
+        "64GB RDIMM x 12ch DDR5-6400",
+        "12ch x 64GB DDR5-6400",
+        "12通道 x 64GB DDR5-6400",
+        "12 channels of 64GB DDR5-6400",
+        "12 channels, 64GB each, DDR5-6400",
+        "12-channel with 64GB each, DDR5-6400",
+        "12-channel 64GB RDIMMs DDR5-6400",
+        "64GB per channel x 12, DDR5-6400",
+        "64GB per channel, 12 channels DDR5-6400",
+        "DDR5-6400 64GB x 12ch = 768GB",
+        "768GB DDR5-6400 (12ch x 64GB)",
+        "768GB (64GB×12 channels) DDR5-6400",
+    ],
+)
+def test_the_size_of_each_channels_module_is_not_the_sum(text: str) -> None:
+    ram = Ram(total_gb=768, type="DDR5", channels=12, mts=6400)
     assert parse_hardware(f"3090, {text}") == Hardware(gpus=[Gpu(name="3090")], ram=ram)
 
 
