@@ -46,7 +46,9 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
 
     llama.cpp. `whole_logits`: the server reserves logits of a whole batch. `head_first`: the output head is the first
     that `-ngl` moves. `window_caches`: windowed layers keep their window only. `latent_cache`: latent attention keeps
-    its latent rows, those and values, or K and V of every head.
+    its latent rows, those and values, or K and V of every head. `quantised_only_with_128`: NVIDIA's and AMD's cards
+    attend to a quantised cache only with heads of 128. `caches_without_kernel`: types of caches that they do not attend
+    to at all.
     """
 
     f32_masks: bool = False
@@ -77,6 +79,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     window_caches: bool = True
     described: bool = True
     latent_cache: Literal["rows", "rows and values", "heads"] = "rows"
+    quantised_only_with_128: bool = False
+    caches_without_kernel: tuple[str, ...] = ()
 
 
 class BuildRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,6 +165,10 @@ class EngineMemory(ABC):
         """
         return None
 
+    def attends_in_ram(self, run: ResolvedRun, layer: Layer) -> bool:
+        """Return whether the CPU attends to a layer's cache, also if it is on a card, which has no kernel for it."""
+        return False
+
     def loaded(self, model: Model, flags: Flags, placement: Placement) -> tuple[Model, Placement]:
         """Return the model with the tensors that loading makes of others, and where they are."""
         return model, placement

@@ -49,11 +49,11 @@ class Token:
         attending = [0.0] * (work.n_devices + 1)
         for layer in work.attention:
             device = layer.device if layer.fetched_to is None else layer.fetched_to
+            if device != layer.device:
+                card = machine.cards[min(device, layer.device)]
+                parts["copies over PCIe"] += cache_bytes(work, layer, n_kv) * card.copy / card.link
             if device < work.n_devices:
-                card = machine.cards[device]
-                attending[device] += _attention_on_card(work, layer, card, p, n_kv)
-                if device != layer.device:
-                    parts["copies over PCIe"] += cache_bytes(work, layer, n_kv) * card.copy / card.link
+                attending[device] += _attention_on_card(work, layer, machine.cards[device], p, n_kv)
             else:
                 parts["attention"] += _attention_on_cpu(work, layer, machine.token_cpu, p, n_kv)
         parts["attention"] += cards_seconds(work, attending, attention_ways(work)) + _states(work, machine, p)

@@ -77,10 +77,11 @@ class MicroBatch:
     def _attend(self, parts: Seconds, n_kv: int) -> None:
         work, machine, n_tokens = self.work, self.machine, self.n_tokens
         by_card = [0.0] * (work.n_devices + 1)
-        for layer, device, to_card, rate in self._attending:
-            if to_card:
+        for layer, device, is_copied, rate in self._attending:
+            if is_copied:
+                card = machine.cards[min(device, layer.device)]
                 n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
-                parts["copies over PCIe"] += n_bytes * machine.cards[device].copy / machine.cards[device].link
+                parts["copies over PCIe"] += n_bytes * card.copy / card.link
             operations = batch_operations(work, layer, n_tokens, n_kv)
             if device < work.n_devices:
                 by_card[device] += operations * rate
@@ -101,12 +102,12 @@ class MicroBatch:
 class _AttendingLayers(NamedTuple):
     """Layers of one geometry, the device on which they attend, and the seconds of one operation there.
 
-    `to_card`: their cache is copied to it.
+    `is_copied`: their cache is copied to it.
     """
 
     layer: Attention
     device: int
-    to_card: bool
+    is_copied: bool
     rate: float
 
     @classmethod

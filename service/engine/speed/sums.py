@@ -61,6 +61,8 @@ def _work(run: ResolvedRun) -> Work:
     lacks, host = changes_after(engine, run.build.date), placement.n_devices
     treatment, layers = run.treatment, _of_layers(run)
     host_changes, card_changes = _changes(layers, placement)
+    attention = _attention(run, layers, windows="sliding_windows" not in lacks)
+    leaving = sum(one.count for one in attention if one.fetched_to == host and one.device != host)
     states = _state_bytes(model, placement)
     memory, has_sizes = engine_spec(engine).memory, model.value("attention.key_length_mla") is not None
     mla = model.mla if has_sizes or not memory.latent_needs_sizes else None
@@ -68,7 +70,7 @@ def _work(run: ResolvedRun) -> Work:
         engine=engine,
         n_devices=host,
         weights=_added(one.sums for one in layers.values()),
-        attention=_attention(run, layers, windows="sliding_windows" not in lacks),
+        attention=attention,
         state_bytes=states,
         delta_bytes=states[-1] if _is_delta_net(model) else 0,
         recurrent_layers=_recurrent_layers(model, placement),
@@ -80,7 +82,7 @@ def _work(run: ResolvedRun) -> Work:
         n_layer=len(placement.layers),
         gpu_layers=sum(1 for device in placement.layers if device < host),
         host_layers=sum(one.on_cpu for layer, one in layers.items() if layer >= 0),
-        host_changes=host_changes,
+        host_changes=host_changes + 2 * leaving,  # to the CPU and back
         card_changes=card_changes,
         cache_k=type_named(flags.cache_type_k).bpw / 8,
         cache_v=type_named(flags.cache_type_v).bpw / 8,
@@ -208,6 +210,7 @@ def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: boo
     That is what both schedulers do; measured on an H200 after 8,192 tokens of Qwen3-8B (docs/gpu-day.md).
     """
     placement, fetches = run.placement, run.flags.flash_attn != "off"
+    in_ram = engine_spec(run.engine).memory.attends_in_ram
     host, found = placement.n_devices, Counter[Attention]()
     for layer in run.model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
@@ -215,8 +218,10 @@ def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: boo
             continue
         copied = layers[layer.index].copied_from if device == host and layer.index in layers else 0
         one = _geometry(layer, device, copied, windows)
-        if fetches and device == host and (computes := placement.layers[layer.index]) < host:
-            one = msgspec.structs.replace(one, fetched_to=computes)
+        computes = placement.layers[layer.index]
+        attends = host if computes < host and in_ram(run, layer) else computes
+        if attends != device and (fetches if device == host else attends == host):
+            one = msgspec.structs.replace(one, fetched_to=attends)
         found[one] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 

@@ -114,8 +114,8 @@ class Weights(msgspec.Struct, frozen=True):
 
 class Attention(msgspec.Struct, frozen=True):
     """`count` layers of one geometry whose cache is on `device`. `copied_from`: the tokens of a batch from which their
-    weights in RAM go to the first GPU, and their attention with them (0: never). `fetched_to`: the GPU that attends, to
-    which the cache is copied from RAM for every token and batch."""
+    weights in RAM go to the first GPU, and their attention with them (0: never). `fetched_to`: the device that attends,
+    if that is another: the cache is copied to it for every token and batch, from RAM to a GPU, or from a GPU to RAM."""
 
     device: int
     count: int

@@ -60,6 +60,7 @@ class Example(NamedTuple):
 GOOD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
 GOOD_LLAMA = "llama-server -m m.gguf -c 32768 -ub 2048 -ngl 99 -fa on -fit off -np 1 -ot exps=CPU -t 16"
 OLD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
+OLD_OSS = "llama-server -m m.gguf -c 32768 -ngl 99 -fa on -np 1"
 ON_MAC = "llama-server -m m.gguf -ngl 99 -fa on -fit off -np 1"
 ON_P40 = "llama-server -m m.gguf -c 8192 -ngl 99 -fa on"
 ALL_ON_GPU = "llama-server -m m.gguf -c 8192 -ngl 99"
@@ -297,6 +298,23 @@ EXAMPLES = (
         "cache-types-without-kernel", f"{GOOD_LLAMA} -ctk q5_1 -ctv q5_1", f"{GOOD_LLAMA} -ctk q8_0 -ctv q8_0", LLAMA
     ),
     Example("cache-types-without-kernel", f"{GOOD_LLAMA} -ctk q8_0", GOOD_LLAMA, LLAMA),
+    # llama.cpp pull 16208; reddit.com/r/LocalLLaMA/comments/1ng0fmv
+    Example(
+        "cache-without-kernel-yet",
+        f"{OLD_OSS} -ctk q4_0 -ctv q4_0",
+        f"{OLD_OSS} -ctk f16 -ctv f16",
+        LLAMA,
+        GPT_OSS,
+        build="2025-09-26",
+    ),
+    Example(
+        "cache-without-kernel-yet",
+        f"{OLD_OSS} -ctk bf16 -ctv bf16",
+        f"{OLD_OSS} -ctk q8_0 -ctv q8_0",
+        LLAMA,
+        GPT_OSS,
+        build="2025-09-27",
+    ),
     Example("speculation-unknown", f"{GOOD_LLAMA} --spec-type mtp", f"{GOOD_LLAMA} --spec-type draft-mtp", LLAMA, GLM),
     Example("router", "llama-server --models-preset models.ini -c 8192", "llama-server -m m.gguf -c 8192", LLAMA),
     Example("ram-grows", f"{MANY_SLOTS}", f"{MANY_SLOTS} -ctxcp 1", LLAMA, HYBRID),

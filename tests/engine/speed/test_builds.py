@@ -17,6 +17,7 @@ from service.engine.speed.sums import changes_after
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
     RTX_4090,
+    RTX_5090,
     RTX_A6000,
     THREADRIPPER_A6000,
     all_in_ram,
@@ -137,6 +138,51 @@ def test_attention_on_rdna_uses_matrix_units_since_july_2026_for_heads_of_up_to_
 
     assert attention("Llama-3.1-8B", "2026-06-30") > 1.5 * attention("Llama-3.1-8B", "2026-07-01")
     assert attention("Gemma-3-12B", "2026-06-30") == pytest.approx(attention("Gemma-3-12B", None))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "date", "backend", "in_ram"),
+    [
+        ("gpt-oss-120b", "q4_0", "2025-09-26", "cuda", True),  # heads of 64
+        ("gpt-oss-120b", "q8_0", "2025-09-26", "rocm", True),
+        ("gpt-oss-120b", "q8_0", "2025-09-26", "vulkan", False),
+        ("gpt-oss-120b", "f16", "2025-09-26", "cuda", False),
+        ("gpt-oss-120b", "q4_0", "2025-09-27", "cuda", False),
+        ("gpt-oss-120b", "bf16", "2026-03-21", "cuda", True),
+        ("gpt-oss-120b", "bf16", "2026-03-22", "cuda", False),
+        ("gpt-oss-120b", "q4_0", None, "cuda", False),
+        ("Gemma-3-12B", "q8_0", "2025-09-26", "cuda", True),  # of 256
+        ("Llama-3.1-8B", "q8_0", "2025-09-26", "cuda", False),  # of 128
+    ],
+)
+def test_the_cpu_attended_to_caches_for_which_cards_had_no_kernel_yet(
+    shape: str, kind: str, date: str | None, backend: str, in_ram: bool
+) -> None:
+    model, of = build(shape, "q4_0"), rig(card("a card", "ampere", 96, 900, 120, 31.5, backend=backend))
+
+    def after(n_kv: int, kind: str) -> Speed:
+        flags = Flags(flash_attn="on", cache_type_k=kind, cache_type_v=kind)
+        run = resolve_run("llama.cpp", model, flags, of, devices(of), date, placement=all_on_gpu(model))
+        return predict_speed(run, n_kv)
+
+    found, f16 = after(10_000, kind), after(10_000, "f16")
+    assert (found.parts_tg["attention"] > 4 * f16.parts_tg["attention"]) is in_ram
+    assert (found.parts_pp["attention"] > 4 * f16.parts_pp["attention"]) is in_ram
+    assert (found.parts_tg["copies over PCIe"] > 0) is in_ram
+
+
+def test_gpt_oss_with_a_q4_0_cache_in_august_2025_is_as_slow_as_it_was_measured() -> None:
+    """reddit.com/r/LocalLLaMA/comments/1ng0fmv: 10 to 11 t/s with -ctk q4_0 -ctv q4_0, 35 with f16, RTX 5090."""
+    model, of = build("gpt-oss-120b", "exps=mxfp4,*=q8_0"), rig(RTX_5090, physical_cores=8, cpu_bandwidth_gbs=80)
+
+    def tg(kind: str) -> float:
+        flags = Flags(
+            flash_attn="on", n_gpu_layers=99, n_cpu_moe=22, n_ctx=65_536, cache_type_k=kind, cache_type_v=kind
+        )
+        return predict_speed(resolve_run("llama.cpp", model, flags, of, devices(of), "2025-08-29"), 10_000).tg.expected
+
+    assert 8 < tg("q4_0") < 25
+    assert tg("f16") > 33
 
 
 HYBRID = build("Qwen3.5-35B-A3B", "down_exps=q5_K,exps=q4_K,output=q6_K,token_embd=q4_K,*=q8_0")

@@ -3,7 +3,8 @@
 Sources: llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu (ggml_cuda_can_fuse and graph_optimize; not with
 GGML_CUDA_DISABLE_FUSION: what is kept alive may not be overwritten before the kernel ran), fattn.cu
 (ggml_cuda_get_best_fattn_kernel and …_get_alloc_size: what flash attention can do, the same for all cards from Turing
-on for batches of more than two tokens a sequence).
+on for batches of more than two tokens a sequence). With pull 16208 (27 September 2025) the kernels for single tokens
+took quantised caches with heads of 64 and 256; before, with heads of 128 only, and the CPU attended with others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from service.engine.builds import MemoryRules
 from service.engine.memory.graph import CUDA_ALIGNMENT, KeepAlive, Node, Slot, geometry
 from service.engine.units import pad
 
@@ -86,17 +88,28 @@ _LARGE_SIZES = {192: (128, 8), 320: (256, 32), 512: (512, 1), 576: (512, 1)}
 _CACHE_TYPES = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
 
 
-def without_kernel(nodes: Iterable[Node]) -> frozenset[int]:
+_FIRST_SIZE = 128  # of heads: with it a quantised cache had kernels first
+
+
+def not_yet(heads: int, types: tuple[str, str], rules: MemoryRules) -> bool:
+    """Return whether no kernel of a build's time attends to a cache with heads of one size and types of K and V, which
+    today's builds attend to."""
+    if set(types) & set(rules.caches_without_kernel):
+        return True
+    return rules.quantised_only_with_128 and heads != _FIRST_SIZE and any(geometry(kind)[0] > 1 for kind in types)
+
+
+def without_kernel(nodes: Iterable[Node], rules: MemoryRules) -> frozenset[int]:
     """Return the indices of the flash attentions that no CUDA kernel computes."""
-    return frozenset(n.index for n in nodes if n.op == "FLASH_ATTN_EXT" and not _has_kernel(n))
+    return frozenset(n.index for n in nodes if n.op == "FLASH_ATTN_EXT" and not _has_kernel(n, rules))
 
 
-def _has_kernel(node: Node) -> bool:
+def _has_kernel(node: Node, rules: MemoryRules) -> bool:
     q, k, v, mask = node.src[:4]
     if k.kind not in _CACHE_TYPES or v.kind not in _CACHE_TYPES or mask.ne[2] != 1:
         return False
     if k.ne[0] in _EQUAL_SIZES:
-        return v.ne[0] == k.ne[0]
+        return v.ne[0] == k.ne[0] and not not_yet(k.ne[0], (k.kind, v.kind), rules)
     if k.ne[0] not in _LARGE_SIZES:
         return False
     size, divisor = _LARGE_SIZES[k.ne[0]]
@@ -115,14 +128,14 @@ def flash_layers(nodes: Iterable[Node], slots: Sequence[Slot]) -> list[tuple[int
     return [(index, slots[keys.slot].layer) for index, keys in found if keys is not None and keys.slot >= 0]
 
 
-def flash_copies(nodes: Iterable[Node]) -> dict[int, tuple[int, int]]:
+def flash_copies(nodes: Iterable[Node], rules: MemoryRules) -> dict[int, tuple[int, int]]:
     """Return the bytes after each result that hold f16 copies of a cache of another type.
 
     The second figure is for a cache on another device: copied over, latent values are not part of the keys any more.
     """
     found = {}
     for node in nodes:
-        if node.op != "FLASH_ATTN_EXT" or not _has_kernel(node):
+        if node.op != "FLASH_ATTN_EXT" or not _has_kernel(node, rules):
             continue
         k, v = node.src[1], node.src[2]
         keys = _with_copy(node.n_bytes, k)

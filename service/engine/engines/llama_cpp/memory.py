@@ -16,9 +16,11 @@ import msgspec
 from service.engine.builds import MemoryRules
 from service.engine.config import CPU, Flags, Override, Tool
 from service.engine.engines.llama_cpp import ARCHITECTURES, caches, graphs
+from service.engine.engines.llama_cpp.kernels import not_yet
 from service.engine.engines.llama_cpp.slices import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.kept import kept
+from service.engine.layers import Layer
 from service.engine.memory.device_shares import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Model
@@ -155,6 +157,15 @@ class LlamaMemory(EngineMemory):
             return bool(types[layer])
         shared = model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS
         return not shared or layer <= 1 or layer % 4 == 2
+
+    def attends_in_ram(self, run: ResolvedRun, layer: Layer) -> bool:
+        """Return whether a build from before such a kernel was told to use flash attention (auto turns it off)."""
+        flags, types = run.flags, (run.flags.cache_type_k, run.flags.cache_type_v)
+        if not run.build.date or flags.flash_attn != "on" or not not_yet(layer.head_dim_k, types, run.rules):
+            return False
+        if run.mla or layer.head_dim_k != layer.head_dim_v or run.model.architecture in self.without_flash_attention:
+            return False
+        return any(run.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in run.devices)
 
     def works_together(self, model: Model, flags: Flags, n_cards: int) -> bool:
         """Return whether `-sm tensor` splits the architecture, evenly, and its memory is known."""

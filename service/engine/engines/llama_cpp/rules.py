@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.commands.tables import MODEL_REPO, MODEL_URL
+from service.engine.engines.llama_cpp.kernels import not_yet
 from service.engine.engines.llama_cpp.memory import split_aborts, split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
@@ -184,7 +185,7 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     if case.model.architecture in case.spec.memory.without_flash_attention:
         return
     kinds = (flags.cache_type_k, flags.cache_type_v)
-    if kinds[0] == kinds[1] and kinds[0] in _WITH_KERNEL:
+    if (kinds[0] == kinds[1] and kinds[0] in _WITH_KERNEL) or _heads_not_yet(case):
         return
     if flags.flash_attn == "on":
         effect = (
@@ -198,6 +199,42 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
         f"-ctk {kinds[0]} -ctv {kinds[1]}: builds without -DGGML_CUDA_FA_ALL_QUANTS=ON, such as the prebuilt ones, "
         f"have no GPU kernel for this: {effect} that has it",
         changes=lambda: iter([["-ctk q8_0 -ctv q8_0"], ["-ctk q4_0 -ctv q4_0"]]),
+    )
+
+
+def _heads_not_yet(case: Case) -> list[int]:
+    """Return the sizes of heads for whose cache on a card no kernel had been written when the build was made."""
+    types, rules = (case.flags.cache_type_k, case.flags.cache_type_v), case.run.rules
+    layers = zip(case.model.layers, case.placement.caches, strict=True)
+    on_cards = {layer.head_dim_k for layer, at in layers if layer.attends and at is not None and at < case.cpu}
+    return [] if case.latent_cache else sorted(size for size in on_cards if not_yet(size, types, rules))
+
+
+@rule(
+    "cache-without-kernel-yet", "warning", CACHE,
+    "llama.cpp pulls 16208 (27 September 2025: quantised caches with heads of 64 and 256), 15454 (the check before "
+    "it), 20525 (bf16); reddit.com/r/LocalLLaMA/comments/1ng0fmv (gpt-oss-120b with q4_0: 10 t/s for 35, prompts 60 "
+    "to 90 for 1,200)", until="2026-03-22", fix="update the engine, or -ctk f16 -ctv f16", costs=True,
+)  # fmt: skip
+def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
+    """In older builds no card of NVIDIA or AMD attends to a quantised cache with heads of other sizes than 128, or to
+    one of bf16."""
+    flags, sizes = case.flags, _heads_not_yet(case)
+    cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
+    without = case.model.architecture in case.spec.memory.without_flash_attention
+    if not cards or not sizes or flags.flash_attn == "off" or without or flags.no_kv_offload:
+        return
+    kinds = (flags.cache_type_k, flags.cache_type_v)
+    if flags.flash_attn == "on":
+        effect = "the CPU attends, to which the cache is copied for every token and batch, as the figures count"
+    elif kinds[1] in UNQUANTISED:
+        effect = "flash attention is turned off, which takes more memory"
+    else:
+        effect = "the server ends, because it turns flash attention off and V needs it"
+    heads = " and ".join(map(str, sizes))
+    yield Found(
+        f"-ctk {kinds[0]} -ctv {kinds[1]}: this build has no GPU kernel for this with heads of {heads}; {effect}",
+        changes=lambda: iter([["-ctk f16 -ctv f16"]]),
     )
 
 

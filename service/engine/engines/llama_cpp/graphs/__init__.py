@@ -48,7 +48,8 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     )
     graph.layer_starts = g.layer_starts
     graph.keep_alives = keep_alives(g.nodes)
-    graph.flash_copies, graph.without_kernel = flash_copies(g.nodes), without_kernel(g.nodes)
+    graph.flash_copies = flash_copies(g.nodes, spec.rules)
+    graph.without_kernel = without_kernel(g.nodes, spec.rules)
     graph.flash_layers = flash_layers(g.nodes, g.slots)
     return graph, model.architecture in ARCHITECTURES
 
