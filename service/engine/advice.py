@@ -99,12 +99,16 @@ class BuildLine(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """A ready-made engine: for which shells (POSIX or PowerShell), from whom, the lines that install it, its source."""
+    """A ready-made engine: for which shells (POSIX or PowerShell), from whom, the lines that install it, its source.
+
+    `needs`: what it runs with only if that is installed already; without it the engine is built.
+    """
 
     shell: Shell
     name: str
     line: str
     source: str
+    needs: str = ""
 
 
 class OldestBuild(msgspec.Struct, frozen=True):

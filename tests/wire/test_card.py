@@ -96,6 +96,29 @@ def test_a_package_comes_before_building() -> None:
     assert "git clone" in card.steps[0].powershell
 
 
+@pytest.mark.parametrize(
+    ("backend", "archive", "needs"),
+    [("rocm", "ubuntu-rocm-10.0-x64.tar.gz", "ROCm 10.0"),
+     ("sycl", "ubuntu-sycl-fp32-x64.tar.gz", "oneAPI 2026.1")],
+)  # fmt: skip
+def test_an_archive_that_needs_something_comes_before_building_and_vulkan_besides(
+    backend: str, archive: str, needs: str
+) -> None:
+    first, asked = advice().configs[0], advice()
+    commands = replace(first.commands, packages=engine_spec("llama.cpp").commands.packages(backend))
+    linux = replace(asked.hardware, os="Ubuntu 24.04")
+    card = card_of(replace(asked, configs=[replace(first, commands=commands)], hardware=linux))
+    assert card is not None
+    get = card.steps[0]
+    assert get.note == f"prebuilt if {needs} is installed, else build it"
+    named, unpacked, other, *build = get.posix.split("\n")
+    assert archive in named
+    assert needs in unpacked
+    assert "conda install -c conda-forge llama.cpp, which uses Vulkan" in other
+    assert build[0].startswith("git clone")
+    assert all(line.startswith("# ") for line in step_lines(get, "posix", 120)[:3])
+
+
 def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None:
     first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0), weighed=Weighed(ram_used=0.8))
     better = replace(first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0))

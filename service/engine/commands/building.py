@@ -83,12 +83,15 @@ def build_line(
 def packages(engine: Engine, cards: Sequence[Card]) -> tuple[Package, ...]:
     """Return the ready-made builds of `engine` that have code for these cards, the official ones first.
 
-    conda-forge's package takes CUDA 13 where the driver allows it (llama.cpp-feedstock).
+    conda-forge's package takes CUDA 13 where the driver allows it (llama.cpp-feedstock). Linux's archive for ROCm has
+    no code for cards that only run as others.
     """
     if any(card.generation in _NOT_ARCHIVED for card in cards if card.backend == "rocm"):
         return ()
     older = any(map(_is_before_turing, cards))
-    return engine_spec(engine).commands.packages("cuda 12" if older else _backend(cards))
+    found = engine_spec(engine).commands.packages("cuda 12" if older else _backend(cards))
+    run_as_others = any(card.backend == "rocm" and _LIKE_GFX1030.search(card.name) for card in cards)
+    return tuple(one for one in found if not (run_as_others and one.shell == "posix"))
 
 
 def _is_before_turing(card: Card) -> bool:

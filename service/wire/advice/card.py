@@ -95,13 +95,16 @@ def _engine(config: AdvisedConfig, hardware: Hardware) -> Step:
 def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     """Return the lines that install the engine in this shell, and a note on what they do."""
     package = next((one for one in commands.packages if one.shell == shell), None)
-    if package is not None:
+    if package is not None and (commands.build is None or not package.needs):
         return package.line, f"prebuilt, from {package.name}"
     if commands.build is None:
         return "", "the build you named"
     apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&
     lines = commands.build.line.replace(apart, "\n" + apart.removeprefix(" && "))
-    return f"{lines}\n{_FOUND[shell]}", "no package fits: build it"
+    lines = f"{lines}\n{_FOUND[shell]}"
+    if package is not None:
+        return f"{package.line}\n{lines}", f"prebuilt if {package.needs} is installed, else build it"
+    return lines, "no package fits: build it"
 
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | None) -> str:

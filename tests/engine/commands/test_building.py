@@ -70,6 +70,19 @@ def test_amds_cards_get_an_archive_if_it_has_code_for_them(card: str, packaged: 
     assert any("needs no build" in note for note in built_for(card, "rocm").notes) == packaged
 
 
+@pytest.mark.parametrize(
+    ("card", "archive"),
+    [("RX 7900 XTX", "ubuntu-rocm-10.0-x64.tar.gz"), ("Arc B580", "ubuntu-sycl-fp32-x64.tar.gz"), ("RX 6700 XT", "")],
+)
+def test_the_archive_for_linux_is_a_package_with_vulkan_besides(card: str, archive: str) -> None:
+    cards = resolve(Hardware(gpus=[Gpu(name=card)], ram=Ram(total_gb=64))).cards
+    lines = [package.line for package in packages("llama.cpp", cards) if package.shell == "posix"]
+    assert len(lines) == bool(archive)
+    for line in lines:
+        assert archive in line.split("\n")[0]
+        assert "conda install -c conda-forge llama.cpp, which uses Vulkan" in line
+
+
 def test_an_amd_card_that_vulkan_drives_has_a_package_with_vulkan() -> None:
     cards = resolve(Hardware(gpus=[Gpu(name="RX 5700 XT")], ram=Ram(total_gb=64))).cards
     assert all("with Vulkan" in package.name for package in packages("llama.cpp", cards))
