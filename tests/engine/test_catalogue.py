@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -302,8 +303,40 @@ def test_threads_run_on_the_performance_cores_of_a_hybrid_cpu(cpu: Cpu, cores: i
 
 def test_hybrid_cpus_have_more_cores_than_performance_cores() -> None:
     hybrid = [row for row in known_cpus() if row.generation in {"raptor lake", "alder lake"}]
-    assert all(row.performance_cores in {6, 8} for row in hybrid if "12400" not in row.name)
+    of_one_kind = {f"Intel Core i5-{number}" for number in ("12400", "12400F", "12500", "12600")}
+    assert {row.name for row in hybrid if row.performance_cores is None} == of_one_kind
+    four = [row.name for row in hybrid if row.performance_cores not in {None, 6, 8}]
+    assert all(re.fullmatch(r"Intel Core i5-1[23]\d{3}H", name) for name in four)
+    assert all(row.performance_cores == 4 for row in hybrid if row.name in four)
     assert all((row.performance_cores or 0) < row.cores for row in known_cpus())
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "mts", "generation", "clock"),  # cores that engines run on; Intel ARK's base clocks
+    [("i7-8700", 6, 2666, "skylake", 3.2), ("i5-10400F", 6, 2666, "skylake", 2.9),
+     ("i7-11700", 8, 3200, "rocket lake", 2.5), ("i7-12700", 8, 4800, "alder lake", 2.1),
+     ("12th Gen Intel(R) Core(TM) i7-12700H", 6, 4800, "alder lake", None),
+     ("i7-13700H", 6, 5200, "raptor lake", None), ("13900HX", 8, 5600, "raptor lake", None),
+     ("i7-14700", 8, 5600, "raptor lake", 2.1), ("Core Ultra 9 185H", 6, 5600, "meteor lake", 2.3),
+     ("Core Ultra 5 125H", 4, 5600, "meteor lake", 1.2), ("Ryzen 7 6800H", 8, 4800, "zen3", 3.2),
+     ("AMD Ryzen 7 8845HS w/ Radeon 780M Graphics", 8, 5600, "zen4", 3.8)],
+)  # fmt: skip
+def test_common_desktops_and_laptops_are_no_guess(
+    name: str, cores: int, mts: int, generation: str, clock: float | None
+) -> None:
+    row = cpu_row(name)
+    assert row is not None
+    assert (row.mts, row.generation, row.base_ghz) == (mts, generation, clock)
+    machine = resolve(parse_hardware(f"RTX 3060 12GB, {name}, 32GB"))
+    assert machine.physical_cores == cores
+    assert "hardware.cpu" not in assumed(machine)
+
+
+def test_laptops_of_2023_are_of_the_generation_that_their_third_digit_names() -> None:
+    # AMD's numbers of mobile processors since 2023 (heise.de 7448605): 7735HS and 7730U are Zen 3, 7840HS is Zen 4
+    names = ("Ryzen 7 7735HS", "Ryzen 7 7730U", "Ryzen 5 7535U", "Ryzen 5 7520U", "Ryzen 5 7640HS", "Ryzen 9 7900")
+    found = [row.generation for name in names if (row := family_of(name)) is not None]
+    assert found == ["zen3", "zen3", "zen3", "zen2", "zen4", "zen4"]
 
 
 def test_what_is_not_stated_is_assumed_and_listed_with_what_it_changes() -> None:
@@ -658,12 +691,12 @@ def test_a_virtual_gpu_larger_than_its_card_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("name", "cores"),  # performance cores, where there are others; Intel's and AMD's specifications
-    [("i5-1235U", 2), ("i7-1280P", 6), ("i5-12450H", 4), ("i7-13650HX", 6), ("i7-7500U", 2), ("i7-10875H", 8),
+    [("i5-1235U", 2), ("i7-1280P", 6), ("i5-12600HX", 4), ("i7-12650HX", 6), ("i7-7500U", 2), ("i9-10885H", 8),
      ("Core Ultra 7 265", 8), ("Core Ultra 5 225", 6), ("Core Ultra 9 285H", 6), ("Core 7 240H", 6),
      ("Xeon E5-2620 v4", 8), ("Xeon E5-1650 v2", 6), ("Xeon E-2288G", 8), ("Xeon E-2224", 4), ("Xeon W-1290P", 10),
      ("Xeon Platinum 8175M", 24), ("EPYC 7K62", 48), ("EPYC 9B14", 96), ("EPYC 7203", 8),
      ("Ryzen 5 2500U", 4), ("Ryzen 7 3750H", 4), ("Ryzen 9 7940HX", 16), ("Ryzen 7 255", 8), ("Ryzen 3 3250U", 2),
-     ("10400F", 6), ("10900", 10), ("9400F", 6), ("13th gen i9", 8), ("8th gen i5", 6)],
+     ("10500T", 6), ("10900T", 10), ("9100F", 4), ("13th gen i9", 8), ("8th gen i5", 6)],
 )  # fmt: skip
 def test_a_cpu_without_a_row_has_the_cores_that_its_maker_states(name: str, cores: int) -> None:
     assert cpu_row(name) is None

@@ -105,6 +105,8 @@ _ZEN = {
     "8": ("zen4", "vnni", 5200, 4.0),
     "9": ("zen5", "vnni", 5600, 5.0),
 }
+# Laptops' Ryzen of 2023 that are of an older generation, by their last two digits: the series that they were before.
+_RENAMED = {"20": "4", "30": "5", "35": "6", "36": "6"}
 _THREADRIPPER_CORES = {"20": 12, "40": 16, "45": 12, "50": 16, "55": 16, "60": 24, "65": 24, "70": 32, "75": 32}
 _MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
 
@@ -294,7 +296,8 @@ def _ryzen(name: str, m: _Match) -> CpuRow | None:
     first, tier, last, suffix = m[1], m[2], m[3], m[4]
     if first not in _ZEN:
         return None
-    family, isa, mts, pcie = _ZEN[first]
+    renamed = _RENAMED.get(last, first) if first == "7" and suffix in ("h", "hs", "u") else first
+    family, isa, mts, pcie = _ZEN[renamed]
     if first in "23" and suffix.startswith(("g", "u", "h")):  # APUs of the generation before
         family, isa, mts, pcie = _ZEN[str(int(first) - 1)]
     cores = (16 if last in ("50", "55") else 12) if tier == "9" else 8 if tier in "78" else 6 if tier in "456" else 4

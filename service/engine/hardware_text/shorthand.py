@@ -375,9 +375,14 @@ class _Reading(CardDetails):
             self.notes.append(f"{n} NUMA nodes: taken as {n} sockets")
 
     def _read_cores_of_mac(self, m: Mention) -> None:
-        """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`."""
-        name = f"{self.memory.sold[0]} {m.hit[1] or m.hit[5]}-core GPU" if self.memory.sold else ""
-        if m.is_of_gpu_cores and gpu_rows(name):
+        """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`.
+
+        So is `M1 Ultra Mac Studio (64 core)`, which are more cores than its CPU has.
+        """
+        chip, said = self.memory.sold[0] if self.memory.sold else "", m.hit[1] or m.hit[5] or "0"
+        name, cpu = f"{chip} {said}-core GPU", cpu_row(chip)
+        is_more = cpu is not None and int(said) > cpu.cores and "cpu" not in m.text.lower()
+        if (m.is_of_gpu_cores or is_more) and gpu_rows(name):
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], name=name)
         else:
             self.notes.append(m.text.strip("()"))

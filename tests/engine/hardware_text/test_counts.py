@@ -37,7 +37,7 @@ def test_a_count_that_is_a_processors_threads_is_said_to_be_taken_as_them() -> N
 
 
 def test_the_cores_of_a_guessed_hybrid_are_said_to_be_performance_cores() -> None:
-    rig = resolve(parse_hardware("RTX 4090 laptop, 13900HK, 20 cores"))
+    rig = resolve(parse_hardware("RTX 4090 laptop, 13905H, 20 cores"))
     assert next(a.value for a in rig.assumed if a.field == "hardware.cpu").startswith(
         "raptor lake, 6 performance cores"
     )

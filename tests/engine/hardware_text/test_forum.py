@@ -347,11 +347,18 @@ def test_parts_may_have_slashes_between_them_and_ram_the_number_of_its_sticks(te
         ("Apple M1 Max, 64GB unified memory, 32 GPU cores", "Apple M1 Max", 10.4),
         # github.com/raullenchai/Rapid-MLX/pull/585, raullenchai, 2026-06-15
         ("Apple M3 Ultra, 256 GB RAM, 28 CPU cores, 60 GPU cores", "Apple M3 Ultra 60-core GPU", 21.3),
+        ("M2 Ultra Mac Studio (60 core 192Gb)", "Apple M2 Ultra 60-core GPU", 21.5),  # more than its CPU has
+        ("M3 Max MacBook Pro (16 core 128GB)", "Apple M3 Max", 14.2),  # of the CPU
     ],
 )
 def test_a_mac_has_the_gpu_cores_that_are_named_after_its_memory(text: str, card: str, tflops: float) -> None:
     (found,) = resolve(parse_hardware(text)).cards
     assert (found.name, found.fp16_tflops) == (card, tflops)
+
+
+def test_cores_that_only_the_gpu_of_a_mac_can_have_are_no_note() -> None:
+    assert parse_hardware("M1 Ultra Mac Studio (64 core 128Gb)").notes is None
+    assert parse_hardware("Mac Studio M1 Ultra, 48 core CPU, 128GB").notes == "48 core CPU"
 
 
 def test_cores_beyond_those_of_a_cpu_are_threads_or_a_question() -> None:
