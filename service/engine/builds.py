@@ -118,10 +118,11 @@ class BuildChange(msgspec.Struct, frozen=True, kw_only=True):
 class Today(msgspec.Struct, frozen=True):
     """The build whose rules this project follows. `oldest`: the first day whose rules are known.
 
-    `date`: from this day on a build counts as today's.
+    `label`: what answers call it; `commit`: its first nine digits. `date`: from this day on a build counts as today's.
     """
 
     label: str
+    commit: str
     date: str
     oldest: str
 
@@ -339,6 +340,11 @@ def today(engine: Engine) -> Build:
     return Build(engine=engine, label=_history(engine).today.label)
 
 
+def commit_of_today(engine: Engine) -> str:
+    """Return the commit of the build whose rules this project follows, by its first nine digits."""
+    return _history(engine).today.commit
+
+
 def _history(engine: Engine) -> History:
     return engine_spec(engine).history
 
@@ -389,6 +395,8 @@ def _of_number(engine: Engine, number: int) -> Build:
     if low == number:
         return _of_date(engine, start, f"b{number}")
     day = _between(start, end, (number - low) / (high - low))
+    if day >= _history(engine).today.date:
+        return today(engine)
     return _of_date(engine, day, f"b{number}", about=True)
 
 
@@ -396,7 +404,8 @@ def _of_commit(engine: Engine, commit: str) -> Build:
     name = commit.lower()
     if not _COMMIT.fullmatch(name):
         raise _wrong(f"{commit[:48]!r} is not a commit: 6 to 40 hexadecimal digits")
-    if name[:9] == _history(engine).today.label[:9] or name == _history(engine).today.label[: len(name)]:
+    own = commit_of_today(engine)
+    if name[:9] == own or name == own[: len(name)]:
         return today(engine)
     commits = _history(engine).commits
     found = {commits[known] for known in commits if known.startswith(name[:8]) or name.startswith(known)}

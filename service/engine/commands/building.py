@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from service.engine.advice import BuildLine, BuildOption, Package
-from service.engine.builds import today
+from service.engine.builds import commit_of_today
 from service.engine.commands.shell import quote
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
@@ -69,11 +69,10 @@ def build_line(
     if windows_on_arm:
         options += (_CLANG,)
     repository = engine_spec(engine).repository
-    commit = today(engine).label.split(" ")[0]
     configure = " ".join(["cmake -B build -DCMAKE_BUILD_TYPE=Release", *(one.option for one in options)])
     lines = (
         *_before(cards),
-        f"git clone {repository} && cd {engine} && git checkout {commit}",
+        f"git clone {repository} && cd {engine} && git checkout {commit_of_today(engine)}",
         *([_ONEAPI] if backend == "sycl" else []),
         f"{configure} && cmake --build build --config Release -j",
     )

@@ -45,6 +45,16 @@ def test_the_build_that_we_follow_is_today_s(asked: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    "asked", [None, "0c1e57098", "0c1e57098bba43ac29e6e3b677cdceebdd22334f", "b11312", "b11000", "11312 (0c1e57098)"]
+)
+def test_llama_cpps_build_is_known_by_its_number_and_its_commit(asked: str | None) -> None:
+    build = resolve_build(LLAMA, asked)
+    assert build == today(LLAMA)
+    assert build.label == "b11312 (0c1e57098)"  # that of llama-cpp-python 0.3.36 of 30 September 2026
+    assert resolve_build(LLAMA, "b11313").newer
+
+
+@pytest.mark.parametrize(
     ("engine", "asked", "date"),
     [
         (IK, "b3713", "2025-05-25"),
