@@ -435,8 +435,9 @@ def test_what_a_large_batch_was_off_by_is_not_held_against_smaller_ones() -> Non
     spans of layers (the cards of GenerelSchwerz/llama.cpp issue 96)."""
     cards, goal = Hardware(gpus=[Gpu(name="RTX 5070 Ti", count=2)]), GoalRequest(preset="agent", context=65_536)
     config = first(ask("Qwen3.5-35B-A3B", "q5_k_m", hardware=cards, engine="llama.cpp", goal=goal))
-    assert config.flags.n_ubatch < 4096
-    assert config.flags.overrides == ()
+    assert config.speed[-1].tg_tps > 110
+    first_card, second_card = config.flags.tensor_split
+    assert abs(first_card - second_card) <= 2
 
 
 def test_a_batch_is_no_larger_than_a_prompt_of_one_request_may_be() -> None:

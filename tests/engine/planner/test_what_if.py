@@ -309,7 +309,10 @@ def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
 @pytest.mark.parametrize(("card", "device"), [("Intel Arc Pro B70", "Vulkan"), ("RX 7900 XTX", "ROCm")])
 def test_a_card_that_todays_engine_does_not_drive_is_asked_of_the_other_engine(card: str, device: str) -> None:
     change = f"replace RTX 3090 with {card}"
-    body, (other,) = answered("Qwen3-30B-A3B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, what_if=(change,))
+    used = "./llama-server -m /models/Qwen3-30B-A3B-q4_k_m.gguf -c 16384 -ngl 99 -fmoe"
+    in_use = Constraints(current_command=used)
+    machine = rigs.ONE_3090_DESKTOP
+    body, (other,) = answered("Qwen3-30B-A3B", "q4_k_m", hardware=machine, what_if=(change,), limits=in_use)
     assert (first(body).engine, only(other).engine) == ("ik_llama.cpp", "llama.cpp")
     assert "with llama.cpp" in other.restricted
     hardware = parse_hardware(only(other).hardware)

@@ -122,9 +122,13 @@ class PlacementSearch:
     def with_ram_empty(self, starts: Starts, *, widely: bool = False) -> Placed | Shortfall:
         """Return the fastest placement with no pieces in RAM, or with few if some have to stay there."""
         found = self.search_from(starts, ram_empty=True, widely=widely)
-        if isinstance(found, Shortfall) or _leaves_ram_empty(found):
+        if isinstance(found, Shortfall):
             return found
-        return self.on_fewest_cards() or found
+        empty = _leaves_ram_empty(found)
+        if empty and (widely or not _reads_at_several_rates(self.problem)):
+            return found
+        alone = self.on_fewest_cards()
+        return found if alone is None or (empty and found.seconds <= alone.seconds) else alone
 
     def on_fewest_cards(self) -> Placed | None:
         """Return the placement with all blocks on as few of the first cards as hold what is fixed of them, None where
