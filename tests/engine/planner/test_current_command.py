@@ -107,9 +107,9 @@ def test_a_command_with_another_variant_is_compared_across_variants() -> None:
 
 
 def test_the_advised_command_itself_cannot_be_beaten_and_comes_first() -> None:
-    config = first(asked(f"{FILE} -ngl 99 -ot exps=CPU", engine=None))
+    config = first(asked(f"{FILE} -ngl 99 -ot exps=CPU"))
     advised = config.commands.server
-    body = asked(advised, engine=None, current_engine=config.engine)
+    body = asked(advised, current_engine=config.engine)
     assert mine_of(body).rank == 1
     assert first(body).is_mine
     assert first(body).rank == 1
@@ -151,7 +151,7 @@ def test_its_context_is_the_goal_s_where_none_is_asked_for() -> None:
 
 
 def test_a_context_smaller_than_asked_for_has_no_rank() -> None:
-    limits = Constraints(current_command=f"{FILE} -ngl 99 -ot exps=CPU")
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=f"{FILE} -ngl 99 -ot exps=CPU")
     body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=32_768), constraints=limits)
     assert mine_of(body).rank is None
     assert "the goal needs 32,768" in mine_of(body).verdict

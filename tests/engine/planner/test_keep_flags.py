@@ -53,24 +53,24 @@ def test_every_config_has_what_is_kept(flags: tuple[str, ...], fields: dict[str,
 
 
 def test_a_small_micro_batch_that_is_kept_is_reported_with_what_it_costs() -> None:
-    notes = first(kept("-ub 512", goal=GoalRequest(prompt=8000))).notes
+    notes = first(kept("-ub 512", engine="llama.cpp", goal=GoalRequest(prompt=8000))).notes
     said = next(note for note in notes if note.startswith("you asked for -ub 512: "))
     assert "-ub 4096" in said or "-ub 8192" in said
     assert "PP +" in said
 
 
 def test_what_costs_nothing_is_not_reported() -> None:
-    assert not any("-t 16" in note for note in first(kept("-t 16")).notes)
+    assert not any("-t 16" in note for note in first(kept("-t 16", engine="llama.cpp")).notes)
 
 
 def test_all_experts_in_ram_that_are_kept_stay_there() -> None:
-    config = first(kept("-ot exps=CPU"))
+    config = first(kept("-ot exps=CPU", engine="llama.cpp"))
     assert [(o.pattern, o.device) for o in config.flags.overrides] == [("exps", "CPU")]
     assert any("you asked for -ot exps=CPU: " in note and "GiB more of the weights" in note for note in config.notes)
 
 
 def test_shares_that_are_kept_use_so_many_cards() -> None:
-    body = kept("-ts 3,3,2,2", hardware=rigs.TWO_5090_TWO_4090)
+    body = kept("-ts 3,3,2,2", engine="llama.cpp", hardware=rigs.TWO_5090_TWO_4090)
     assert all(c.flags.tensor_split == (3, 3, 2, 2) for c in body.configs)
     assert all(len(c.devices) == 5 for c in body.configs)
 
@@ -82,7 +82,7 @@ def test_an_option_of_one_engine_refuses_the_other() -> None:
 
 
 def test_an_option_without_effect_is_printed_for_the_server_only() -> None:
-    config = next(c for c in kept("--temp 0.6").configs if c.engine == "llama.cpp")
+    config = first(kept("--temp 0.6", engine="llama.cpp"))
     assert "--temp 0.6" in config.commands.server
     assert "--temp" not in config.commands.bench
 
@@ -137,7 +137,7 @@ def test_a_mode_that_needs_cards_is_kept_where_the_ram_alone_would_do() -> None:
 
 
 def test_layers_kept_on_cards_are_not_a_config_without_any_unless_there_is_none() -> None:
-    assert all(len(config.devices) > 1 for config in kept("-ngl 20").configs)
+    assert all(len(config.devices) > 1 for config in kept("-ngl 20", engine="llama.cpp").configs)
     assert kept("-ngl 99", hardware=rigs.TWO_EPYC_NO_GPU).configs
 
 

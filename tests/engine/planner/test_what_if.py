@@ -385,7 +385,8 @@ def test_more_memory_makes_a_variant_with_more_bits_come_first() -> None:
 
 
 def test_what_would_fit_is_answered_where_nothing_does() -> None:
-    body, (card, more) = answered(QWEN, "q2_K", hardware=rigs.LAPTOP_6GB, what_if=("+1 RTX 3090", "96 GB more RAM"))
+    limits, asked = Constraints(engines=[EngineChoice("llama.cpp")]), ("+1 RTX 3090", "96 GB more RAM")
+    body, (card, more) = answered(QWEN, "q2_K", hardware=rigs.LAPTOP_6GB, what_if=asked, limits=limits)
     assert not body.configs
     assert only(card).refused is not None
     assert "MiB too little" in card.text
@@ -394,7 +395,8 @@ def test_what_would_fit_is_answered_where_nothing_does() -> None:
 
 
 def test_an_upgrade_that_saves_nothing_is_not_among_the_best() -> None:
-    body, (best,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("best",))
+    limits = Constraints(engines=[EngineChoice("llama.cpp")])
+    body, (best,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("best",), limits=limits)
     noticed = first(body).goal_seconds[1] * 0.01
     assert best.upgrades
     assert all((one.seconds_saved or 0) >= noticed for one in best.upgrades)
