@@ -77,6 +77,13 @@ def lacks_kernels(engine: Engine, model: Model, placement: Placement) -> bool:
     return any(tensor.type in without for name in on_cards if (tensor := model.by_name.get(name)))
 
 
+@kept
+def _expert_biases(model: Model) -> list[tuple[str, str, int]]:
+    """The name of each expert bias, that of its weight, and its bytes."""
+    biases = (t for t in model.tensors if t.name.endswith("_exps.bias"))
+    return [(t.name, t.name.removesuffix("bias") + "weight", t.nbytes) for t in biases]
+
+
 class Contents:
     """What a run stores in memory: the sums, and what all parts of a prediction need.
 
@@ -128,21 +135,21 @@ class Contents:
 
     def _add_rope_factors(self, total: list[int]) -> None:
         """Add the copies of rope factors, one for every layer or device. Gemma's are for its full layers only."""
+        n_bytes = sum(tensor.nbytes for name in ROPE_FACTORS if (tensor := self.model.by_name.get(name)) is not None)
+        if not n_bytes:
+            return
         full_only = architecture(self.model.architecture).rope_factors_of_full_layers
         turning = [d for d, la in zip(self.ropes, self.model.layers, strict=False) if not (full_only and la.n_swa)]
-        for tensor in self.model.tensors:
-            if tensor.name in ROPE_FACTORS:
-                for device in turning if self.allocates.rope_factors_for_each == "layer" else sorted(set(turning)):
-                    total[device] += tensor.nbytes
+        for device in turning if self.allocates.rope_factors_for_each == "layer" else sorted(set(turning)):
+            total[device] += n_bytes
 
     def _add_duplicated_biases(self, total: list[int]) -> None:
         """Count the copy of an expert's bias that lies next to its weight where an override moved only the weight."""
         tensors = self.placement.tensors
-        for name, device in tensors.items():
-            if name.endswith("_exps.bias"):
-                weight = tensors.get(name.removesuffix("bias") + "weight", device)
-                if weight != device:
-                    total[weight] += self.model.by_name[name].nbytes
+        for name, of_weight, n_bytes in _expert_biases(self.model):
+            device = tensors.get(name)
+            if device is not None and (weight := tensors.get(of_weight, device)) != device:
+                total[weight] += n_bytes
 
     def derived(self) -> list[int]:
         """Bytes of the attention matrices that the engine makes when the file lacks them."""

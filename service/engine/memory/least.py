@@ -139,10 +139,17 @@ def _of_layer(model: Model, layer: int, kind: str, fused: bool) -> list[_Product
 
 def _kept_in_ram(contents: Contents) -> frozenset[str]:
     """The weights in RAM whose products cannot run on a card."""
-    model = contents.model
-    slots = [Slot("weight", t.name, -1) for t in model.tensors if ".ffn_" in t.name or t.name.startswith("output.")]
-    kept = stays_in_ram(contents.engine, model, slots, contents.spec.rules.only_in_ram)
-    return frozenset(slots[i].name for i in kept) if contents.cuda else frozenset()
+    if not contents.cuda:
+        return frozenset()
+    slots = _slots_of_products(contents.model)
+    stuck = stays_in_ram(contents.engine, contents.model, slots, contents.spec.rules.only_in_ram)
+    return frozenset(slots[i].name for i in stuck)
+
+
+@kept
+def _slots_of_products(model: Model) -> list[Slot]:
+    names = (t.name for t in model.tensors if ".ffn_" in t.name or t.name.startswith("output."))
+    return [Slot("weight", name, -1) for name in names]
 
 
 def _where(contents: Contents, product: _Product, in_ram: frozenset[str]) -> tuple[int | None, int]:

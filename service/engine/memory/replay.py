@@ -83,7 +83,8 @@ class Replay:
         for depth in range(4):
             current, order = -1, range(len(stages))
             for j in reversed(order) if depth % 2 else order:
-                stages[j], current = stages[j].carry(current)
+                stage = stages[j]
+                stages[j], current = stage.followed.get(current) or stage.carry(current)
         first = stages[0].resolve(())
         found, shared = [first], dict(first.device)
         for stage in stages[1:]:
@@ -136,9 +137,10 @@ class Replay:
         return [self._program(p, part, tuple(more)) for p, part, more in zip(pieces, self.slots, ahead, strict=True)]
 
     def _program(self, pieces: Pieces, part: LayerSlots, ahead: tuple[Early, ...]) -> Program:
-        views = pieces.segment.weight_views
-        copied = (*(s for piece in pieces.pieces for s in piece.inputs), *(s for more in ahead for s, _ in more))
-        types = {s: part.types[views[s][1]] for s in copied if s in views}  # other weights take no place in an arena
+        types = {s: part.types[slot] for s, slot in pieces.weights}  # other weights take no place in an arena
+        if ahead:
+            views = pieces.segment.weight_views
+            types |= {s: part.types[views[s][1]] for more in ahead for s, _ in more if s in views}
         key = tuple(types.items()), ahead
         program: Program | None = pieces.programs.get(key)
         if program is None:
@@ -264,8 +266,13 @@ def _early(cut: Pieces, device: int, s: int, n_before: int) -> tuple[int, int | 
 def _endings(programs: list[Program]) -> list[frozenset[int]]:
     """For each segment, the shared tensors that no later one uses."""
     later: set[int] = set()
-    found = []
+    found: list[frozenset[int]] = []
+    next_one: Program | None = None
     for program in reversed(programs):
+        if program is next_one:
+            found.append(frozenset())
+            continue
         found.append(program.shared if not later else frozenset(program.shared - later))
         later |= program.shared
+        next_one = program
     return found[::-1]

@@ -213,6 +213,7 @@ class _Growing:
 class Pieces:
     """A segment cut into pieces of splits, and the state in which the walk leaves it (`exit`).
 
+    `weights`: what is copied of weights, by the numbers of their slots.
     A split ends where the device changes, where a weight from elsewhere follows copies, or where a node asks for it.
     """
 
@@ -226,6 +227,8 @@ class Pieces:
         self._walk(grown)
         self.pieces = tuple(Piece(p.device, p.starts, tuple(p.inputs), tuple(p.nodes)) for p in grown)
         self.n_splits = sum(p.starts for p in grown)
+        views = self.segment.weight_views
+        self.weights = tuple((s, views[s][1]) for p in grown for s in p.inputs if s in views)
         self.copies = frozenset(self._copies)
         n_inputs, most = len(self._current.inputs) + self._n_before, resolved.placed.options.most_inputs
         n_inputs = min(n_inputs, most or 1)

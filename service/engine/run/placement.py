@@ -56,8 +56,8 @@ def _assemble(
     engine: Engine, model: Model, flags: Flags, layers: list[int], rules: dict[str, int], n_devices: int
 ) -> Placement:
     memory, next_tokens = engine_spec(engine).memory, loads_next_tokens(flags)
-    where = [*layers, n_devices]
-    tensors = {name: where[place] for name, place in _places(engine, model, next_tokens).items()}
+    where, places = [*layers, n_devices], _places(engine, model, next_tokens)
+    tensors = dict(zip(places, map(where.__getitem__, places.values()), strict=True))
     for name in rules.keys() & tensors.keys():
         if not (memory.inputs_stay_in_ram and _is_input(model, name)):
             tensors[name] = rules[name]

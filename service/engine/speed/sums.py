@@ -106,7 +106,7 @@ def _of_layers(run: ResolvedRun) -> dict[int, _OfLayer]:
     for oldest in list(kept)[:-_MAX_RULES]:
         kept.pop(oldest, None)
     for layer, (kind, names) in _kinds_by_layer(run.model).items():
-        key = kind, tuple([places.get(name) for name in names])
+        key = kind, tuple(map(places.get, names))
         if key not in known:
             used = used_weights(rules, run.model, places, [name for name in names if name in places])
             known[key] = _of_layer(used, rules)

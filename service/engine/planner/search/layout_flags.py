@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from service.engine.commands.expert_rules import dense_override, expert_override, number_pattern
 from service.engine.config import CPU, Engine, Flags, Override, Placement
 from service.engine.engines import engine_spec
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
@@ -122,13 +123,24 @@ def rules_of(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iter
 def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
     """Return the shortest pattern that matches exactly these parts of these blocks in this model: one of the usual
     short ones if it does, else the one that names every block and part."""
-    write, usual = (expert_override, _EXPERTS) if model.moe_layers else (dense_override, _DENSE)
-    parts = (_PARTS[option],) if option != "whole" else ()
-    of_all, among = matching_names(model, write(range(model.n_layer), *parts)), set(indices)
-    wanted, exact = tuple(name for name in of_all if layer_of(name) in among), write(indices, *parts)
-    numbers = number_pattern(indices)
-    patterns = (pattern.format(numbers) for pattern in usual[option])
-    return next((pattern for pattern in patterns if matching_names(model, pattern) == wanted), exact)
+    numbers, among = number_pattern(indices), set(indices)
+    wanted = tuple(name for name, layer in _of_all_blocks(model, option) if layer in among)
+    for usual in (_EXPERTS if model.moe_layers else _DENSE)[option]:
+        if matching_names(model, pattern := usual.format(numbers)) == wanted:
+            return pattern
+    return _exact(model, option, indices)
+
+
+def _exact(model: Model, option: Option, indices: Iterable[int]) -> str:
+    """Return the pattern that names every block and part."""
+    write = expert_override if model.moe_layers else dense_override
+    return write(indices, _PARTS[option]) if option != "whole" else write(indices)
+
+
+@kept
+def _of_all_blocks(model: Model, option: Option) -> list[tuple[str, int | None]]:
+    """The names of these parts of all blocks, and the number of each one's block."""
+    return [(name, layer_of(name)) for name in matching_names(model, _exact(model, option, range(model.n_layer)))]
 
 
 def tensor_split_for(
