@@ -148,7 +148,7 @@ def engine_with_tables(url: str) -> Iterator[Engine]:
     made = _engine_of(url)
     try:
         if made.url.database and made.dialect.name == "sqlite":
-            Path(made.url.database).write_bytes(_file_with_tables())
+            write_tables(Path(made.url.database))
         else:
             migrate(made)
         yield made
@@ -163,6 +163,12 @@ def _engine_of(url: str) -> Engine:
     if made.dialect.name == "sqlite":  # no test looks at a database after the machine has lost its power
         event.listen(made, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     return made
+
+
+def write_tables(path: Path) -> None:
+    """Write an SQLite database with the present tables, and nothing in them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_file_with_tables())
 
 
 @cache

@@ -14,12 +14,14 @@ from service.flows.accounts import list_tokens
 from service.serve import sole_user
 from service.settings import Settings
 from service.store.migrations import migrated, newest
+from tests.databases import write_tables
 from tests.stored_results import a_result, keep, row
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    write_tables(tmp_path / "state" / "advisor.db")
     assert main(["token", "create", "alice", "--scope", "submit"]) == 0
     return tmp_path / "state"
 
