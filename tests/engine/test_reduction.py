@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from service.engine.commands.parse import parse
 from service.engine.logs.read import read_log
 from service.engine.reduction import reduced
+from tests.sampling import some_of
 
 DATA = Path(__file__).parents[1] / "data"
 COMMANDS = [json.loads(line)["command"] for line in (DATA / "published_commands.jsonl").read_text().splitlines()]
@@ -169,8 +170,10 @@ FILLERS = (
 MIXED = "".join("".join(FILLERS[::step]) for step in (1, 2, 3, 5, 7))
 
 
-@pytest.mark.parametrize("piece", [*FILLERS, MIXED, MIXED.replace("\n", "")], ids=lambda piece: repr(piece[:12]))
-@pytest.mark.parametrize("line", [1 << 20, 4_000], ids=["one line", "lines"])
+PASTES = [(piece, line) for piece in (MIXED, MIXED.replace("\n", ""), *FILLERS) for line in (1 << 20, 4_000)]
+
+
+@pytest.mark.parametrize(("piece", "line"), some_of(PASTES, 3), ids=lambda value: repr(value)[:14])
 def test_a_long_paste_of_anything_is_reduced_soon(piece: str, line: int) -> None:
     """A megabyte held the interpreter, and all who asked it, for a second."""
     text = "\n".join([piece * (line // len(piece) + 1)] * ((1 << 20) // line))

@@ -57,7 +57,7 @@ def printed_otherwise(thread: dict[str, Any], report: CheckReport) -> Iterator[s
             yield "memory"
 
 
-@pytest.mark.parametrize("name", some_of(list(THREADS), 2))
+@pytest.mark.parametrize("name", some_of(list(THREADS), 3))
 def test_a_command_of_a_thread_is_judged_rightly_and_its_figures_hold_or_are_named(name: str) -> None:
     thread = THREADS[name]
     report = checked(thread)

@@ -65,14 +65,15 @@ def _said(value: Any) -> Any:
     return cpu_key(value) if isinstance(value, str) else value
 
 
-def test_hardware_is_read_as_it_is_meant_or_asked_about() -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.full)])
+def test_hardware_is_read_as_it_is_meant_or_asked_about(every: int) -> None:
     assert len(CASES) >= 400
     assert all(case["source"] for case in CASES)
-    verdicts = {case["text"]: verdict(case) for case in CASES}
+    verdicts = {case["text"]: verdict(case) for case in CASES[::every]}
     n = {kind: sum(v[0] == kind for v in verdicts.values()) for kind in ("right", "asked", "wrong")}
-    print(f"\n{len(CASES)} descriptions: {n['right']} right, {n['asked']} asked about needlessly, {n['wrong']} wrong")
+    print(f"\n{len(verdicts)} texts: {n['right']} right, {n['asked']} asked about needlessly, {n['wrong']} wrong")
     assert not {text: found for text, (kind, found) in verdicts.items() if kind == "wrong"}
-    assert n["asked"] <= 0.05 * len(CASES)
+    assert n["asked"] <= 0.05 * len(verdicts)
 
 
 def _misread(n: int, seconds: float) -> tuple[int, dict[str, str]]:

@@ -14,7 +14,7 @@ from tests.bare_runs import memory_on
 from tests.memory_rig import RigRow, compare_bytes, rig_rows
 from tests.models import build
 
-ROWS_A_KIND = 4
+ROWS_A_KIND = 2
 TWO_CARDS = [24 * GIB] * 2
 
 

@@ -96,7 +96,7 @@ LONG = (  # seconds each
 
 @pytest.mark.parametrize(
     "question",
-    [*some_of(QUESTIONS, 3), *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
+    [*some_of(QUESTIONS, 4), *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
     ids=lambda q: f"{q.model}-{q.mix[:8]}",
 )
 def test_no_advised_command_breaks_a_rule(question: Question) -> None:
