@@ -199,7 +199,7 @@ TWO_3090 = parse_hardware("2x RTX 3090, Ryzen 9 7950X, 128GB DDR5-5200")
 
 
 def beside_a_command(command: str) -> Advice:
-    limits = Constraints(current_command=command)
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=command)
     known = ask("Qwen3-235B-A22B", "q2_K", hardware=TWO_3090, constraints=limits)
     fields = {name: getattr(known, name) for name in known.__struct_fields__}
     return Advice(id="x", state="ready", repo="someone/Qwen3-235B-A22B-GGUF", revision="0" * 40, **fields)
@@ -237,8 +237,12 @@ def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
     assert render_markdown(advice).count("```") % 2 == 0
 
 
+def what_if(*asked: str) -> AdviceBody:
+    return ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp", what_if=asked)
+
+
 def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen() -> None:
-    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["+1 RTX 5090", "best", "no GPU"])
+    body = what_if("+1 RTX 5090", "best", "no GPU")
     fields = {name: getattr(body, name) for name in body.__struct_fields__}
     advice = Advice(id="x", state="ready", repo="a/b", revision=None, url="http://127.0.0.1/x", **fields)
     lines = render_text(advice).splitlines()
@@ -264,7 +268,7 @@ def test_the_page_of_an_advice_is_named_with_the_address_of_the_api(detail: str)
 
 
 def test_the_gain_of_an_upgrade_that_was_asked_about_is_shown_once() -> None:
-    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["+1 RTX 3090", "best"])
+    body = what_if("+1 RTX 3090", "best")
     asked, best = body.what_if
     assert best.upgrades[0].change == "+1 NVIDIA GeForce RTX 3090"
     lines = list(what_if_lines(body.what_if, full=False))

@@ -14,8 +14,8 @@ from tests.models import build
 from tests.sampling import some_of
 
 CASES = (
-    ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0", rigs.TWO_5090_TWO_4090),
     ("Qwen3-235B-A22B", "q4_K_M", rigs.ONE_3090_DESKTOP),
+    ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0", rigs.TWO_5090_TWO_4090),
     ("Llama-3.3-70B", "q4_K_M", rigs.ONE_3090_DESKTOP),
     ("Qwen3-30B-A3B", "q4_K_M", rigs.LAPTOP_6GB),
     ("GLM-4.5-Air", "q4_K_M", rigs.EIGHT_3090),

@@ -216,7 +216,7 @@ def test_cards_that_would_share_every_layer_are_not_placed_where_others_buffers_
     assert {one.why for one in told.rejected if one.candidate in together} == {"does not fit"}
 
 
-@pytest.mark.parametrize("preset", ["fastest", "chat"])
+@pytest.mark.parametrize("preset", some_of(["fastest", "chat"], 2))
 def test_a_card_that_holds_nothing_is_not_in_a_config(preset: Preset) -> None:
     """The P40 are slower than RAM behind twelve channels: a layout may leave them empty."""
     rig = resolve(parse_hardware("RTX 4090 + 3x P40, EPYC 9355, 128GB DDR5-6400 12 channels"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
@@ -58,6 +60,7 @@ def test_what_fits_with_the_smallest_cache_alone_is_found_after_many_that_do_not
     assert found[0].fitted.flags.cache_type_k == "q4_0"
 
 
+@pytest.mark.full
 def test_cards_that_hold_nothing_are_left_out_of_the_command() -> None:
     """`-ts 23,26,0,8,0` on five cards was shown, because the search from three alone did not find those spans."""
     hardware = Hardware(gpus=[Gpu(name="RTX 5090", count=8, free_gib=4.17)])
