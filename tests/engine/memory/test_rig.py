@@ -16,6 +16,7 @@ from tests.models import build
 
 ROWS_A_KIND = 2
 TWO_CARDS = [24 * GIB] * 2
+CALLED_APPROXIMATE = ("rig3102-0001-Hy4-preview",)  # the one row whose prediction promises less than it holds
 
 
 ROWS = (*rig_rows("llama.cpp"), *rig_rows("ik_llama.cpp"))
@@ -46,7 +47,6 @@ def name_of(row: RigRow) -> str:
 @pytest.mark.parametrize("row", sample(), ids=name_of)
 def test_every_buffer_is_that_of_a_real_context(row: RigRow) -> None:
     assert_equal(row)
-    assert row.predict().basis == "measured"
 
 
 @pytest.mark.parametrize("row", one_of_each_model(), ids=name_of)
@@ -63,6 +63,7 @@ def test_every_recorded_row_is_that_of_a_real_context(part: int) -> None:
 
 def assert_equal(row: RigRow) -> None:
     memory = row.predict()
+    assert memory.basis == ("approximate" if row.id in CALLED_APPROXIMATE else "measured")
     assert [f for f in compare_bytes(row, memory) if f.predicted != f.measured] == []
     assert (memory.graph_splits, memory.graph_nodes) == (row.graph_splits, row.graph_nodes)
 
