@@ -112,8 +112,9 @@ def _place_rivals(search: VariantSearch) -> None:
         if search.likely_cost(one) < limit and (cards := frozenset(one.candidate.cards)) not in known:
             rivals.setdefault(cards, one)
     for one in sorted(rivals.values(), key=lambda one: len(one.candidate.cards))[:_RIVALS]:
-        search.queue.remove(one)
-        search.place(one)
+        if one in search.queue:  # one that was placed may have taken its like along
+            search.queue.remove(one)
+            search.place(one)
 
 
 def _with_layers_in_ram(search: VariantSearch, best: Contender) -> list[Queued]:
