@@ -9,6 +9,7 @@ from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.memory.least import least_memory
 from service.engine.planner.pricing.candidate import Candidate, base_flags
 from service.engine.planner.pricing.fit import limits_of
@@ -101,3 +102,15 @@ def test_a_forecast_counts_the_logits_that_its_own_flags_keep() -> None:
         seconds.append(found.seconds)
     few = made.forecast(Candidate("FFN in RAM", (0,), replace(whole, n_logits=1)), devices, limits)
     assert seconds[0] == seconds[1] > few.seconds
+
+
+def test_a_bound_counts_that_an_engine_has_to_be_built_or_is_not_the_one_in_use() -> None:
+    """Else nothing is pruned by that much: eleven more placements on eight cards."""
+    built, rig = build("Qwen3-8B", "q8_0"), resolve(parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5"))
+    goal = resolve_goal(GoalRequest(), built.n_ctx_train)
+    engines: tuple[Engine | None, ...] = (None, "llama.cpp")
+    for in_use in engines:
+        search = VariantSearch(SearchCase("ik_llama.cpp", 0, built, rig, goal, Constraints(), in_use=in_use))
+        least = search.least_cost(goal)
+        search.place_all()
+        assert least == pytest.approx(search.least(), abs=0.005)

@@ -16,6 +16,7 @@ from service.engine.commands.building import packages
 from service.engine.config import Engine, Flags
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
+from service.engine.hardware import Card, Rig
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import Fitted, Problem
 from service.engine.planner.pricing.support import untested_cards
@@ -101,15 +102,12 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def to_build(self) -> bool:
-        """Whether the asker has to build the engine: nobody packages it for the system.
-
-        A command in use, its engine, and a build that was stated by its date, are there already.
-        """
+        """Whether the asker has to build the engine. A command in use, its engine, and a build that was stated by its
+        date, are there already."""
         build, rig = self.problem.build, self.problem.rig
         if build is None or build.date is not None or self.in_use == self.engine:
             return False
-        cards, shell = [rig.cards[card] for card in self.candidate.cards], "powershell" if rig.windows else "posix"
-        return all(one.shell != shell for one in packages(self.engine, cards))
+        return is_unpackaged(self.engine, [rig.cards[card] for card in self.candidate.cards], rig)
 
     @cached_property
     def weighed(self) -> Weighed:
@@ -156,6 +154,12 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         tg, pp = self.speed.tg.expected, self.speed.pp.expected
         given = Given(self.typical, tg, pp, self.loss)
         return figures_of(self.fitted.flags, self.candidate.strategy, self.weighed, given)
+
+
+def is_unpackaged(engine: Engine, cards: Sequence[Card], rig: Rig) -> bool:
+    """Return whether nobody packages an engine for these cards and the rig's system."""
+    shell = "powershell" if rig.windows else "posix"
+    return all(one.shell != shell for one in packages(engine, cards))
 
 
 class Given(NamedTuple):
