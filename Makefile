@@ -53,7 +53,7 @@ format: setup ## write the format
 	$(BIN)/ruff check --fix .
 
 # Three processes on two cores: a third of the time of tests of programs, hosts and streams is waiting.
-test: setup ## the default run: no network, two to three minutes on two cores
+test: setup ## the default run: no network, three to five minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
