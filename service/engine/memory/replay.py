@@ -83,8 +83,7 @@ class Replay:
         for depth in range(4):
             current, order = -1, range(len(stages))
             for j in reversed(order) if depth % 2 else order:
-                stage = stages[j]
-                stages[j], current = stage.followed.get(current) or stage.carry(current)
+                stages[j], current = stages[j].carry(current)
         first = stages[0].resolve(())
         found, shared = [first], dict(first.device)
         for stage in stages[1:]:
@@ -266,13 +265,8 @@ def _early(cut: Pieces, device: int, s: int, n_before: int) -> tuple[int, int | 
 def _endings(programs: list[Program]) -> list[frozenset[int]]:
     """For each segment, the shared tensors that no later one uses."""
     later: set[int] = set()
-    found: list[frozenset[int]] = []
-    next_one: Program | None = None
+    found = []
     for program in reversed(programs):
-        if program is next_one:
-            found.append(frozenset())
-            continue
         found.append(program.shared if not later else frozenset(program.shared - later))
         later |= program.shared
-        next_one = program
     return found[::-1]

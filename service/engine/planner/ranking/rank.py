@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from service.engine.advice import Pick, Weighed
+from service.engine.builds import Build
 from service.engine.commands.building import packages
 from service.engine.config import Engine, Flags
 from service.engine.estimate import Estimate
@@ -100,15 +101,6 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             for card, i in cards
         )
 
-    @property
-    def to_build(self) -> bool:
-        """Whether the asker has to build the engine. A command in use, its engine, and a build that was stated by its
-        date, are there already."""
-        build, rig = self.problem.build, self.problem.rig
-        if build is None or build.date is not None or self.in_use == self.engine:
-            return False
-        return is_unpackaged(self.engine, [rig.cards[card] for card in self.candidate.cards], rig)
-
     @cached_property
     def weighed(self) -> Weighed:
         """What its cost counts besides speed and loss, as an answer states it."""
@@ -119,7 +111,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
             usual=round(self.typical / max(self.seconds.expected, 1e-9), 4),
             ram_used=round(sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1), 4),
             raises_limit=self.raises_limit,
-            to_build=self.to_build,
+            to_build=has_to_be_built(self.engine, cards, self.problem.rig, self.problem.build, self.in_use),
             windows=self.problem.rig.windows,
             cards_left=round(self.cards_left(), 4),
             is_mixture=bool(self.problem.model.moe_layers),
@@ -156,8 +148,15 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
         return figures_of(self.fitted.flags, self.candidate.strategy, self.weighed, given)
 
 
-def is_unpackaged(engine: Engine, cards: Sequence[Card], rig: Rig) -> bool:
-    """Return whether nobody packages an engine for these cards and the rig's system."""
+def has_to_be_built(
+    engine: Engine, cards: Sequence[Card], rig: Rig, build: Build | None, in_use: Engine | None
+) -> bool:  # fmt: skip
+    """Return whether the asker has to build an engine: nobody packages it for these cards and the rig's system.
+
+    A command in use (`build` None), its engine, and a build that was stated by its date, are there already.
+    """
+    if build is None or build.date is not None or in_use == engine:
+        return False
     shell = "powershell" if rig.windows else "posix"
     return all(one.shell != shell for one in packages(engine, cards))
 

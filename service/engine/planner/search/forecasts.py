@@ -10,11 +10,10 @@ from service.engine.advice import Pick, Weighed
 from service.engine.catalogue import engine_devices
 from service.engine.config import Engine, Flags
 from service.engine.goal import Goal
-from service.engine.hardware import Rig
 from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, larger_batch, with_strategy
 from service.engine.planner.pricing.fit import Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
-from service.engine.planner.ranking.rank import Given, figures_of, is_unpackaged
+from service.engine.planner.ranking.rank import Given, figures_of, has_to_be_built
 from service.engine.planner.ranking.utility import cost
 from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.outcome import SearchCase
@@ -65,11 +64,6 @@ def _shape(engine: Engine, flags: Flags) -> _Shape:
     return engine, flags.split_mode, flags.n_ctx, flags.cache_type_k, flags.cache_type_v
 
 
-def _is_never_packaged(engine: Engine, rig: Rig) -> bool:
-    """Whether nobody packages an engine for this system, whichever of its cards are used."""
-    return all(is_unpackaged(engine, cards, rig) for cards in ((), *((card,) for card in rig.cards)))
-
-
 class Forecasts:
     """The forecasts of one search case, and the problem (devices and memory limits) of each set of cards.
 
@@ -83,7 +77,10 @@ class Forecasts:
         self.loss = ranking_loss(case.model)
         self._weighed = Weighed(
             is_mixture=bool(case.model.moe_layers),
-            to_build=not self.build.date and case.in_use != case.engine and _is_never_packaged(case.engine, case.rig),
+            to_build=all(
+                has_to_be_built(case.engine, cards, case.rig, self.build, case.in_use)
+                for cards in ((), *((card,) for card in case.rig.cards))
+            ),
             windows=case.rig.windows,
             other_engine=case.in_use not in (None, case.engine),
         )
