@@ -15,6 +15,7 @@ from service.engine.hardware import NO_GPU_NAMED, Backend, Cpu, Gpu, Hardware, R
 
 MAX_CHARS = 64 << 10
 _MIB_A_GIB = 1024
+TO_GB = {"MB": 1 / 1024, "MiB": 1 / 1024, "GB": 1.0, "GiB": 1.0, "TB": 1024.0}  # of memory, as tools write it
 # A driver's total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) also by its reserve.
 _SAME_SIZE = 0.03
 

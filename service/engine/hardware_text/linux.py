@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from service.engine.catalogue.families import unmasked
 from service.engine.hardware import Cpu, Ram
-from service.engine.hardware_text.found import Claim, Found, whole
+from service.engine.hardware_text.found import TO_GB, Claim, Found, whole
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
@@ -42,7 +42,6 @@ _SPEED = re.compile(r"^(\d{3,5}) (?:MT/s|MHz)$")
 _CHANNEL = re.compile(r"(?:^|[^A-Z])CHANNEL[ _-]{0,2}([A-Z0-9]{1,2})(?![A-Z0-9])")
 _LETTER = re.compile(r"DIMM[ _-]{0,2}([A-P])\d?(?![A-Z])")
 _OWNER = re.compile(r"(?:P|CPU|PROC|SOCKET|NODE|CONTROLLER)[ _-]{0,2}(\d)")
-_TO_GB = {"MB": 1 / 1024, "MiB": 1 / 1024, "GB": 1.0, "GiB": 1.0, "TB": 1024.0}
 
 
 def read_lscpu(lines: Sequence[str]) -> Claim | None:
@@ -185,7 +184,7 @@ def _ram(modules: Sequence[Mapping[str, str]]) -> Ram:
 
 def _gb(size: str) -> float:
     m = _SIZE.match(size)
-    return float(m[1]) * _TO_GB[m[2]] if m else 0.0
+    return float(m[1]) * TO_GB[m[2]] if m else 0.0
 
 
 def _speed(module: Mapping[str, str]) -> int | None:

@@ -12,7 +12,7 @@ from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cards import laptops_cpu
 from service.engine.hardware_text.cim import is_integrated
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import TO_GB, Claim, Found, SeenGpu
 
 _HEADING = re.compile(
     r"(?:.{0,60}\s)?(Operating System)"
@@ -27,7 +27,6 @@ _RAM = re.compile(
 )
 _MAKERS = ("Intel ", "AMD ")
 _CHANNELS = {"Single": 1, "Dual": 2, "Triple": 3, "Quad": 4}
-_GB = {"MB": 1 / 1024, "GB": 1.0, "TB": 1024.0}
 _CARD = re.compile(r"(?:\d{2,5} ?MB )?(?:ATI (?=AMD))?((?:NVIDIA|AMD|ATI|Intel)\b.{3,80}?)(?: \([^()]{2,60}\))?")
 
 
@@ -78,7 +77,7 @@ def _last(lines: Sequence[str], head: int) -> Iterator[int]:
 def _ram(m: re.Match[str]) -> Ram:
     kind = m[4] if m[4] not in (None, "Unknown") else None
     return Ram(
-        total_gb=float(m[1].replace(",", ".")) * _GB[m[2]],
+        total_gb=float(m[1].replace(",", ".")) * TO_GB[m[2]],
         type=kind,
         channels=_CHANNELS.get(m[3]),
         mts=2 * int(m[5]) if m[5] else None,

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Cpu, Gpu, Ram
-from service.engine.hardware_text.found import Claim, Found
+from service.engine.hardware_text.found import TO_GB, Claim, Found
 
 _PAIR = re.compile(r"^\s*([A-Z][A-Za-z0-9 ()/-]{1,50}?):(?:\s+(\S.{0,150}))?$")
 _OURS = ("Chip", "Processor Name", "Chipset Model", "Model Identifier", "Model Name")
 _CORES = re.compile(r"^(\d{1,3})\b")
 _SIZE = re.compile(r"^(\d{1,5}(?:\.\d)?) (GB|MB|TB)$")
-_TO_GB = {"MB": 1 / 1024, "GB": 1.0, "TB": 1024.0}
 _SYSCTL = re.compile(r"^\s*(?:machdep\.cpu\.|hw\.|sysctl |\$ sysctl ).{0,200}$")
 _CHIP = re.compile(r"^\s*(?:machdep\.cpu\.brand_string: )?(Apple M\d(?: Pro| Max| Ultra)?)\s*$")
 _BYTES = re.compile(r"^\s*(?:hw\.memsize: )?(\d{10,13})\s*$")
@@ -63,7 +62,7 @@ def _found(pairs: Sequence[tuple[str, str]]) -> Found:
         cpu=Cpu(
             model=chip if is_apple else processor, physical_cores=int(cores[1]) if cores and _has_cpu(first) else None
         ),
-        ram=Ram(total_gb=float(size[1]) * _TO_GB[size[2]]) if size else None,
+        ram=Ram(total_gb=float(size[1]) * TO_GB[size[2]]) if size else None,
         os="macos",
     )
 
@@ -89,6 +88,6 @@ def _intel_mac_gpus(pairs: Sequence[tuple[str, str]]) -> tuple[Gpu, ...]:
         if key == "Chipset Model":
             name = value
         elif key.startswith("VRAM (Total") and name and (size := _SIZE.match(value)):
-            gpus.append(Gpu(name=name, vram_gib=float(size[1]) * _TO_GB[size[2]]))
+            gpus.append(Gpu(name=name, vram_gib=float(size[1]) * TO_GB[size[2]]))
             name = ""
     return tuple(gpus)
