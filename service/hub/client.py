@@ -15,8 +15,9 @@ import msgspec
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf.header import Header
 from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
+from service.hub.cache import FileCache
 from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
-from service.hub.headers import HeaderCache, ReadSlot, ReadSlots, RepoReader
+from service.hub.headers import ReadSlot, ReadSlots, RepoReader
 from service.hub.listing import Cost, ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, checked_revision
 from service.hub.variants import find_variants, shard_names
@@ -50,7 +51,7 @@ class Hub:
         *,
         hosts: Sequence[str] = (),
         url_hosts: Sequence[str] = (),
-        cache: HeaderCache | None = None,
+        cache: FileCache | None = None,
         limits: ListingLimits | None = None,
         allow_private: bool = False,
         gated_repos: Sequence[str] = (),

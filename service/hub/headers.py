@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import BoundedSemaphore, Lock
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
 
 from service.counting import count
@@ -21,6 +21,7 @@ from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf.header import Header, merge_shards
 from service.engine.gguf.parser import HeaderParser
 from service.engine.gguf.window import Doubt, LargeArray
+from service.hub.cache import FileCache
 from service.hub.errors import HubBusy, RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, Variant
 
@@ -34,23 +35,11 @@ _MOST_KNOWN = 64  # large arrays remembered of one repo
 _PIECE = 1 << 20  # read at a time from a file on this disk
 
 
-class HeaderCache(Protocol):
-    """Parsed headers of single files, by the sha256 of the file's content."""
-
-    def get(self, sha256: str) -> Header | None:
-        """Return the header of the file with this content, or None."""
-        ...
-
-    def put(self, sha256: str, header: Header) -> None:
-        """Keep a header."""
-        ...
-
-
 class RepoReader:
     """Reads the headers of one repo at one commit, or of one address, within the limits of what a repo may cost."""
 
     def __init__(
-        self, ranges: Callable[[], Ranges], cache: HeaderCache | None, limits: ListingLimits, slots: ReadSlots,
+        self, ranges: Callable[[], Ranges], cache: FileCache | None, limits: ListingLimits, slots: ReadSlots,
         repo: str, folder: str, started: float,
     ) -> None:  # fmt: skip
         """`ranges` is called when a file must be read; `folder`: the address that file paths are appended to;
