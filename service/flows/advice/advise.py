@@ -36,7 +36,7 @@ from service.store.advice.advices import StoredAdvice
 from service.store.queries import new_id
 from service.store.results import calibrations
 from service.store.viewers import ANYBODY, Viewer
-from service.structs import iso_time
+from service.structs import made_from
 from service.wire.advice.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.advice.card import card_of
 from service.wire.problem import stored_problem
@@ -298,15 +298,12 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
         if context:
             body = with_differences(context, with_results(context, row, body, viewer), request.constraints)
         known = {**msgspec.structs.asdict(body), "card": card_of(body)}
-    return Advice(
-        id=row.id,
-        state=row.state,
-        repo=row.repo,
+    return made_from(
+        Advice,
+        row,
         revision=row.revision or request.revision,
-        progress=row.progress,
         problem=None if row.problem is None else stored_problem(row.problem),
         computed_again=_computed_again(row),
-        created_at=iso_time(row.created_at),
         **known,
     )
 

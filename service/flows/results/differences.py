@@ -36,6 +36,7 @@ from service.store.results import comparisons as store
 from service.store.results import results
 from service.store.results.comparisons import Shown
 from service.store.results.results import StoredResult
+from service.structs import made_from
 
 MOST_AT_ONCE = 100
 """Results that one run of the job compares, newest first; a new engine model compares all of them again."""
@@ -202,11 +203,10 @@ def _entry(topic: _Topic, them: Sequence[Shown], agreeing: int) -> Entry:
     known = [one for one in them if one.owner]
     differences = [one.lesson.difference for one in known or them if one.lesson.difference is not None]
     off = [one.measured - one.expected for one in differences]
-    reported = Reported(
+    reported = made_from(
+        Reported,
+        differences[0],
         subject=topic.subject,
-        part=differences[0].part,
-        place=differences[0].place,
-        way=differences[0].way,
         rigs=len(known),
         agreeing=agreeing,
         low=min(off),

@@ -19,7 +19,7 @@ from service.store import versions
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
 from service.store.results.leaderboard import LeadingResult, Summed
-from service.structs import iso_time
+from service.structs import made_from
 from service.wire.results.board import (
     PROVEN,
     Board,
@@ -174,11 +174,12 @@ def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[st
 
 
 def _row(row: LeadingResult, depth: int | None = None, metric: Metric = "tg") -> BoardRow:
-    same = set(BoardRow.__struct_fields__) & set(LeadingResult.__struct_fields__)
-    values: dict[str, Any] = {name: getattr(row, name) for name in same}
-    values |= {name: safe(values[name]) for name in ("variant", "build", "cpu", "arch") if values[name]}
-    return BoardRow(
-        **{**values, "bpw": row.bpw or None, "measured_at": iso_time(row.measured_at)},
+    texts = {name: safe(text) for name in ("variant", "build", "cpu", "arch") if (text := getattr(row, name))}
+    return made_from(
+        BoardRow,
+        row,
+        **texts,
+        bpw=row.bpw or None,
         result=row.result_id,
         model=safe(row.model_name),
         rig=safe(machine_name(row.gpus, row.cpu)),
@@ -190,12 +191,5 @@ def _row(row: LeadingResult, depth: int | None = None, metric: Metric = "tg") ->
 
 def _share(one: Summed, n_params: int | None = None) -> Share:
     size = round(one.bpw * n_params / 8 / GIB, 2) if one.bpw and n_params else None
-    return Share(
-        slug=one.slug,
-        name=safe(one.label),
-        best_tps=one.best,
-        low_tps=one.low,
-        n_results=one.n_results,
-        bpw=one.bpw or None,
-        size_gib=size,
-    )
+    name, bpw = safe(one.label), one.bpw or None
+    return made_from(Share, one, name=name, best_tps=one.best, low_tps=one.low, bpw=bpw, size_gib=size)

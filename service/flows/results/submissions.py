@@ -184,14 +184,14 @@ def _cited(source: str, measured_at: datetime) -> Published:
 
 
 def _model(row: StoredResult) -> SubmittedModel:
-    return SubmittedModel(
+    return made_from(
+        SubmittedModel,
+        row,
         name=row.model_name,
         slug=row.model_slug,
         repo=row.repo or "",
         revision=row.model.revision if row.model else None,
-        variant=row.variant,
         architecture=row.arch,
-        bpw=row.bpw,
     )
 
 

@@ -22,6 +22,7 @@ from service.engine.planner.ranking.measured import first_as_advised, speed_now
 from service.engine.planner.ranking.rank import reaches_minimum
 from service.engine.speed.interval import FORMULA
 from service.engine.units import longer
+from service.structs import made_from
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # factor of speed; percentage points of perplexity
@@ -220,16 +221,14 @@ def _facts(assumed: Sequence[Assumption], config: AdvisedConfig) -> list[Assumpt
 
 
 def _option(config: AdvisedConfig, first: AdvisedConfig) -> Option:
-    return Option(
-        rank=config.rank,
+    return made_from(
+        Option,
+        config,
         label=config.pick.name.capitalize() if config.pick else "",
         why=config.pick.why if config.pick else "",
-        variant=config.variant,
-        engine=config.engine,
         loss_percent=config.loss_percent[1] if config.loss_percent else None,
         tg_tps=_tg(config),
         pp_tps=config.speed[-1].pp_tps,
-        at_once=config.at_once,
         times=round(_seconds(config) / _seconds(first), 2),
     )
 

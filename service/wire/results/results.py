@@ -17,6 +17,7 @@ from service.engine.measured.classify import Failure
 from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import measured_speed, spread
 from service.engine.run_flags import RunFlags
+from service.structs import made_from
 from service.wire.measuring.agent import RunFile
 from service.wire.measuring.runs import DeviceUse, RunOutcome, TrustTier
 
@@ -68,15 +69,14 @@ def outcome(
     llama-bench sizes the context for each test, so its cache is not the config's, which was predicted.
     """
     speed, same_context = measured_speed(rows), engine == "ik_llama.cpp"
-    return RunOutcome(
+    return made_from(
+        RunOutcome,
+        seen,
         speed=speed,
         spread=spread(rows),
         compared=compare_predicted(devices, predicted, speed, seen.buffers, same_context=same_context),
         buffers=list(seen.buffers),
-        graph_splits=seen.graph_splits,
         devices=list(seen.devices),
-        load_seconds=seen.load_seconds,
-        page_cache=seen.page_cache,
         build=build,
         measured_at=measured_at,
         confirmed=confirmed,
