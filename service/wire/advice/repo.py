@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -117,15 +118,13 @@ class RepoView(msgspec.Struct, frozen=True, kw_only=True):
 
 def header_view(header: Header) -> HeaderView:
     """Return the view of a variant's merged header."""
-    by_type: dict[str, int] = {}
-    for tensor in header.tensors:
-        by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.nbytes
+    by_type = _summed((tensor.type, tensor.nbytes) for tensor in header.tensors)
     n_weights = sum(math.prod(tensor.dims) for tensor in header.tensors)
     return HeaderView(
         n_bytes=header.n_bytes,
         n_tensors=len(header.tensors),
         bpw=round(8 * sum(by_type.values()) / max(1, n_weights), 3),
-        bytes_by_type=dict(sorted(by_type.items(), key=lambda item: -item[1])),
+        bytes_by_type=by_type,
         by_jump=header.by_jump,
     )
 
@@ -171,11 +170,15 @@ def _cache_elements(model: Model, layer: Layer) -> int:
 
 
 def _by_role(tensors: Iterable[Tensor]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for tensor in tensors:
-        role = role_of(tensor.name)
-        total[role] = total.get(role, 0) + tensor.nbytes
-    return dict(sorted(total.items(), key=lambda item: -item[1]))
+    return _summed((role_of(tensor.name), tensor.nbytes) for tensor in tensors)
+
+
+def _summed(parts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the sum of each name's bytes, the largest first."""
+    total = Counter[str]()
+    for name, n_bytes in parts:
+        total[name] += n_bytes
+    return dict(total.most_common())
 
 
 def _shown(value: MetadataValue) -> MetadataValue | dict[str, int]:
