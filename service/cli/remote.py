@@ -61,10 +61,14 @@ class Service:
     """A client of one service. Redirects are not followed, so that the token goes nowhere else."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
-        """Raises InvalidInput if a token would travel unencrypted over a network."""
+        """Raises InvalidInput for what is no address, or if a token would travel unencrypted over a network."""
         self.address = address
-        parts = urlsplit(address)
-        local = is_loopback(parts.hostname or "")
+        try:
+            parts = urlsplit(address)
+            local = is_loopback(parts.hostname or "")
+            _ = parts.port  # read, because an impossible one is found only then
+        except ValueError as error:
+            raise InvalidInput(f"{address[:200]!r} is not an address such as https://HOST", field="service") from error
         if token and parts.scheme != "https" and not local:
             what = f"{address}: a token is sent over https only (http only to a service on this machine)"
             raise InvalidInput(what, field="ADVISOR_TOKEN")

@@ -124,7 +124,7 @@ def _poll(address: str, watch: Watch) -> None:
         while True:
             try:
                 answer = client.get(f"{address}/metrics")
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise InvalidInput(f"{address}/metrics: {plainly(error)}", field="WHAT") from error
             now = read_totals(answer.text.splitlines())
             if now is None:

@@ -149,6 +149,12 @@ def test_a_service_must_be_named(
     assert "--service https://HOST" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("address", ["http://[", "http://127.0.0.1:port", "https://127.0.0.1:99999"])
+def test_what_is_no_address_is_refused(address: str, paste: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", paste, "--service", address, "-H", "RTX 3090, 64GB"]) == 2
+    assert f"{address!r} is not an address such as https://HOST" in capsys.readouterr().err
+
+
 def kept_file(tmp_path: Path, repo: str = "someone/a-GGUF") -> Path:
     model = ResultModel(repo=repo, revision="c" * 40, variant="Q8_0", files=(FILE,))
     report = Report(fence=1, rows=(ROW,), engine_commit="0c1e57098")

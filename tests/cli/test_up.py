@@ -113,6 +113,8 @@ def test_a_process_or_server_that_is_none_is_said_in_words(
     said = capsys.readouterr().err
     assert "has no totals of llama-server, which needs --metrics for them" in said
     assert "developer.mozilla.org" not in said
+    assert main(["watch", "http://127.0.0.1:port", "--command", f"llama-server -m {model}", "-H", RIG]) == 2
+    assert "http://127.0.0.1:port/metrics: Invalid port: 'port'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("context", "is_planned"), [(0, False), (512, True)])
