@@ -57,8 +57,7 @@ class ToldCards:
         """Return n RTX 3090."""
         told = Gpu(name="NVIDIA GeForce RTX 3090", vram_gib=24, pcie="4.0 x16")
         return tuple(
-            (LocalGpu(index=i, name=told.name, backend="cuda", total=24 << 30, uuid=f"GPU-{i:08x}"), told)
-            for i in range(self.n)
+            (LocalGpu(index=i, backend="cuda", total=24 << 30, uuid=f"GPU-{i:08x}"), told) for i in range(self.n)
         )
 
     def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:

@@ -20,7 +20,6 @@ class LocalGpu(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     index: int
-    name: str
     backend: Backend
     total: int | None = None
     uuid: str | None = None

@@ -110,7 +110,7 @@ class Nvidia:
             nvlink=self._has_nvlink(handle),
             display=bool(self._try(lambda: self._nvml.nvmlDeviceGetDisplayActive(handle))) or None,
         )
-        return LocalGpu(index=index, name=name, backend="cuda", total=total, uuid=uuid), told
+        return LocalGpu(index=index, backend="cuda", total=total, uuid=uuid), told
 
     def _now(self, index: int) -> GpuNow:
         nvml, handle = self._nvml, self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -248,7 +248,6 @@ def _cards_of(hardware: Hardware) -> tuple[LocalGpu, ...]:
     return tuple(
         LocalGpu(
             index=index,
-            name=gpu.name,
             backend=_backend(gpu.name),
             total=int(gpu.vram_gib * 2**30) if gpu.vram_gib else None,
         )

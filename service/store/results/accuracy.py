@@ -44,7 +44,6 @@ class BelievedResult(FiledResult, frozen=True, kw_only=True):
     """A believed result, with what is needed to predict it again."""
 
     account_id: str
-    hardware_key: str | None
     build: str | None
     model: ResultModel
     flags: RunFlags

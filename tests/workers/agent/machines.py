@@ -18,8 +18,8 @@ from workers.agent.models import Hashes, find_models
 from workers.agent.policy import ModelPolicy, Policy
 
 CARDS = (
-    LocalGpu(index=0, name="RTX 4090", backend="cuda", uuid="GPU-00000000-aaaa-bbbb-cccc-000000000000"),
-    LocalGpu(index=1, name="RTX 3090", backend="cuda", uuid="GPU-11111111-aaaa-bbbb-cccc-000000000000"),
+    LocalGpu(index=0, backend="cuda", uuid="GPU-00000000-aaaa-bbbb-cccc-000000000000"),
+    LocalGpu(index=1, backend="cuda", uuid="GPU-11111111-aaaa-bbbb-cccc-000000000000"),
 )
 SHARDS = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf")
 

@@ -40,9 +40,7 @@ class ScriptedGpus:
         name = "NVIDIA GeForce RTX 4090"
         return tuple(
             (
-                LocalGpu(
-                    index=i, name=name, backend="cuda", total=24 * GIB, uuid=f"GPU-{i:08d}-0000-4000-8000-{i:012d}"
-                ),
+                LocalGpu(index=i, backend="cuda", total=24 * GIB, uuid=f"GPU-{i:08d}-0000-4000-8000-{i:012d}"),
                 Gpu(name=name, vram_gib=24.0, pcie="4.0 x16"),
             )
             for i in range(self.count)
