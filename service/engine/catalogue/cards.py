@@ -99,6 +99,8 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
         assumed.append(Assumption(f"{path}.name", row.name, reading, "everything about this card"))
     limit = _limit(gpu, row, path, host, assumed)
     total = limit.most if limit else _total(gpu, row, rows, path, assumed)
+    if row.unified and total >= host.ram_bytes:  # such a limit is none: the system keeps its part
+        total = host.usable_ram
     free = _free(gpu, row, total, path)
     bandwidth = gpu.bandwidth_gbs or _of_stated_ram(row, host) or row.bandwidth_gbs
     fp16, int8 = _rates(row, bandwidth or _common_bandwidth(), path, assumed)

@@ -30,7 +30,7 @@ FILLER = re.compile(
     r"|hi|hello|hey|thanks|please|think|believe|guess|well|ok|okay|yes|rest|physical|logical|sockets?|socket|threads?|amd|nvidia|intel"
     r"|ich|habe|eine?n?|meine?|der|die|das|für|auch|noch|tengo|una?|el|la|los|las|mi|mis|j['’]ai|une|le|les|des|du|ma|mon"
     r"|grafikkarten?|prozessor|rechner|stück|stk|tarjetas?|gráficas?|procesador|cartes?|graphiques?|processeur|vive|équipo"
-    r"|ecc|reg(?:istered)?|(?:un)?buffered|[rul]?dimms?|so-?dimms?|sticks?|modules?|kit|xmp|expo|jedec|unified|shared|cl\d\d|available|usable|capacity|speed|type|name|model|version|os|gb|s|t|r|e",
+    r"|ecc|reg(?:istered)?|(?:un)?buffered|[rul]?dimms?|so-?dimms?|sticks?|modules?|kit|xmp|expo|jedec|unified|shared|limit|cl\d\d|available|usable|capacity|speed|type|name|model|version|os|gb|s|t|r|e",
     _I,
 )
 

@@ -205,6 +205,7 @@ class Memory:
             or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall|pool)\b", after, re.I)
             is not None
         )
+        size.limit = size.role == "vram" and re.match(r"\slimit\b", after) is not None
         size.in_use = re.search(r"\b(?:us(?:es?|ing)|takes?|consum\w+)\s(?:\w+\s)?$", before, re.I) is not None
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
@@ -348,7 +349,7 @@ class Memory:
             raise unreadable(
                 f"{size.text} VRAM", "which GPU has that? Write its name in front, as in `RTX 4060 Ti 16GB`"
             )
-        if is_mac:
+        if is_mac and not size.limit:
             raise unreadable(f"{size.text} VRAM", "a Mac has one shared memory: write it as `M3 Ultra 512GB`")
         together = sum((gpu.vram_gib or usual(gpu)) * gpu.count for gpu in cards)
         n_cards = sum(gpu.count for gpu in cards)
@@ -420,13 +421,14 @@ class Memory:
             sold = " or ".join(map(str, self.sold[1]))
             raise unreadable(f"{self.sold[0]} {self.total:g}GB", f"it is sold with {sold} GB: which is right?")
         gpu = cards[0] if len(cards) == 1 else None
-        if gpu and self.total and gpu.vram_gib and is_shared(gpu.name):
+        is_limit = self.aside is not None and self.aside.limit
+        if gpu and self.total and gpu.vram_gib and is_shared(gpu.name) and not is_limit:
             whole = self.total + gpu.vram_gib
             if gpu.vram_gib >= self.total and whole in INSTALLED:  # `64GB RAM, 64GB VRAM`
                 self.notes.append(f"{self.total:g} GB and {gpu.vram_gib:g} GB of VRAM: together the machine's memory")
                 self.total = whole
         least = (self.total or _LEAST_RAM) / _TWO  # Linux and Windows give a half besides
-        if self.aside and self.aside.gb <= least:
+        if self.aside and self.aside.gb <= least and not is_limit:
             self.notes.append(f"{self.aside.text}: set aside by the firmware, which is no limit")
             cards[0] = msgspec.structs.replace(cards[0], vram_gib=None)
         questions.ask_whose(self.text, stated, cards)

@@ -63,6 +63,7 @@ class Size(msgspec.Struct):
     in_use: bool = False  # what a program takes, which may be less than there is
     own: bool = False  # explicitly the card's
     near: bool = False  # on the card's line, with no other part between
+    limit: bool = False  # of what a GPU may use of the machine's memory: no memory besides
     behind: bool = False  # right behind the card: `3070 with 8GB of RAM`
 
 

@@ -267,9 +267,12 @@ _ALLOTTED = re.compile(
     rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
     re.I,
 )
-# The same as a kernel has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or `amdgpu.gttsize=98304`, in MiB.
+# The same as a system has it: `ttm.pages_limit=25165824`, in pages of 4 KiB, or, in MiB, `amdgpu.gttsize=98304` and
+# `iogpu.wired_limit_mb=14336` (0: macOS's own limit).
 _KERNEL_ALLOTS = re.compile(
-    r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b|\bamdgpu\.gttsize=(\d{4,7})\b", re.I
+    r"\b(?:amd)?ttm\.(pages_limit|page_pool_size)=(\d{4,9})\b"
+    r"|\b(?:(?:amdgpu\.)?gttsize|iogpu\.wired_limit_mb)\s?[=:]\s?(0|\d{4,7})\b",
+    re.I,
 )
 # Machines that are known by their own name, where that of their processor follows: `GMKtec EVO-X2 AI Max+ 395`.
 _NAMED_TWICE = re.compile(
@@ -314,7 +317,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = _NAMED_TWICE.sub("", text)
     text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, _GLUED_SIZE.sub(r"\1 \2", text))
-    text = _ALLOTTED.sub(lambda m: f"{next(filter(None, m.groups()))} VRAM", text)
+    text = _ALLOTTED.sub(_allotted, text)
     text = _CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
     text = _GB_LEFT_OUT.sub(r"\1GB", text)
     text = _LOGICAL.sub(lambda m: f"{m[2] or m[3]}, {m[1] or m[4]} threads", text)
@@ -327,8 +330,14 @@ def _plain(text: str) -> str:
     return spaced(_GLUED_COUNT.sub(r"\1 x\2", text))
 
 
+def _allotted(m: re.Match[str]) -> str:
+    """Return what a GPU without memory of its own is given: set aside by the firmware, or the driver's limit (GTT)."""
+    is_limit = re.search(r"\bgtt\b", m[0], re.I)
+    return f"{next(filter(None, m.groups()))} VRAM{' limit' if is_limit else ''}"
+
+
 def _allotted_by_kernel(m: re.Match[str]) -> str:
-    """Return what a kernel's parameter gives a processor's GPU, as VRAM; nothing for one that gives none."""
-    if m[1] and m[1].lower() == "page_pool_size":
+    """Return the limit that a system's setting gives such a GPU, as VRAM; nothing for one that gives none."""
+    if (m[1] or "").lower() == "page_pool_size" or m[3] == "0":
         return ""
-    return f"{int(m[2]) / 262_144 if m[2] else int(m[3]) / 1024:.4g}GB VRAM,"
+    return f"{int(m[2]) / 262_144 if m[2] else int(m[3]) / 1024:.4g}GB VRAM limit,"

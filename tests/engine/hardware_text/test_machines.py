@@ -9,6 +9,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import to_shorthand
+from service.engine.units import GIB, MIB
 
 SFF = "NVIDIA RTX 4000 SFF Ada Generation"
 
@@ -339,11 +340,36 @@ def test_a_model_that_someone_wants_to_run_is_no_plan() -> None:
         # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/935, BryttanyBCH, 2025-10-08
         ("Strix Halo, 128GB RAM, 120 GB of GTT", 120),
         ("Ryzen AI Max+ 395, 128GB, GTT size: 110 GiB", 110),
+        ("Ryzen AI Max+ 395, 128GB, GTT: 30GB", 30),
     ],
 )
 def test_a_gpu_without_memory_of_its_own_gets_what_its_owner_gave_it(text: str, gib: int) -> None:
     (card,) = resolve(parse_hardware(text)).cards
     assert (card.name, card.total >> 30) == ("AMD Radeon 8060S", gib)
+
+
+@pytest.mark.parametrize(
+    ("text", "ram_gb"),
+    [
+        # github.com/kyuz0/amd-strix-halo-toolboxes/issues/76
+        ("AI MAX+ 395 and 128GB RAM, gttsize=131072 ttm.pages_limit=33554432", 128),
+        ("AI MAX+ 395, 128GB RAM, amdgpu.gttsize=131072", 128),
+        ("AI MAX+ 395, 64GB RAM, 64GB GTT", 64),
+    ],
+)
+def test_a_limit_as_large_as_the_memory_adds_none(text: str, ram_gb: int) -> None:
+    hardware = parse_hardware(text)
+    rig = resolve(hardware)
+    assert (hardware.ram.total_gb, rig.ram_bytes >> 30) == (ram_gb, ram_gb)
+    assert 0.8 * ram_gb < rig.cards[0].total / GIB < ram_gb - 2
+
+
+def test_a_mac_has_the_limit_that_its_owner_set() -> None:
+    default, own = (
+        resolve(parse_hardware(f"Mac mini M4 16 GB, iogpu.wired_limit_mb={mib}")).cards[0] for mib in (0, 13312)
+    )
+    assert (own.total, own.raised_by) == (13312 * MIB, "")
+    assert default.raised_by
 
 
 @pytest.mark.parametrize(
