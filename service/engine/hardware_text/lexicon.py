@@ -203,7 +203,8 @@ SYSTEM = re.compile(
 BACKEND = re.compile(
     r"(?:back\s?-?end\s?[:=]?\s?)?(?:(?:on|with|using|via|under)\s(?:the\s)?)?"
     r"(?:(vulkan|rocm|hip|sycl)(?:\sv?\d(?:\.\d+)*)?\b(?!\s(?:(?:is|does|will)(?:n['’]?t|\snot)|not|fails|broken|unsupported))(?:\s(?:back\s?-?end|build))?"
-    r"|(cuda|metal)\s(?:back\s?-?end|build)\b)",
+    r"|(cuda|metal)\s(?:back\s?-?end|build)\b)"
+    r"|(?:-d)?ggml_(vulkan|hip|sycl|cuda|metal)\s?=\s?(?:on|1|true)\b|\b(radv)\b(?!\s(?:navi|gfx|[a-z]+\d))",
     _I,
 )
 LAPTOP = re.compile(

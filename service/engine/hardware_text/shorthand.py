@@ -43,6 +43,7 @@ MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_CARDS = 20  # of one kind, if the count comes after the name
 _MOST_PROSE = 20_000
+_BACKENDS = {"hip": "rocm", "radv": "vulkan"}  # other words for a back end
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
@@ -422,8 +423,8 @@ class _Reading(CardDetails):
         if re.search(r"\b(?:no|not|without|or|than)\s$", self.text[: m.at], re.I):
             self.notes.append(m.text)
         else:
-            name = (m.hit[1] or m.hit[2]).lower()
-            self.backend = self.backend or msgspec.convert("rocm" if name == "hip" else name, Backend)
+            name = next(filter(None, m.hit.groups())).lower()
+            self.backend = self.backend or msgspec.convert(_BACKENDS.get(name, name), Backend)
 
     def _read_laptop(self, m: Mention) -> None:
         if self.owner == "gpu" and m.gap in ("", "with"):

@@ -358,9 +358,8 @@ def test_a_gpu_without_memory_of_its_own_gets_what_its_owner_gave_it(text: str, 
     ],
 )
 def test_a_limit_as_large_as_the_memory_adds_none(text: str, ram_gb: int) -> None:
-    hardware = parse_hardware(text)
-    rig = resolve(hardware)
-    assert (hardware.ram.total_gb, rig.ram_bytes >> 30) == (ram_gb, ram_gb)
+    rig = resolve(parse_hardware(text))
+    assert rig.ram_bytes >> 30 == ram_gb
     assert 0.8 * ram_gb < rig.cards[0].total / GIB < ram_gb - 2
 
 
@@ -445,3 +444,23 @@ def test_units_of_a_card_are_no_cores_and_no_cards() -> None:
     assert machine.notes == "Stream Processors: 5120; Compute Units: 80"
     machine = parse_hardware("RTX 3090, 328 Tensor cores, Tensor Cores: 328, Ryzen 9 7900, 16 RDNA 3.5 compute units")
     assert machine.notes == "328 Tensor cores; Tensor Cores: 328; 16 RDNA 3.5 compute units"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "gbs"),
+    [
+        ("MacBook Pro M4 Max 36GB", "Apple M4 Max 32-core GPU", 410),
+        ("MacBook Pro M4 Max 48GB", "Apple M4 Max", 546),
+        ("M3 Max 96GB", "Apple M3 Max 30-core GPU", 300),
+        ("M5 Max 32-core GPU 36GB", "Apple M5 Max 32-core GPU", 460),
+        ("Mac Studio, M5 Max, 36 GB", "Apple M5 Max 32-core GPU", 460),
+    ],
+)
+def test_a_mac_of_a_memory_sold_with_the_smaller_gpu_only_has_that(text: str, name: str, gbs: float) -> None:
+    (card,) = resolve(parse_hardware(text)).cards
+    assert (card.name, card.bandwidth_gbs) == (name, gbs)
+
+
+@pytest.mark.parametrize("said", ["GGML_VULKAN=ON", "built with -DGGML_VULKAN=1", "running on RADV"])
+def test_the_option_that_builds_a_back_end_names_it(said: str) -> None:
+    assert parse_hardware(f"RX 7900 XT, 64GB, {said}").backend == "vulkan"
