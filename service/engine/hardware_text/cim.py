@@ -28,7 +28,11 @@ _KINDS = {"20": "DDR", "21": "DDR2", "24": "DDR3", "26": "DDR4", "34": "DDR5", "
 _PROCESSOR = re.compile(r"\b(?:Ryzen|EPYC|Xeon|Core|Threadripper|Celeron|Pentium|Athlon)\b.{0,80}")
 _INTEGRATED = re.compile(
     r"microsoft (?:basic|remote)|virtual|parsec|meta |uhd graphics|iris|hd graphics|radeon\(?(?:tm)?\)? graphics$"
-    r"|idd\b|vmware",
+    r"|idd\b|vmware|intel\(?(?:r|tm)?\)? arc(?:\(tm\))? graphics$"
+    # code names of processors, by which neofetch lists graphics without a name of their own
+    r"|\b(?:alder|amber|arrow|coffee|comet|elkhart|gemini|ice|jasper|kaby|lunar|meteor|panther|raptor|rocket|sky|tiger"
+    r"|twin|whiskey) ?lake\b|\bati (?:barcelo|cezanne|hawkpoint|lucienne|mendocino|phoenix|picasso|raphael|raven"
+    r"|rembrandt|renoir)\d?\b",
     re.I,
 )
 _PLACES = ("BankLabel", "BankLocator", "DeviceLocator")

@@ -235,7 +235,8 @@ def _card(gpu: SeenGpu) -> Gpu:
 def _whole_name(gpu: SeenGpu) -> str:
     if not is_cut(gpu.name):
         return gpu.name
-    names = list(dict.fromkeys(row.name for row in complete(gpu.name.rstrip(".… "), gpu.total_mib or 0)))
+    rows = complete(gpu.name.rstrip(".… "), gpu.total_mib or 0)
+    names = list(dict.fromkeys(row.name for row in rows if len(row.name) > len(gpu.name)))  # a shorter one is whole
     if len(names) == 1:
         return names[0]
     which = f"it may be {' or '.join(names[:5])}" if names else "no known GPU with that much memory begins like this"

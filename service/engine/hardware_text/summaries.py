@@ -13,7 +13,7 @@ from service.engine.catalogue.names import gpu_rows, gpus_named_in
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, is_shared, unreadable
-from service.engine.hardware_text.parts import sockets_by_threads
+from service.engine.hardware_text.parts import own_gpus, sockets_by_threads
 
 _SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _UNDER_A_SLOT = (
@@ -176,9 +176,14 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     memory = next((m for key, value in values if key in ("Memory", "RAM") and (m := _USED_OF.search(value))), None)
     used, total = (_gib(memory[1], memory[2]), _gib(memory[3], memory[4])) if memory else (0.0, 0.0)
     system = next((value for key, value in values if key == "OS"), "")
+    cards = tuple(SeenGpu(name=name) for name in _apart(_listed(v) for key, v in values if key == "GPU"))
+    own = own_gpus(Cpu(model=cpu), "integrated graphics" if "GPU" in keys else "")
     found = Found(
         tool="neofetch",
-        seen=tuple(SeenGpu(name=name) for name in _apart(_listed(v) for key, v in values if key == "GPU")),
+        seen=cards,
+        gpus=own,
+        come_with_cpu=True,
+        no_gpu="GPU" in keys and not (cards or own),
         cpu=Cpu(model=twice[2] if twice else cpu, sockets=sockets) if cpu else None,
         ram=Ram(total_gb=round(total, 2), free_gb=round(total - used, 2)) if memory and used < total else None,
         os=next((name for name in ("windows", "macos") if name in system.lower()), None),
@@ -289,6 +294,8 @@ def _product(text: str, said: Sequence[str] = ()) -> str:
 def _listed(value: str) -> str:
     """Return a card's name without the rest of the summary."""
     shared = "[Integrated]" if "integrated" in value.lower() else ""
+    if named := re.match(r"(Intel|AMD)(?: ATI)? .*?\[((?:arc|iris|radeon|uhd) [^\[\]]+)\]", value, re.I):
+        value = f"{named[1]} {named[2]}"  # `Intel DG2 [Arc A770]`: the chip, then the product
     return f"{_BESIDES.sub('', value).strip()} {shared}".strip()
 
 

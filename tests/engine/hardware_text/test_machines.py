@@ -464,3 +464,42 @@ def test_a_mac_of_a_memory_sold_with_the_smaller_gpu_only_has_that(text: str, na
 @pytest.mark.parametrize("said", ["GGML_VULKAN=ON", "built with -DGGML_VULKAN=1", "running on RADV"])
 def test_the_option_that_builds_a_back_end_names_it(said: str) -> None:
     assert parse_hardware(f"RX 7900 XT, 64GB, {said}").backend == "vulkan"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "listed", "names"),
+    [
+        # the forms of Linux's PCI list, as neofetch and fastfetch print them
+        ("12th Gen Intel i7-12700H", ("NVIDIA GeForce RTX 3050", "Intel Alder Lake-P"), ["NVIDIA GeForce RTX 3050"]),
+        (
+            "Intel i7-10750H",
+            ("Intel CometLake-H GT2 [UHD Graphics]", "NVIDIA GeForce RTX 2080"),
+            ["NVIDIA GeForce RTX 2080"],
+        ),
+        ("AMD Ryzen 7 4800H", ("AMD ATI Renoir", "NVIDIA GeForce RTX 3090"), ["NVIDIA GeForce RTX 3090"]),
+        ("Intel i5-10400F", ("Intel DG2 [Arc A770]",), ["Intel Arc A770"]),
+        ("Intel i5-8265U", ("Intel WhiskeyLake-U GT2 [UHD Graphics 620]",), []),
+        ("AMD Ryzen 7 6800H", ("AMD ATI Rembrandt",), ["AMD Radeon 680M"]),
+    ],
+)
+def test_graphics_listed_by_the_code_name_of_a_processor_are_no_card(
+    cpu: str, listed: tuple[str, ...], names: list[str]
+) -> None:
+    lines = ["OS: Arch Linux x86_64", "Kernel: 6.17", f"CPU: {cpu} (16) @ 4.6GHz", *(f"GPU: {gpu}" for gpu in listed)]
+    assert cards("\n".join([*lines, "Memory: 5031MiB / 15694MiB"])) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "whole"),
+    [
+        ("NVIDIA GeForce RTX 4060 ...", 8188, "NVIDIA GeForce RTX 4060 Laptop GPU"),
+        ("NVIDIA GeForce RTX 5070 ...", 12227, "NVIDIA GeForce RTX 5070 Ti Laptop GPU"),
+    ],
+)
+def test_a_name_that_nvidia_smi_cut_off_is_longer_than_what_stands_there(name: str, mib: int, whole: str) -> None:
+    rows = (
+        f"|   0  {name}    On  |   00000000:01:00.0  On |                  N/A |\n"
+        f"| N/A   45C    P8              3W /   95W |    1203MiB / {mib:>6}MiB |      4%      Default |"
+    )
+    head = "| NVIDIA-SMI 580.95.05              Driver Version: 581.57         CUDA Version: 13.0     |"
+    assert cards(f"{head}\n{rows}\nCPU: i7-13620H, 16 GB RAM") == [whole]
