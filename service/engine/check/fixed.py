@@ -123,12 +123,15 @@ _Wrong: TypeAlias = tuple[Counter[str], ...]
 
 
 def _wrong(case: Case) -> _Wrong:
-    """How often each rule finds something in a case: errors, warnings, the rest."""
+    """How often each rule finds something in a case: errors, then what does not fit, warnings, the rest."""
     found = [finding for one in all_rules() for finding, _ in one.findings(case)]
-    return tuple(Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning", "info"))
+    errors, *others = (
+        Counter(one.rule for one in found if one.severity == kind) for kind in ("error", "warning", "info")
+    )
+    return errors, Counter(row.device for row in case.table if not row.fits), *others
 
 
 def _is_less(now: _Wrong, before: _Wrong) -> bool:
-    """Whether fewer errors are there and no new one; of the same errors, so with warnings, then with the rest."""
+    """Whether fewer errors are there and no new one; of the same errors, so with what does not fit, and so on."""
     differ = next(((a, b) for a, b in zip(now, before, strict=True) if a != b), None)
     return differ is not None and differ[0] <= differ[1]

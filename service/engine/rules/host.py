@@ -138,7 +138,7 @@ def ram_grows(case: Case) -> Iterator[Found]:
     build = case.parsed.build
     if case.parsed.program != "llama-server" or not row.fits or (build.date and not build.has("llama-server", "-cram")):
         return
-    left = int((row.capacity_mib - row.total_high_mib) * MIB)
+    left = int((row.free_mib - (row.total_high_mib - row.total_mib)) * MIB)  # free: of a GPU that shares it, too
     growth = growth_of(case.engine, case.model, case.flags, older=bool(build.date))
     words = [_as_written(case, option) for option in bounds(case.engine, growth, left)]
     if not words and growth.checkpoints < GIB:

@@ -190,3 +190,12 @@ def test_a_fix_may_hide_a_card() -> None:
     assert report.fixed is not None
     assert report.fixed.startswith("CUDA_VISIBLE_DEVICES=0 llama-server ")
     assert "-sm" not in report.fixed
+
+
+def test_the_fix_that_makes_a_command_fit_is_in_the_corrected_one() -> None:
+    command = r".\llama-server.exe -m gpt-oss-20b-mxfp4.gguf -ngl 99 -c 32768 -fa --no-mmap --jinja"
+    rig = resolve(parse_hardware("RTX 4070 12GB, i5-13600K, 32GB DDR5-6000, Windows 11"))
+    report = check(command, "llama.cpp", build("gpt-oss-20b", "exps=mxfp4,*=q8_0"), rig)
+    assert not all(device.fits for device in report.memory.devices)
+    assert report.fixed_figures is not None
+    assert all(device.fits for device in report.fixed_figures.memory.devices)
