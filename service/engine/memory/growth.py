@@ -3,7 +3,6 @@
 Sources: llama.cpp 0c1e57098 tools/server/server-context.cpp (create_checkpoint, and where it is asked for),
 server-task.cpp (server_prompt_cache), src/llama-kv-cache.cpp (state_write), src/llama-memory-hybrid.cpp; ik_llama.cpp
 8337e4cd3 examples/server/server-context.cpp:1799 (create_checkpoint for recurrent models only), common/common.h:554.
-Defaults of today's builds.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ PROMPTS = ("-cram", "--cache-ram")
 CHECKPOINTS = ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", "-ctx-ckpt")
 _PROMPT_CACHE_MIB = 8192
 _CHECKPOINTS_A_SLOT = 32
-_OLDER_CHECKPOINTS = 8  # llama.cpp pull 19408: "by default the last 8", in February 2026
+# llama.cpp pull 19408, of 7 February 2026: "by default the last 8"; of 32 in a log of 17 March (issue 20509). Builds
+# between these days count as today's, which take more.
+_OLDER_CHECKPOINTS, _OLDER_UNTIL = 8, "2026-02-07"
 _STEP_MIB = 256
 
 
@@ -47,13 +48,14 @@ class Growth(NamedTuple):
         return (self.prompts or 0) + self.checkpoints
 
 
-def growth_of(engine: Engine, model: Model, flags: Flags, *, older: bool = False) -> Growth:
+def growth_of(engine: Engine, model: Model, flags: Flags, date: str | None = None) -> Growth:
     """Return what llama-server with these flags may allocate in RAM while it runs, beyond what it starts with.
 
-    `older`: a build before today's, of which the fewest checkpoints since 2025-10 are taken.
+    `date`: that of the build, None for today's.
     """
+    default = _OLDER_CHECKPOINTS if date and date <= _OLDER_UNTIL else _CHECKPOINTS_A_SLOT
     limit = _number(flags, PROMPTS, _PROMPT_CACHE_MIB)
-    a_slot = max(_number(flags, CHECKPOINTS, _OLDER_CHECKPOINTS if older else _CHECKPOINTS_A_SLOT), 0)
+    a_slot = max(_number(flags, CHECKPOINTS, default), 0)
     size = checkpoint_bytes(engine, model, flags) if a_slot else 0
     return Growth(None if limit < 0 else limit * MIB, size, a_slot if size else 0, max(flags.n_parallel, 1))
 

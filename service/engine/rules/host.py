@@ -133,15 +133,18 @@ def locked_memory_too_large(case: Case) -> Iterator[Found]:
     fix="-cram and, where checkpoints are kept, -ctxcp (ik_llama.cpp: -ctx-ckpt) with what is left",
 )  # fmt: skip
 def ram_grows(case: Case) -> Iterator[Found]:
-    """RAM that a server allocates while it runs: cached prompts, and checkpoints of state that it cannot rewind."""
+    """RAM that a server allocates while it runs: cached prompts, and checkpoints of state that it cannot rewind.
+
+    A warning where the machine has less, also for the GPU that shares it; nothing where the command bounds it to less.
+    """
     row = case.table[-1]
     build = case.parsed.build
     if case.parsed.program != "llama-server" or not row.fits or (build.date and not build.has("llama-server", "-cram")):
         return
-    left = int((row.free_mib - (row.total_high_mib - row.total_mib)) * MIB)  # free: of a GPU that shares it, too
-    growth = growth_of(case.engine, case.model, case.flags, older=bool(build.date))
+    left = int((row.free_mib - (row.total_high_mib - row.total_mib)) * MIB)
+    growth = growth_of(case.engine, case.model, case.flags, build.date)
     words = [_as_written(case, option) for option in bounds(case.engine, growth, left)]
-    if not words and growth.checkpoints < GIB:
+    if not words and (growth.checkpoints < GIB or {*PROMPTS, *CHECKPOINTS} & {*case.parsed.used}):
         return
     prompts = "prompts" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of cached prompts"
     parts = [f"{prompts} (-cram)"] if growth.prompts != 0 else []
@@ -152,7 +155,7 @@ def ram_grows(case: Case) -> Iterator[Found]:
     amount = "RAM without a limit" if growth.prompts is None else f"{growth.total / GIB:,.1f} GiB more RAM"
     message = f"while it runs, the server may take {amount}: {' and '.join(parts)}"
     tight = f"; {left / GIB:,.1f} GiB are left" if words else ""
-    yield Found(message + tight, " ".join(words), severity="warning" if words and growth.checkpoints else None)
+    yield Found(message + tight, " ".join(words), severity="warning" if words else None)
 
 
 def _as_written(case: Case, option: str) -> str:

@@ -333,13 +333,27 @@ def test_an_adapter_is_said_not_to_be_counted() -> None:
     assert "Fits, apart from what is not counted" in report.verdict
 
 
+# As posted in llama.cpp issue 22774: the machine stopped at some 50,000 tokens.
+def test_what_a_server_allocates_is_weighed_against_what_the_gpu_leaves_of_shared_memory() -> None:
+    rig = resolve(parse_hardware("AI Max+ 395, 128GB, vulkan, amdgpu.gttsize=115200"))
+    command = "llama-server -m m.gguf -c 262144 -ngl 999 -fa on -lm none"
+    report = check(command, "llama.cpp", build("Gemma-4-31B", "q8_0"), rig)
+    (found,) = [one for one in report.findings if one.rule == "ram-grows"]
+    assert found.severity == "warning"
+    assert found.fix is not None
+    assert report.fixed is not None
+    again = check(report.fixed, "llama.cpp", build("Gemma-4-31B", "q8_0"), rig)
+    assert [one for one in again.findings if one.severity != "info"] == []
+
+
 # As posted in llama.cpp issue 20509, where the server was killed for its memory.
 def test_prompts_that_an_older_server_keeps_are_counted() -> None:
     rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Core i5-6600K"), ram=Ram(total_gb=12)))
     command = "llama-server -m m.gguf -ngl all -np 1 --cache-ram 8192 -fa on -c 40000"
-    report = check(command, "llama.cpp", build("Gemma-4-31B", "q4_K_M"), rig, build="2026-04-17")
-    (found,) = [one for one in report.findings if one.rule == "ram-grows"]
-    assert "8 checkpoints" in found.message
+    for date, kept in (("2026-02-01", " 8 checkpoints"), ("2026-03-17", " 32 checkpoints")):  # "12 of 32" in its log
+        report = check(command, "llama.cpp", build("Gemma-4-31B", "q4_K_M"), rig, build=date)
+        (found,) = [one for one in report.findings if one.rule == "ram-grows"]
+        assert kept in found.message
     before = check(
         command.replace("--cache-ram 8192", ""), "llama.cpp", build("Gemma-4-31B", "q4_K_M"), rig, build="2025-09-01"
     )
