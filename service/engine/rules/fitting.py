@@ -179,6 +179,11 @@ def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
     return sorted(found.items(), reverse=True)
 
 
+def _flash_attention(case: Case) -> str | None:
+    on = msgspec.structs.replace(case.flags, flash_attn="on")
+    return "-fa on" if case.flags.flash_attn == "off" and _gpus_fit(case, on) else None
+
+
 def _smaller_micro_batch(case: Case) -> str | None:
     sizes = _halves(min(case.flags.n_ubatch, case.flags.n_batch), _LEAST_MICRO_BATCH)
     return _first_that_fits(case, "-ub", "n_ubatch", sizes)
@@ -228,8 +233,9 @@ def _first(values: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     return values[bisect_left(values, True, hi=len(values) - 1, key=fits)]
 
 
-# By what they take from the user: only where things lie, then speed, precision, and context.
+# By what they take from the user: nothing, only where things lie, then speed, precision, and context.
 _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
+    (_flash_attention,),
     (_other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram),
     (_smaller_micro_batch,),
     (_smaller_cache_type,),
@@ -240,7 +246,7 @@ _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
 
 def other_placements(case: Case) -> list[str]:
     """Return the changes by which everything fits that only move what lies where."""
-    return [text for change in _CHANGES[0] if (text := change(case))]
+    return [text for change in _CHANGES[1] if (text := change(case))]
 
 
 @rule(

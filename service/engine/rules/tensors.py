@@ -124,8 +124,12 @@ def _experts_only(case: Case, pattern: str, layers: list[int]) -> Iterator[Seque
     fix="-ot exps=CPU at the end, after rules for the layers that stay on GPUs",
 )  # fmt: skip
 def experts_left_on_gpu(case: Case) -> Iterator[Found]:
-    """A mixture of experts that does not fit on its cards, and no rule that keeps experts in RAM."""
-    full = [i for i in range(case.cpu) if case.surely_short(i)]
+    """A mixture of experts that does not fit on its cards, and no rule that keeps experts in RAM.
+
+    Not where its weights alone would fit: something else takes too much then, as `does-not-fit` says.
+    """
+    rows = case.table[:-1]
+    full = [i for i, row in enumerate(rows) if case.surely_short(i) and row.weights_mib > row.capacity_mib]
     small = [case.table[i].device for i in full]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places or case.lacks("-ot"):
         return

@@ -333,6 +333,17 @@ def test_an_adapter_is_said_not_to_be_counted() -> None:
     assert "Fits, apart from what is not counted" in report.verdict
 
 
+@pytest.mark.parametrize("context", ["", "-c 65536"])
+def test_where_attention_takes_what_is_missing_flash_attention_is_the_one_fix(context: str) -> None:
+    rig = resolve(parse_hardware("Arc A770 16GB, SYCL, Ryzen 7 5800X, 64GB"))
+    command = f"llama-server -m m.gguf -fa 0 -ngl 999 {context}"
+    report = check(command, "llama.cpp", build("gpt-oss-20b", "exps=mxfp4,*=q8_0"), rig, build="b7195")
+    assert [(one.rule, one.fix) for one in report.findings if one.severity == "error"] == [("does-not-fit", "-fa on")]
+    assert report.fixed is not None
+    assert report.fixed_figures is not None
+    assert report.fixed_figures.fits
+
+
 # As posted in llama.cpp issue 22774: the machine stopped at some 50,000 tokens.
 def test_what_a_server_allocates_is_weighed_against_what_the_gpu_leaves_of_shared_memory() -> None:
     rig = resolve(parse_hardware("AI Max+ 395, 128GB, vulkan, amdgpu.gttsize=115200"))
