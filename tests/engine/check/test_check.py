@@ -371,16 +371,6 @@ def test_prompts_that_an_older_server_keeps_are_counted() -> None:
     assert all(one.rule != "ram-grows" for one in before.findings)
 
 
-# As posted in llama.cpp issue 22774, where the machine locked up and `--cache-ram 0` helped.
-def test_what_a_gpu_uses_of_a_shared_memory_is_not_left_for_checkpoints() -> None:
-    rig = resolve(parse_hardware("AI Max+ 395, 128GB, vulkan, amdgpu.gttsize=115200"))
-    command = "llama-server -m m.gguf -c 262144 -ngl 999 -fa on -lm none"
-    report = check(command, "llama.cpp", build("Gemma-4-31B", "q8_0"), rig)
-    (found,) = [one for one in report.findings if one.rule == "ram-grows"]
-    assert found.severity == "warning"
-    assert "GiB are left" in found.message
-
-
 def test_a_number_that_the_engine_reads_otherwise_is_computed_as_it_is_meant() -> None:
     small = build("Qwen3-30B-A3B", "q4_K_M")
     report = check("llama-server -m m.gguf -fit off -ngl 99 -c 8k", "llama.cpp", small, resolve(ONE_3090_DESKTOP))
