@@ -750,3 +750,19 @@ def test_processors_of_a_nas_are_known(text: str, cores: int, isa: str, gbs: flo
     rig = resolve(parse_hardware(text))
     assert (rig.physical_cores, rig.isa, rig.cards) == (cores, isa, ())
     assert rig.cpu_bandwidth_gbs == pytest.approx(0.8 * gbs, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "ram_gb", "meant"),
+    [
+        ("M4 Max", 36, "Apple M4 Max 32-core GPU"),
+        ("Apple M3 Max", 96, "Apple M3 Max 30-core GPU"),
+        ("Apple M3 Max", 64, "Apple M3 Max"),
+        ("M3 Max 40-core GPU", 36, "Apple M3 Max"),
+    ],
+)
+def test_a_mac_named_by_its_chip_alone_has_the_gpu_that_its_memory_is_sold_with(
+    name: str, ram_gb: float, meant: str
+) -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name=name)], ram=Ram(total_gb=ram_gb)))
+    assert (rig.cards[0].name, rig.cpu_model) == (meant, meant.partition(" Max")[0] + " Max")

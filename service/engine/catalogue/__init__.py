@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from service.engine.calibration import Calibration
-from service.engine.catalogue.cards import cards_of, rows_of
+from service.engine.catalogue.cards import cards_of, rows_of, with_sold_gpus
 from service.engine.catalogue.host import Host, host_of
 from service.engine.catalogue.limits import check
 from service.engine.config import Device, Engine
@@ -116,6 +116,7 @@ def _shares_with_amd(card: Card) -> bool:
 def _found(hardware: Hardware) -> tuple[Host, tuple[Card, ...], tuple[Assumption, ...]]:
     """Return the host, the cards in the order in which they are stated, and what was assumed of the cards."""
     check(hardware)
+    hardware = with_sold_gpus(hardware)
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
     unified = next((found[0] for found in rows if found and found[0].unified), None)
     host = host_of(hardware, unified, [found[0].name if found else "" for found in rows])

@@ -11,10 +11,10 @@ import msgspec
 
 from service.engine.catalogue.budget import GpuLimit, gpu_limit, windows_keeps
 from service.engine.catalogue.host import Host
-from service.engine.catalogue.names import gpu_meant, nearest, ram_named, size_in
+from service.engine.catalogue.names import CORES, gpu_meant, gpu_rows, nearest, ram_named, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
-from service.engine.hardware import Assumption, Card, Gpu, Hardware
+from service.engine.hardware import Assumption, Card, Gpu, Hardware, Ram
 from service.engine.units import GIB, MIB
 
 # GB/s a lane and direction, after encoding (PCI-SIG rates; the speed model uses the same).
@@ -42,6 +42,13 @@ _NO_GRAPHICS = re.compile(
     r"|\bi7[-\s]?(?:3820|[34]930k|4820k|5[89][23]0k|68[05]0k|6900k)(?![\w-])",
     re.I,
 )
+# Cores of the GPU of Macs that are sold with so much memory, in GB, with the smaller GPU only (Apple's specifications)
+_SOLD_WITH_CORES: dict[tuple[str, float | None], int] = {
+    ("Apple M3 Max", 36): 30,
+    ("Apple M3 Max", 96): 30,
+    ("Apple M4 Max", 36): 32,
+    ("Apple M5 Max", 36): 32,
+}
 _WITHOUT_DESKTOP = re.compile(r"server|proxmox|unraid|truenas|esxi", re.I)
 
 
@@ -61,6 +68,17 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
             choices=choices,
         )
     return rows
+
+
+def with_sold_gpus(hardware: Hardware) -> Hardware:
+    """Return the machine, a Mac that is named by its chip alone with the GPU that its memory is sold with."""
+    return msgspec.structs.replace(hardware, gpus=[_as_sold(gpu, hardware.ram) for gpu in hardware.gpus])
+
+
+def _as_sold(gpu: Gpu, ram: Ram | None) -> Gpu:
+    rows = () if CORES.search(gpu.name) else gpu_rows(gpu.name)
+    cores = _SOLD_WITH_CORES.get((rows[0].name, ram.total_gb)) if rows and ram else None
+    return msgspec.structs.replace(gpu, name=f"{rows[0].name} {cores}-core GPU") if cores else gpu
 
 
 def cards_of(hardware: Hardware, host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:

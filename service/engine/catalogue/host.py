@@ -180,7 +180,8 @@ def _is_theory(gbs: float, peak: float | None, row: CpuRow, sockets: int) -> boo
 def _cpu(
     cpu: Cpu, ram: Ram, cards: Sequence[str], n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]
 ) -> CpuRow:
-    name = cpu.model or (_CPU_OF.get(unified.name, unified.name) if unified else None)
+    chip = unified.name.removesuffix(" GPU") if unified else ""  # `Apple M4 Max 32-core GPU`
+    name = cpu.model or _CPU_OF.get(chip, chip) or None
     if unified is not None and not cpu.model and unified.name in _CPU_OF:
         why = f"not given: the one that has the {unified.name}"
         assumed.append(Assumption("hardware.cpu", str(name), why, "the speed of everything in RAM"))

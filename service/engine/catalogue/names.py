@@ -38,7 +38,7 @@ _JOINED = re.compile(
     re.I,
 )
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
-_CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
+CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
 _PRO_BEHIND = re.compile(r"(?<!\d)([2456]000|4500)pro(?!\d)")  # `RTX 6000 Pro`
 _OLD_QUADRO = re.compile(r"^[kmp]\d{4}m?$")  # `K4000`, `P4000`: no other card has such a number
 _TITAN_RTX = re.compile(r"\btitan rtx\b|\brtx titan\b")  # another card than the GTX TITAN
@@ -55,7 +55,7 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
         return (share,)
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
     rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
-    rows = rows or _rows_of_key(gpu_key(_CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
+    rows = rows or _rows_of_key(gpu_key(CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
     if _OF_NVIDIA.search(whole):  # a `GTX 860M` is no Radeon 860M
         rows = tuple(row for row in rows if row.backend == "cuda" or not row.unified)
     else:  # and an `860M` is the Radeon
@@ -251,7 +251,7 @@ def cpu_key(name: str) -> str:
     """Return what is left of a CPU's name without maker, product line, clock and ways of spelling it."""
     plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0]
     plain = re.sub(r"\b(?:threadripper|tr) pro\b|(?<=\bhx) pro\b|(?<=\bmax) pro\b|(?<=\bmax\+) pro\b", "", plain)
-    words = [word for word in _WORDS.findall(_CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]
+    words = [word for word in _WORDS.findall(CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]
     is_ryzen_class = len(words) > 1 and re.fullmatch(r"r?[3579]|\d", words[0]) is not None  # `Ryzen 5`, `R5`
     return "".join(words[1:] if is_ryzen_class else words)
 

@@ -43,13 +43,6 @@ _NO_CORES = 36  # from here on, a Mac's memory size cannot be its number of core
 _SHOWN = 0.93  # a machine displays at least this share of its modules' sum
 _SSD_GB = 256  # the smallest drive of a Mac
 _DISK_GB = 1000  # from here on, a second size is a disk's if another is called RAM
-# Cores of the GPU of Macs that are sold with so much memory in GB with the smaller GPU only
-_SOLD_WITH_CORES: dict[tuple[str, float], int] = {
-    ("Apple M3 Max", 36): 30,
-    ("Apple M3 Max", 96): 30,
-    ("Apple M4 Max", 36): 32,
-    ("Apple M5 Max", 36): 32,
-}
 
 
 class Memory:
@@ -427,11 +420,6 @@ class Memory:
         if self.sold and self.sold[1] and self.total and self.total not in self.sold[1]:
             sold = " or ".join(map(str, self.sold[1]))
             raise unreadable(f"{self.sold[0]} {self.total:g}GB", f"it is sold with {sold} GB: which is right?")
-        if self.sold and (n := _SOLD_WITH_CORES.get((self.sold[0], self.total or 0))):
-            cards[:] = [
-                msgspec.structs.replace(one, name=f"{one.name} {n}-core GPU") if one.name == self.sold[0] else one
-                for one in cards
-            ]
         gpu = cards[0] if len(cards) == 1 else None
         is_limit = self.aside is not None and self.aside.limit
         if gpu and self.total and gpu.vram_gib and is_shared(gpu.name) and not is_limit:
