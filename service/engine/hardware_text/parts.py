@@ -38,7 +38,7 @@ _GRAPHICS = (
     (re.compile(r"\bultra [579] 1[3-8]5h\b", re.I), "Intel Arc Graphics 128EU"),
 )
 # That a processor's own GPU is there to be used.
-_OWN_GRAPHICS = re.compile(
+OWN_GRAPHICS = re.compile(
     r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu"
     r"|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
     re.I,
@@ -245,11 +245,11 @@ def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[G
     return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
 
 
-def own_gpus(cpu: Cpu | None, text: str) -> tuple[Gpu, ...]:
-    """Return a processor's integrated GPU if models are usually run on it, or the text says that there is one."""
+def own_gpus(cpu: Cpu | None, *, is_named: bool) -> tuple[Gpu, ...]:
+    """Return a processor's integrated GPU if models are usually run on it, or it `is_named` as being there."""
     model = cpu.model if cpu is not None and cpu.model else ""
     name = _OWN_GPU.get(row.name) if (row := cpu_row(model)) else None
-    if name is None and _OWN_GRAPHICS.search(text):
+    if name is None and is_named:
         name = next((graphics for pattern, graphics in _GRAPHICS if pattern.search(model)), None)
     return (Gpu(name=name),) if name else ()
 

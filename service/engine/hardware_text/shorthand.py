@@ -25,6 +25,7 @@ from service.engine.hardware_text.found import Claim, Found, is_shared, unreadab
 from service.engine.hardware_text.instances import as_rented, without_instances
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
+    OWN_GRAPHICS,
     are_threads,
     counted,
     is_of_other_device,
@@ -104,7 +105,7 @@ class _Reading(CardDetails):
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken as threads")
-        own = own_gpus(cpu, self.text)
+        own = own_gpus(cpu, is_named=OWN_GRAPHICS.search(self.text) is not None)
         self._settle_laptops()
         kept, left_out = without_own(self.gpus, self.of_cpu, own)
         self.memory.keep([i for i, gpu in enumerate(self.gpus) if gpu in kept])

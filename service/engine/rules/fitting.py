@@ -233,10 +233,11 @@ def _first(values: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     return values[bisect_left(values, True, hi=len(values) - 1, key=fits)]
 
 
+_PLACEMENTS = (_other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram)
 # By what they take from the user: nothing, only where things lie, then speed, precision, and context.
 _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
     (_flash_attention,),
-    (_other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram),
+    _PLACEMENTS,
     (_smaller_micro_batch,),
     (_smaller_cache_type,),
     (_shorter_context,),
@@ -246,7 +247,7 @@ _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
 
 def other_placements(case: Case) -> list[str]:
     """Return the changes by which everything fits that only move what lies where."""
-    return [text for change in _CHANGES[1] if (text := change(case))]
+    return [text for change in _PLACEMENTS if (text := change(case))]
 
 
 @rule(
