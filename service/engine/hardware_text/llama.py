@@ -21,11 +21,12 @@ _HOST = re.compile(rf"^\s*(?:{_LOGGED})?- CPU\s+:\s+(.{{3,120}}?)\s+\((\d{{1,8}}
 _LOG = re.compile(rf"^\s*{_LOGGED}.{{0,300}}$")
 _OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} MiB, \d{1,8} MiB free\)\s*$")
 _TITLE = re.compile(r"^\s*Available devices:\s*$", re.I)
-# `Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes`, and of late `, VRAM: 24135 MiB`.
+# `Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes`, and of late `, VRAM: 24135 MiB`, or with
+# `(23871 MiB free)` behind it.
 _STARTED = re.compile(
     r"^\s*Device\s+(\d{1,2}):\s+(.{1,120}?),\s+(?:compute\s+capability\s+\d{1,2}\.\d|gfx\w{3,6}.{0,40})"
     r"(?:,\s+(?:VMM|Wave\s+Size):\s+\w{1,5}){0,2}"
-    r"(?:,\s+VRAM:\s+(\d{1,8})\s+MiB.{0,40})?\s*$",
+    r"(?:,\s+VRAM:\s+(\d{1,8})\s+MiB(?:\s+\((\d{1,8})\s+MiB\s+free\))?.{0,40})?\s*$",
     re.I,
 )
 # `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
@@ -95,7 +96,7 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
             name=_with_chip(m[2], [chips.get(m[1], "")]),
             device=int(m[1]),
             total_mib=float(m[3]) if m[3] else None,
-            free_mib=free.get(m[1]),
+            free_mib=free.get(m[1], float(m[4]) if m[4] else None),
         )
         for m in _cards(found)
     )

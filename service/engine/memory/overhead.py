@@ -12,6 +12,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
+from service.engine.hardware import Card
 from service.engine.kept import kept
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
@@ -26,13 +27,30 @@ _CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)
 _HOPPER, _CONTEXT_ON_HOPPER = 9.0, (590 * MIB, 650 * MIB, 850 * MIB)
 
 
+def free_at_start(card: Card) -> int:
+    """Return the bytes of a card that an engine finds free when it starts, of which `-fit` fills all but its margin.
+
+    An amount that is stated is the engine's own. What nvidia-smi shows, as the catalogue's total is, is more by what
+    the driver keeps, for which the reserve stands, and by the context: an RTX 4090 of 24,564 MiB has 24,080 for CUDA
+    and 23,605 free (llama.cpp pull 22673), a 5090 of 32,607 has 32,109 and 31,588.
+    """
+    stated = card.free < card.total and card.pci_index is None
+    if stated or card.unified or card.backend != "cuda":
+        return card.free
+    return max(card.free - card.reserve - _context(card.compute_capability)[1], 0)
+
+
+def _context(capability: float | None) -> tuple[int, int, int]:
+    return _CONTEXT_ON_HOPPER if capability == _HOPPER else _CONTEXT
+
+
 def gpu_overhead(
     engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int, capability: float | None
 ) -> Estimate:
     """Return the bytes beyond the printed buffers on GPU `device` of a compute capability: context and pool."""
     case = (engine, model, spec, placement, device)
     pool = max(_matrix_buffers(*case), _fused_results(*case), _cache_copies(*case))
-    low, expected, high = _CONTEXT_ON_HOPPER if capability == _HOPPER else _CONTEXT
+    low, expected, high = _context(capability)
     return Estimate(low + 0.5 * pool, expected + pool, high + 1.25 * pool)
 
 

@@ -20,6 +20,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion
 from service.engine.memory.figures import Memory
+from service.engine.memory.overhead import free_at_start
 from service.engine.memory.predict import as_started, predict_memory
 from service.engine.memory.report import device_table
 from service.engine.model import Model
@@ -350,7 +351,7 @@ def _as_fitted(
         found = predict_memory(run.with_flags(tried))
         return [found.devices[i].weights + found.devices[i].kv + found.devices[i].compute for i in cards]
 
-    free = list(run.free)
+    free = [free_at_start(rig.cards[device.gpu]) for device in devices]
     images = projector_companion(parsed, flags, devices, companion_headers)
     if images is not None and parsed.build.rules.fits_projector:
         taken = zip(images.weights, images.compute, strict=True)

@@ -419,3 +419,23 @@ def test_a_split_mode_that_is_younger_than_the_build_is_an_error(build_date: str
     command = "llama-server -m x.gguf -ngl 99 -fa on -sm tensor -c 8192"
     report = check(command, "llama.cpp", build("Llama-3.3-70B", "iq4_xs"), rig, build=build_date)
     assert ("split-mode-unknown" in {finding.rule for finding in report.findings}) == (not is_known)
+
+
+# Of a build that lists both: llama.cpp pull 22673. A margin of 1,024 MiB is left of what it calls free.
+@pytest.mark.parametrize(
+    ("card", "most"),
+    [
+        (
+            "Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes, VRAM: 24080 MiB (23605 MiB free)",
+            22_581,
+        ),
+        ("RTX 4090", 22_581),
+        ("RTX 4090 20 GiB free", 19_456),
+    ],
+)
+def test_fit_fills_what_the_engine_finds_free_and_not_what_nvidia_smi_shows(card: str, most: int) -> None:
+    rig = resolve(parse_hardware(f"{card}\ni9-13900K, 64GB DDR5-5600"))
+    command = "llama-server -m m.gguf -c 131072 -np 1 -fit on"
+    on_card = check(command, "llama.cpp", build("Qwen3.5-35B-A3B", "q6_k"), rig).memory.devices[0]
+    own = on_card.weights_mib + on_card.kv_mib + on_card.compute_mib
+    assert most - 1_024 < own <= most

@@ -444,7 +444,7 @@ def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds
 
 def test_an_own_fit_of_llama_cpp_that_is_faster_is_said_to_leave_too_little_free() -> None:
     hardware = parse_hardware("RTX 4070 12GB, i5-12600K, 32GB DDR5-6000")
-    limits = Constraints(engines=[EngineChoice("llama.cpp")], reserve_mib=1024)
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], reserve_mib=2048)
     config = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=hardware, constraints=limits))
     said = next(r.text for r in config.reasons if r.rule == "fit-off")
     assert "it leaves too little free for the reserve" in said

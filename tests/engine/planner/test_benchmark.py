@@ -117,7 +117,7 @@ def test_builds_from_before_the_option_keep_all_logits() -> None:
 
 def test_layers_that_fit_leaves_in_ram_are_those_of_the_printed_command() -> None:
     """`--fit` counts the logits, so it leaves 30 layers of Nemotron-Super in RAM without `-wgt`, 29 with it."""
-    hardware = parse_hardware("RTX 4060 Ti 16GB PCIe 3.0 x4, Ryzen 7 5800X3D, 192GB DDR4-3600")
+    hardware = parse_hardware("RTX 4060 Ti 16GB 15.8 GiB free PCIe 3.0 x4, Ryzen 7 5800X3D, 192GB DDR4-3600")
     limits = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["f16"], reserve_mib=0)
     goal = GoalRequest(preset="fastest", depth=0, context=4096)
     config = first(ask("Nemotron-Super", "iq4_xs", hardware=hardware, goal=goal, constraints=limits))

@@ -22,6 +22,7 @@ from service.engine.hardware import Rig
 from service.engine.kept import kept
 from service.engine.memory.figures import Memory
 from service.engine.memory.least import least_memory
+from service.engine.memory.overhead import free_at_start
 from service.engine.memory.predict import predict_memory
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
@@ -123,7 +124,8 @@ class Problem(msgspec.Struct, frozen=True, dict=True):
 
     @kept
     def _fit(self, flags: Flags) -> Flags | None:
-        fit, free = engine_spec(self.engine).fit, [device.free for device in self.devices]
+        fit = engine_spec(self.engine).fit
+        free = [free_at_start(self.rig.cards[device.gpu]) for device in self.devices]
         if fit is None or not free:
             return None
         asked = FitAsked(
