@@ -117,8 +117,6 @@ class Graph:
     weight: list[int]
     offloadable: list[bool]
     padding: list[int]
-    children: list[int]
-    views: list[int]
     slots: list[Slot]
     weights: list[tuple[int, Shape]]
     nodes: list[int]
@@ -184,6 +182,7 @@ class GraphBuilder:
         self.reduced: dict[int, list[int]] = {}
         self.starts: set[int] = set()
         self.filled_in: dict[int, int] = {}
+        self.layer_starts: list[int] = []
 
     def new(
         self, op: str, kind: str, ne: tuple[int, ...], *src: Node | None, root: Node | None = None,
@@ -350,7 +349,7 @@ def finish(
     every = builder.all
     layouts: dict[tuple[str, Shape, Shape], int] = {}
     layout = [layouts.setdefault((n.kind, n.ne, n.nb), len(layouts)) for n in every]
-    graph = Graph(
+    return Graph(
         op=[n.op for n in every],
         n_bytes=[n.n_bytes for n in every],
         root=[-1 if n.root is None else n.root.index for n in every],
@@ -361,8 +360,6 @@ def finish(
         weight=[-1 if n.op in weightless else _weight(n, builder.slots) for n in every],
         offloadable=[offloadable(n) for n in every],
         padding=[cuda_row_padding(n.kind, n.ne[0]) for n in every],
-        children=[0] * len(every),
-        views=[0] * len(every),
         slots=builder.slots,
         weights=[(n.index, n.ne) for n in every if _shows_weight(n, builder.slots)],
         nodes=[n.index for n in builder.nodes],
@@ -372,9 +369,10 @@ def finish(
         pins=builder.pins,
         ram_pins=builder.ram_pins,
         stored={n.index: read for n in builder.nodes if (read := tuple(s.slot for s in n.src if s.slot >= 0))},
+        layer_starts=builder.layer_starts,
+        starts=frozenset(builder.starts),
+        filled_in=builder.filled_in,
     )
-    _count_uses(graph)
-    return graph
 
 
 def _shows_weight(node: Node, slots: list[Slot]) -> bool:
@@ -393,12 +391,3 @@ def _weight(node: Node, slots: list[Slot]) -> int:
         if s.slot >= 0 and slots[s.slot].kind != "cache":
             return s.slot
     return -1
-
-
-def _count_uses(graph: Graph) -> None:
-    for index in graph.nodes:
-        root = graph.root[index]
-        if root >= 0:
-            graph.views[root] += 1
-        for s in graph.sources[index]:
-            graph.children[s] += 1

@@ -56,7 +56,6 @@ class ModelGraph(GraphBuilder):
         self.n_tokens, self.n_kv = spec.n_tokens, spec.n_kv
         self.n_layer = model.n_layer - model.n_layer_nextn
         self.kept: tuple[int, ...] = tuple(range(self.n_layer))
-        self.layer_starts: list[int] = []
         self._stored: dict[tuple[str, int], Node] = {}
         self._caches: dict[tuple[int, int], tuple[Node, ...]] = {}
 

@@ -36,8 +36,7 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
         for n in g.nodes
         if n.op == "MUL" and n.src[0].op == "NORM" and n.src[1].slot >= 0
     ]
-    graph.on_cards, graph.starts, graph.filled_in = _on_cards(g), frozenset(g.starts), g.filled_in
-    graph.layer_starts = g.layer_starts
+    graph.on_cards = _on_cards(g)
     return graph, model.architecture in ARCHITECTURES
 
 

@@ -46,7 +46,6 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     graph = finish(
         g, in_place=IN_PLACE | {"CLAMP", "FILL", "ROPE_BACK"}, offloadable=_offloadable, weightless=_WEIGHTLESS
     )
-    graph.layer_starts = g.layer_starts
     graph.keep_alives = keep_alives(g.nodes)
     graph.flash_copies = flash_copies(g.nodes, spec.rules)
     graph.without_kernel = without_kernel(g.nodes, spec.rules)
