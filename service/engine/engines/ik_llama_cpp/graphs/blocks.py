@@ -60,15 +60,9 @@ class IkGraph(ModelGraph):
                 for part, node in (("q", q), ("k", k), ("v", v))
             )
         facts = self.layer(layer)
-        q = self.reshape(q, facts.head_dim_k, q.ne[0] // facts.head_dim_k, self.n_tokens)
-        q_norm = self.optional(layer, "attn_q_norm.weight")
-        if q_norm is not None:
-            q = self.norm(q, q_norm)
-        k = self.reshape(k, facts.head_dim_k, k.ne[0] // facts.head_dim_k, self.n_tokens)
-        k_norm = self.optional(layer, "attn_k_norm.weight")
-        if k_norm is not None:
-            k = self.norm(k, k_norm)
-        return q, k, v
+        q, k = (self.reshape(t, facts.head_dim_k, t.ne[0] // facts.head_dim_k, self.n_tokens) for t in (q, k))
+        q_norm, k_norm = (self.optional(layer, f"attn_{part}_norm.weight") for part in "qk")
+        return q if q_norm is None else self.norm(q, q_norm), k if k_norm is None else self.norm(k, k_norm), v
 
     def products(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
         """Return Q and K split into heads, and V, with their biases, expanded only where they are used."""

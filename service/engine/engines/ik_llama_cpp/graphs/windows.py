@@ -25,11 +25,9 @@ def llama4(g: IkGraph) -> None:
     scale = g.input("f32", 1, 1, g.n_tokens)
 
     def layer_of(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
-        if g.layer(layer).n_swa:
-            x = g.standard_attention(layer, x, mask, g.rope_factors(layer))
-        else:
-            q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
-            x = g.with_residual(layer, g.attend(layer, g.mul(q, scale), k, v, mask), x)
+        windowed = g.layer(layer).n_swa > 0
+        factors = g.rope_factors(layer) if windowed else None
+        x = g.standard_attention(layer, x, mask, factors, rope=windowed, q_scale=None if windowed else scale)
         norm = g.weight(layer, "ffn_norm.weight")
         if not g.layer(layer).moe:
             return g.feed_forward(layer, x, norm, add_input=True)
