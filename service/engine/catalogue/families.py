@@ -306,23 +306,14 @@ def _ryzen(name: str, m: _Match) -> CpuRow | None:
     return _row(name, family, isa, cores, 2, mts, pcie, 1)
 
 
-def _ryzen_200(name: str, m: _Match) -> CpuRow:
-    """Return the row of a laptop's Ryzen of 2025 with three digits, such as `ryzen 7 255`."""
-    return _row(name, "zen4", "vnni", {"3": 4, "5": 6, "7": 8, "9": 8}[m[1]], 2, 5600, 4.0, 1)
+def _usual(
+    generation: str, isa: str, cores: int | Callable[[_Match], int], channels: int = 2, mts: int = 5600,
+    sockets: int = 1,
+) -> Callable[[str, _Match], CpuRow]:  # fmt: skip
+    """Return what makes rows of a family with PCIe 4.0 that differ in nothing but their cores, if in those."""
 
-
-def _core_of_laptop(name: str, m: _Match) -> CpuRow:
-    """Return the row of a laptop's Core without an i, such as `core 7 240h` or `core 5 120u`."""
-    return _row(name, "raptor lake", "avx2", 2 if m[2] == "u" else 4 if m[1] == "5" else 6, 2, 5600, 4.0, 1)
-
-
-def _ryzen_ai(name: str, m: _Match) -> CpuRow:
-    return _row(name, "zen5", "vnni", {"5": 6, "7": 8, "9": 12}[m[1] or m[2]], 2, 5600, 4.0, 1)
-
-
-def _arm(generation: str, cores: int, channels: int, mts: int, sockets: int) -> Callable[[str, _Match], CpuRow]:
     def row(name: str, m: _Match) -> CpuRow:
-        return _row(name, generation, "neon", cores, channels, mts, 4.0, sockets)
+        return _row(name, generation, isa, cores if isinstance(cores, int) else cores(m), channels, mts, 4.0, sockets)
 
     return row
 
@@ -353,16 +344,19 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bepyc\b.*?\b(naples|rome|milan|genoa|bergamo|siena|turin)\b"), _server),
     (re.compile(r"\b(?:threadripper|tr)(?: pro)? ?([1-9])9(\d{2})(wx|x)?(?!\w)"), _threadripper),
     (re.compile(r"^([1-9])9(\d{2})(wx)$"), _threadripper),
-    (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b|\bryzen ([579]) ai\b"), _ryzen_ai),
-    (re.compile(r"\bryzen ([3579]) (?:pro )?2[1-7][05]\b"), _ryzen_200),
-    (re.compile(r"\bcore ([579]) [12]\d0([hu])\b"), _core_of_laptop),
+    (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b|\bryzen ([579]) ai\b"),
+     _usual("zen5", "vnni", lambda m: {"5": 6, "7": 8, "9": 12}[m[1] or m[2]])),
+    (re.compile(r"\bryzen ([3579]) (?:pro )?2[1-7][05]\b"),  # laptops' of 2025 with three digits: `ryzen 7 255`
+     _usual("zen4", "vnni", lambda m: {"3": 4, "5": 6, "7": 8, "9": 8}[m[1]])),
+    (re.compile(r"\bcore ([579]) [12]\d0([hu])\b"),  # laptops' without an i: `core 7 240h`, `core 5 120u`
+     _usual("raptor lake", "avx2", lambda m: 2 if m[2] == "u" else 4 if m[1] == "5" else 6)),
     (re.compile(r"\bryzen ?[3579]? ?(?:pro )?([1-9])([1-9])(\d{2})(x3d|xt|x|ge|gt|g|hx3d|hx|hs|h|u|f|)(?!\w)"), _ryzen),
     (re.compile(r"^([1-9])([1-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
     (re.compile(r"^(?!8\d00)([4-8])([1-9])(00|[34]5)(h)$"), _ryzen),  # `8745H`; Intel's are `8300H` and `8750H`
-    (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),
+    (re.compile(r"\bsnapdragon x"), _usual("oryon", "neon", 12, 2, 8448, 1)),
     (re.compile(r"\baltra(?: max)?(?: processor)?(?: [qm](\d{2,3}) (\d\d))?|\b[qm](\d{2,3}) (22|26|28|30|33)\b"),
      _altra),
-    (re.compile(r"\bgraviton ?[234]?"), _arm("neoverse", 64, 8, 4800, 1)),
-    (re.compile(r"\bgrace\b"), _arm("grace", 72, 8, 8533, 2)),
-    (re.compile(r"\bkunpeng"), _arm("kunpeng", 64, 8, 2933, 2)),
+    (re.compile(r"\bgraviton ?[234]?"), _usual("neoverse", "neon", 64, 8, 4800, 1)),
+    (re.compile(r"\bgrace\b"), _usual("grace", "neon", 72, 8, 8533, 2)),
+    (re.compile(r"\bkunpeng"), _usual("kunpeng", "neon", 64, 8, 2933, 2)),
 )  # fmt: skip
