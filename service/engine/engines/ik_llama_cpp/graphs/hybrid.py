@@ -12,7 +12,7 @@ from functools import partial
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.latent import LatentAttention
 from service.engine.memory.graph import Node, row_size
-from service.engine.memory.graphs.base import MissingTensor
+from service.engine.memory.graphs.base import Gating, MissingTensor
 
 
 def qwen3_next(g: IkGraph, *, images: bool = False) -> None:
@@ -23,28 +23,27 @@ def qwen3_next(g: IkGraph, *, images: bool = False) -> None:
     x = g.begin()
     if images:
         g.positions = g.input("i32", 4 * g.n_tokens)
-    mask = g.mask()
-    sequence = g.input("i32", 1, g.n_tokens)
-    for i in g.layers():
-        if g.layer(i).kind == "recurrent":
-            x = _delta_layer(g, _DeltaNet(g, i), x, sequence)
-        else:
-            x = _gated_attention(g, i, x, mask)
-        x = g.experts_or_dense(i, x, "softmax")
-    g.finish(x)
+    _hybrid(g, x, _DeltaNet, _gated_attention, "softmax")
 
 
 def bailing3(g: IkGraph) -> None:
     """bailingmoe3 (Ling 3.0): Kimi's delta attention, with latent attention in between; dense layers first."""
-    x = g.begin()
+    _hybrid(g, g.begin(), _KimiDelta, lambda g, i, x, mask: LatentAttention(g, i).build(x, mask))
+
+
+def _hybrid(
+    g: IkGraph, x: Node, delta: type[_DeltaNet], attention: Callable[[IkGraph, int, Node, Node], Node],
+    gating: Gating | None = None,
+) -> None:  # fmt: skip
+    """All layers: of delta attention or another, then experts or a dense part."""
     mask = g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in g.layers():
         if g.layer(i).kind == "recurrent":
-            x = _delta_layer(g, _KimiDelta(g, i), x, sequence)
+            y = delta(g, i).build(g.normed(i, "attn_norm", x), sequence, x.ne[0])
         else:
-            x = g.with_residual(i, LatentAttention(g, i).build(x, mask), x)
-        x = g.experts_or_dense(i, x)
+            y = attention(g, i, x, mask)
+        x = g.experts_or_dense(i, g.with_residual(i, y, x), gating)
     g.finish(x)
 
 
@@ -65,8 +64,7 @@ def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
     g.expand(k)
     out = g.attend(layer, g.rope(q), g.rope(k), v, mask, project=False, transpose_v=False)
     out = g.mul(out, g.apply("UNARY", gate))
-    out = g.mul_mat(g.weight(layer, "attn_output.weight"), out)
-    return g.with_residual(layer, out, x)
+    return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
 
 
 class _DeltaNet:
@@ -190,11 +188,6 @@ class _KimiDelta(_DeltaNet):
 
     def _opened(self, z: Node, out: Node) -> Node:
         return self.g.mul(self.g.apply("UNARY", z), out)
-
-
-def _delta_layer(g: IkGraph, delta: _DeltaNet, x: Node, sequence: Node) -> Node:
-    y = g.norm(x, g.weight(delta.layer, "attn_norm.weight"))
-    return g.with_residual(delta.layer, delta.build(y, sequence, x.ne[0]), x)
 
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
