@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.architectures import architecture
-from service.engine.config import Engine, Placement
+from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import ROW_TABLE, type_named
@@ -52,29 +52,6 @@ def derived_by_layer(model: Model, engine: Engine, mode: int) -> tuple[int, ...]
     anyway = memory.loaded_anyway.get(model.architecture)
     layers = range(model.n_layer if anyway else model.n_layer - model.n_layer_nextn)
     return tuple(memory.derived_bytes(model, i, mode) for i in layers)
-
-
-def stays_in_ram(engine: Engine, model: Model, slots: Sequence[Slot], without: Sequence[str] = ()) -> frozenset[int]:
-    """Return the indices of the slots with a weight that no GPU can multiply by, so that its product stays in RAM.
-
-    `model`: with the types after loading. `without`: types that an older build had no kernels for.
-    """
-    has_kernels = engine_spec(engine).types.gpu_kernels
-    stuck = {name for name in model.types if name in without or not has_kernels(type_named(name))}
-    if not stuck:
-        return frozenset()
-    tensors = ((i, model.by_name.get(slot.name)) for i, slot in enumerate(slots) if slot.kind == "weight")
-    return frozenset(i for i, tensor in tensors if tensor is not None and tensor.type in stuck)
-
-
-def lacks_kernels(engine: Engine, model: Model, placement: Placement) -> bool:
-    """Return whether a weight on a card is of a type that the engine's CUDA build cannot multiply by."""
-    multiplied = model.types.keys() - {ROW_TABLE}
-    without = {name for name in multiplied if not engine_spec(engine).types.gpu_kernels(type_named(name))}
-    if not without:
-        return False
-    on_cards = (name for name, device in placement.tensors.items() if device != placement.n_devices)
-    return any(tensor.type in without for name in on_cards if (tensor := model.by_name.get(name)))
 
 
 @kept
@@ -150,6 +127,28 @@ class Contents:
             device = tensors.get(name)
             if device is not None and (weight := tensors.get(of_weight, device)) != device:
                 total[weight] += n_bytes
+
+    def _without_kernels(self, older: Sequence[str] = ()) -> set[str]:
+        """The types after loading that no GPU multiplies by; `older`: with those that an older build had none for."""
+        has_kernels = engine_spec(self.engine).types.gpu_kernels
+        return {name for name in self.model.types if name in older or not has_kernels(type_named(name))}
+
+    def stays_in_ram(self, slots: Sequence[Slot]) -> frozenset[int]:
+        """Return the indices of the slots with a weight that no GPU can multiply by, so that its product stays in
+        RAM."""
+        stuck = self._without_kernels(self.spec.rules.only_in_ram) if self.cuda else None
+        if not stuck:
+            return frozenset()
+        tensors = ((i, self.model.by_name.get(slot.name)) for i, slot in enumerate(slots) if slot.kind == "weight")
+        return frozenset(i for i, tensor in tensors if tensor is not None and tensor.type in stuck)
+
+    def lacks_kernels(self) -> bool:
+        """Return whether a weight on a card is of a type that the engine's CUDA build cannot multiply by."""
+        without = self._without_kernels() - {ROW_TABLE} if self.cuda else None
+        if not without:
+            return False
+        on_cards = (name for name, device in self.placement.tensors.items() if device != self.cpu)
+        return any(tensor.type in without for name in on_cards if (tensor := self.model.by_name.get(name)))
 
     def derived(self) -> list[int]:
         """Bytes of the attention matrices that the engine makes when the file lacks them."""

@@ -15,7 +15,7 @@ from service.engine.engines import engine_spec
 from service.engine.gguf.header import Tensor
 from service.engine.kept import kept
 from service.engine.layers import Layer
-from service.engine.memory.contents import Contents, stays_in_ram
+from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Slot
 from service.engine.memory.spec import GraphSpec
@@ -139,11 +139,8 @@ def _of_layer(model: Model, layer: int, kind: str, fused: bool) -> list[_Product
 
 def _kept_in_ram(contents: Contents) -> frozenset[str]:
     """The weights in RAM whose products cannot run on a card."""
-    if not contents.cuda:
-        return frozenset()
     slots = _slots_of_products(contents.model)
-    stuck = stays_in_ram(contents.engine, contents.model, slots, contents.spec.rules.only_in_ram)
-    return frozenset(slots[i].name for i in stuck)
+    return frozenset(slots[i].name for i in contents.stays_in_ram(slots))
 
 
 @kept

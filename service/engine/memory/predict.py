@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.engines import engine_spec
 from service.engine.kept import kept
-from service.engine.memory.contents import Contents, stays_in_ram
+from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot, geometry
 from service.engine.memory.graphs import graphs_of
@@ -111,7 +111,7 @@ class MemoryPrediction(Contents):
                 break
             slots = slots_of(graph, self.model)
             with suppress(NotRepeating):
-                return use(Replay(graph, slots, self._devices_of, self._stays_in_ram, options))
+                return use(Replay(graph, slots, self._devices_of, self.stays_in_ram, options))
         return None
 
     def _flash_attention_runs(self) -> bool:
@@ -179,12 +179,6 @@ class MemoryPrediction(Contents):
             most_inputs=self.allocates.most_split_inputs,
             shares_ropes=self.allocates.rope_factors_for_each != "layer",
         )
-
-    def _stays_in_ram(self, slots: Sequence[Slot]) -> frozenset[int]:
-        if not self.cuda:
-            return frozenset()
-        without = self.spec.rules.only_in_ram
-        return stays_in_ram(self.engine, self.model, slots, without)
 
     @property
     def _n_copies(self) -> int:

@@ -23,7 +23,7 @@ from service.engine.engines.ik_llama_cpp.shares import (
 )
 from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_tensors
-from service.engine.memory.contents import Contents, lacks_kernels, reserved_bytes
+from service.engine.memory.contents import Contents, reserved_bytes
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot
 from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory
@@ -142,6 +142,5 @@ def beyond_the_graphs(contents: Contents) -> bool:
         return True
     spread = contents.flags.split_mode == "none" and contents.cpu > 1
     types = "q8_KV" in (contents.spec.type_k, contents.spec.type_v)
-    kernels = contents.cuda and lacks_kernels("ik_llama.cpp", contents.model, contents.placement)
     apart = contents.model.architecture == "deepseek4" and contents.flags.no_kv_offload  # compressed rows stay
-    return contents.cpu > 0 and (spread or types or kernels or apart)
+    return contents.cpu > 0 and (spread or types or apart or contents.lacks_kernels())
