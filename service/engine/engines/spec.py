@@ -67,9 +67,9 @@ class OffloadPolicy:
     pins_overridden: bool
     has_options: bool
 
-    def expert_tokens(self, n_expert: int, n_used: int, *, by_experts: bool = True) -> int:
-        """Return the tokens from which experts are copied. `by_experts`: what the build's rules say of it."""
-        if not (self.by_experts and by_experts and n_expert):
+    def expert_tokens(self, n_expert: int, n_used: int) -> int:
+        """Return the tokens from which today's builds copy experts."""
+        if not (self.by_experts and n_expert):
             return self.least
         return -(-self.least * n_expert // max(n_used, 1))
 

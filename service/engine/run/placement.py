@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from service.engine.builds import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
+from service.engine.kept import kept
 from service.engine.model import Model
 from service.engine.run.overrides import overridden
 from service.engine.run.settings import loads_next_tokens
@@ -44,7 +47,7 @@ def _on_one_device(
     n, main = len(free), flags.main_gpu or 0
     if not 0 <= main < n:
         raise InvalidFlags(f"-mg {main}, but the GPUs are numbered 0 to {n - 1}", field="main_gpu")
-    alone = Flags(**{f: getattr(flags, f) for f in flags.__struct_fields__} | {"overrides": (), "tensor_split": ()})
+    alone = replace(flags, overrides=(), tensor_split=())
     memory = engine_spec(engine).memory
     layers, moved = memory.place_layers(model, alone, [free[main]], rules)
     asked = {} if memory.ignores_overrides(flags) else overridden(model, flags.overrides, n)
@@ -56,7 +59,7 @@ def _assemble(
     engine: Engine, model: Model, flags: Flags, layers: list[int], rules: dict[str, int], n_devices: int
 ) -> Placement:
     memory, next_tokens = engine_spec(engine).memory, loads_next_tokens(flags)
-    where, places = [*layers, n_devices], _places(engine, model, next_tokens)
+    where, places = [*layers, n_devices], _places(model, engine, next_tokens)
     tensors = dict(zip(places, map(where.__getitem__, places.values()), strict=True))
     for name in rules.keys() & tensors.keys():
         if not (memory.inputs_stay_in_ram and _is_input(model, name)):
@@ -79,25 +82,22 @@ def _is_input(model: Model, name: str) -> bool:
     return name.startswith(_INPUTS) or (name == _INPUT_NORM and _OUTPUT_NORM in model.by_name)
 
 
-def _places(engine: Engine, model: Model, next_tokens: bool) -> dict[str, int]:
+@kept
+def _places(model: Model, engine: Engine, next_tokens: bool) -> dict[str, int]:
     """For each tensor that is loaded the layer whose device it follows: the one after all for the head, and after that
-    the CPU. Kept with the model: no flag but drafting changes it."""
-    known: dict[tuple[Engine, bool], dict[str, int]] = model.__dict__.setdefault("_places", {})
-    found = known.get((engine, next_tokens))
-    if found is None:
-        memory, found = engine_spec(engine).memory, {}
-        anyway = memory.loaded_anyway.get(model.architecture)
-        loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
-        first = memory.on_first_layer | ROPE_FACTORS
-        if _OUTPUT_NORM not in model.by_name:
-            first -= {_INPUT_NORM}
-        for tensor in model.tensors:
-            name, layer = tensor.name, layer_of(tensor.name)
-            if layer is not None and layer >= loaded and not (anyway and anyway.search(name)):
-                continue
-            place = model.n_layer + 1 if _is_input(model, name) else model.n_layer if layer is None else layer
-            found[name] = 0 if name in first else place
-        known[engine, next_tokens] = found
+    the CPU. No flag but drafting changes it."""
+    memory, found = engine_spec(engine).memory, dict[str, int]()
+    anyway = memory.loaded_anyway.get(model.architecture)
+    loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
+    first = memory.on_first_layer | ROPE_FACTORS
+    if _OUTPUT_NORM not in model.by_name:
+        first -= {_INPUT_NORM}
+    for tensor in model.tensors:
+        name, layer = tensor.name, layer_of(tensor.name)
+        if layer is not None and layer >= loaded and not (anyway and anyway.search(name)):
+            continue
+        place = model.n_layer + 1 if _is_input(model, name) else model.n_layer if layer is None else layer
+        found[name] = 0 if name in first else place
     return found
 
 

@@ -212,8 +212,7 @@ def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: boo
     placement, fetches = run.placement, run.flags.flash_attn != "off"
     in_ram = engine_spec(run.engine).memory.attends_in_ram
     host, found = placement.n_devices, Counter[Attention]()
-    for layer in run.model.layers:
-        device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
+    for layer, device in zip(run.model.layers, placement.caches, strict=False):
         if device is None or not layer.attends:
             continue
         copied = layers[layer.index].copied_from if device == host and layer.index in layers else 0
@@ -238,8 +237,7 @@ def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
     if r is None:
         return tuple(total)
     size = 4 * (r.n_conv + r.n_state)
-    for layer in model.layers:
-        device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
+    for layer, device in zip(model.layers, placement.caches, strict=False):
         if layer.recurs and device is not None:
             total[device] += size
     return tuple(total)
