@@ -157,6 +157,8 @@ class MemoryPrediction(Contents):
         ])  # fmt: skip
 
     def _device_of(self, slot: Slot) -> int:
+        if slot.card >= 0:
+            return slot.card
         if slot.kind == "cache":
             device = self.placement.caches[slot.layer]
             return self.cpu if device is None else device

@@ -165,7 +165,8 @@ class Replay:
             arenas, held, own = new_arenas(options.cpu), list[LiveTensor](), [list[LiveTensor]() for _ in self.slots]
             for j, t, device, size in leafs:
                 (held if t >= SHARED else own[j]).append(LiveTensor(t, device, arenas[device].take(size), size, 0))
-                for _ in range(options.n_copies - 1 if t in graph.inputs or t in self._inputs_of(j) else 0):
+                is_input = t in graph.inputs or t in self._placed[j].segment.own_inputs
+                for _ in range(options.n_copies - 1 if is_input else 0):
                     arenas[device].take(size)
             for size, device in copied:
                 for _ in range(options.n_copies):
@@ -173,9 +174,6 @@ class Replay:
             start = self._state(Arenas(free_blocks(arenas), tuple(sorted(held)), ()))
             found = graph.memo[key] = _Start(start, marks_of(arenas), [tuple(of) for of in own])
         return found
-
-    def _inputs_of(self, number: int) -> frozenset[int]:
-        return self._placed[number].segment.own_inputs
 
     def _leafs(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield number of segment, code there, device and bytes of each leaf, in the engine's order."""

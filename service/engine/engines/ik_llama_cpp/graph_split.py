@@ -25,7 +25,6 @@ from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_tensors
 from service.engine.memory.contents import Contents, reserved_bytes
 from service.engine.memory.figures import DeviceBytes, Memory
-from service.engine.memory.graph import Slot
 from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory
 from service.engine.memory.replay import Replay
 from service.engine.model import Model
@@ -93,9 +92,6 @@ class _SharedOut(MemoryPrediction):
         found = super()._computed(replay)
         self.arrivals = replay.arrivals()
         return found
-
-    def _device_of(self, slot: Slot) -> int:
-        return slot.card if slot.card >= 0 else super()._device_of(slot)
 
     def basis(self, known: bool) -> str:
         exact = known and self.in_parts and self.cuda and not beyond_the_graphs(self)

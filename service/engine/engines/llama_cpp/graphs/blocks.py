@@ -225,11 +225,12 @@ class LlamaGraph(FeedForward):
     def cache_inputs(self, *windows: int, latent: bool = False) -> list[CacheInput]:
         """Return the inputs of one cache for each window, 0 for full attention, in llama.cpp's order of creation."""
         self.two_caches = len(windows) > 1
+        v_ids_per_token = widest_values(self.model) if self.spec.transposed_v else 1
         made = []
         for window in windows:
             n_rows = window_rows(window, self.spec) if window else self.n_kv
             k_ids = self.input("i64", self.n_tokens)
-            v_ids = None if latent else self.input("i64", self.n_tokens * self._v_ids_per_token())
+            v_ids = None if latent else self.input("i64", self.n_tokens * v_ids_per_token)
             tokens = self.n_tokens // self.spec.n_stream
             mask = self.mask_input(n_rows, max(1, tokens), 1, self.spec.n_stream)
             made.append(CacheInput(n_rows, k_ids, v_ids, mask, None, None))
@@ -239,9 +240,6 @@ class LlamaGraph(FeedForward):
             m._replace(k_rotation=self._k_rotation(window), v_rotation=self._v_rotation(window))
             for m, window in zip(made, windows, strict=True)
         ]
-
-    def _v_ids_per_token(self) -> int:
-        return widest_values(self.model) if self.spec.transposed_v else 1
 
     def _cached_layers(self, window: int) -> list[Layer]:
         """The layers that own a part of the cache for `window`."""
