@@ -9,8 +9,10 @@ import msgspec
 
 from service.engine.commands.parse import parse
 from service.engine.memory.figures import Memory
+from service.engine.memory.predict import predict_memory
+from service.engine.run.resolved import ResolvedRun
 from service.engine.units import MIB
-from tests.bare_runs import memory_on
+from tests.bare_runs import run_on
 from tests.models import build
 
 FILE = Path(__file__).parent / "data" / "memory_split_ik.jsonl"
@@ -33,11 +35,15 @@ class SplitRow(msgspec.Struct, frozen=True):
     graph_nodes: int
     graph_splits: int
 
-    def predict(self) -> Memory:
-        """Return what the command's own flags say about it."""
+    def run(self) -> ResolvedRun:
+        """Return the run of the command's own flags."""
         flags = parse(f"llama-sweep-bench -m m.gguf {shlex.join(self.args)}", "ik_llama.cpp").flags
         free = [n * MIB for n in self.free_mib]
-        return memory_on("ik_llama.cpp", build(self.model, self.mix), flags, free, tool="bench")
+        return run_on("ik_llama.cpp", build(self.model, self.mix), flags, free, tool="bench")
+
+    def predict(self) -> Memory:
+        """Return what is predicted of it."""
+        return predict_memory(self.run())
 
 
 def split_rows() -> list[SplitRow]:

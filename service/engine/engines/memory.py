@@ -185,12 +185,12 @@ class EngineMemory(ABC):
         """Return the memory where it is not a sum over a placement by layers, None where it is."""
         return None
 
-    def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
-        """Return what of the memory is known of a split that is not by layers: the rest is that of whole layers.
+    def roughly_split(self, model: Model, flags: Flags, basis: str) -> str | None:
+        """Return how roughly the memory of a split that is not by layers is computed; None where it is known.
 
         `basis`: how certain the figures of this command are.
         """
-        return "nothing"
+        return "its memory is computed as for -sm layer"
 
     @abstractmethod
     def basis(self, contents: Contents, *, older: bool) -> str:

@@ -176,7 +176,7 @@ def main_gpu_unknown(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def main_gpu_without_effect(case: Case) -> Iterator[Found]:
     """`-mg` chooses the one card of `-sm none`; with layers split over several cards it changes nothing."""
-    main = case.flags.main_gpu
+    main = case.parsed.flags.main_gpu  # `--fit` sets one of its own
     if not main or len(case.devices) < 2 or case.flags.split_mode not in ("layer", "graph"):
         return
     first = case.devices[0].name
@@ -207,9 +207,8 @@ def split_mode_approximate(case: Case) -> Iterator[Found]:
     if len(case.devices) < 2 or mode not in ("graph", "attn", "row", "tensor"):
         return
     speed = "its speed comes from a formula" if mode in ("graph", "tensor") else "so is its speed"
-    known = case.spec.memory.known_of_split(case.model, case.flags, case.memory.basis)
-    if known == "all":
+    how = case.spec.memory.roughly_split(case.model, case.flags, case.memory.basis)
+    if how is None:
         yield Found(f"-sm {mode}: {speed} and is approximate")
     else:
-        how = "its compute buffers are" if known == "stored" else "its memory is"
-        yield Found(f"-sm {mode}: {how} computed as for -sm layer, {speed}: both are approximate")
+        yield Found(f"-sm {mode}: {how}, {speed}: all of it is approximate")

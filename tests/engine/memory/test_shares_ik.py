@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from statistics import median
+
+import msgspec
 import pytest
 
+from service.engine.builds import resolve_build
 from service.engine.config import Flags
+from service.engine.engines.ik_llama_cpp import graph_split
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
-from service.engine.engines.ik_llama_cpp.shares import apportioned, exchange_buffer, graph_split_aborts
+from service.engine.engines.ik_llama_cpp.shares import (
+    apportioned,
+    exchange_buffer,
+    graph_split_aborts,
+)
+from service.engine.memory.predict import predict_memory
 from service.engine.units import GIB, MIB
 from tests.bare_runs import memory_on, run_on
 from tests.memory_split import SplitRow, equal_graph, exact_buffers, split_rows
@@ -71,3 +81,38 @@ def test_an_architecture_that_is_not_split_is_placed_by_layer() -> None:
 def test_a_card_that_holds_more_is_dealt_less() -> None:
     assert apportioned(4096, 256, [0.5, 1.0], [0, 0]) == [2048, 2048]
     assert apportioned(4096, 256, [0.5, 1.0], [300, 100])[0] < apportioned(4096, 256, [0.5, 1.0], [100, 300])[0]
+
+
+# Published logs say of -sm graph: 13,268 to 13,370 MiB on each of four cards (a build of 29 January 2026, where
+# -ncmoe means the first blocks), and of a latent model's cache "MLA replicated".
+@pytest.mark.parametrize("date", [None, "2026-01-29"])
+def test_a_layer_is_shared_out_by_builds_of_any_date(date: str | None) -> None:
+    model = build("MiniMax-M2", "q4_K_M")
+    flags = Flags(split_mode="graph", n_gpu_layers=99, n_ctx=8192, n_cpu_moe=30, tensor_split=(1.0, 1.0, 1.0, 1.0))
+    run = run_on("ik_llama.cpp", model, flags, [48 * GIB] * 4, build=resolve_build("ik_llama.cpp", date))
+    cards = predict_memory(run).devices[:-1]
+    assert max(card.weights for card in cards) < 1.1 * min(card.weights for card in cards)
+
+
+@pytest.mark.parametrize(("model", "replicated"), [("DeepSeek-R1-0528", True), ("Qwen3.5-27B", False)])
+def test_a_model_whose_cuts_are_not_described_is_shared_out_by_ts(model: str, replicated: bool) -> None:
+    built = build(model, "q2_k")
+    flags = Flags(split_mode="graph", n_gpu_layers=999, n_ctx=8192, tensor_split=(2.0, 1.0), cpu_moe=True)
+    cards = memory_on("ik_llama.cpp", built, flags, [80 * GIB] * 2).devices[:-1]
+    alone = memory_on("ik_llama.cpp", built, msgspec.structs.replace(flags, split_mode="layer"), [80 * GIB] * 2)
+
+    head = built.by_name["output.weight"].nbytes
+    assert (cards[1].weights - head) / cards[0].weights == pytest.approx(0.5, rel=0.25)
+    kv = [card.kv for card in cards]
+    whole = sum(card.kv for card in alone.devices[:-1])
+    assert kv == ([whole] * 2 if replicated else pytest.approx([whole * 2 / 3, whole / 3], rel=1e-3))
+
+
+def test_rough_shares_are_near_what_the_engine_printed_where_both_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_split, "can_share", lambda *_: False)
+    errors = [
+        abs(card.weights / MIB / mib - 1)
+        for row in ROWS
+        for card, mib in zip(row.predict().devices[:-1], row.card_weights_mib, strict=True)
+    ]
+    assert median(errors) < 0.01

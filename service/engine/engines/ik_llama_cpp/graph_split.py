@@ -1,7 +1,7 @@
 """Memory where ik_llama.cpp does not place by layers: `-sm graph` and `-sm attn`; and its rig without GPUs.
 
-Weights and caches of `-sm graph` are shared out over all cards (`shares.py`); the compute buffers are those of the
-graph in parts where that is described, else those of whole layers.
+Weights and caches of `-sm graph` are shared out over all cards (`shares.py`), roughly where the engine's cuts are not
+described; the compute buffers are those of the graph in parts where that is described, else those of whole layers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import msgspec
 from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.merged import merges
 from service.engine.engines.ik_llama_cpp.shares import (
+    RoughShares,
     Shares,
     can_share,
+    divided,
     exchange_buffer,
     exchange_limit,
     in_parts,
@@ -65,11 +67,8 @@ def _shared(run: ResolvedRun) -> Memory:
     """`-sm graph`: every card has its share of each layer. The engine places other architectures by layer."""
     if not splits_graph(run.model):
         return predict_memory(run.with_flags(msgspec.structs.replace(run.flags, split_mode="layer")))
-    if run.older or not can_share(run.model, run.flags):
-        return MemoryPrediction(run).memory()
-    shares = shares_of(run)
     prediction = _SharedOut(run)
-    prediction.share_out(shares)
+    prediction.share_out(shares_of(run) if can_share(run.model, run.flags) else RoughShares(run))
     return prediction.memory()
 
 
@@ -78,14 +77,14 @@ class _SharedOut(MemoryPrediction):
     parts is not described.
     """
 
-    shares: Shares
+    shares: Shares | RoughShares
     arrivals: Sequence[tuple[int, int | None]] = ()
 
-    def share_out(self, shares: Shares) -> None:
+    def share_out(self, shares: Shares | RoughShares) -> None:
         """Take the shares, and the graph in parts where it is described."""
         self.shares = shares
-        self.in_parts = in_parts(self.model, self.spec, shares)
-        if self.in_parts:
+        self.in_parts = isinstance(shares, Shares) and in_parts(self.model, self.spec, shares)
+        if isinstance(shares, Shares) and self.in_parts:
             self.spec = msgspec.structs.replace(self.spec, cards=shares.on_cards(self.flags))
 
     def _computed(self, replay: Replay) -> Computed:
@@ -94,7 +93,7 @@ class _SharedOut(MemoryPrediction):
         return found
 
     def basis(self, known: bool) -> str:
-        exact = known and self.in_parts and self.cuda and not beyond_the_graphs(self)
+        exact = known and self.in_parts and self.cuda and not self.run.older and not beyond_the_graphs(self)
         return "measured" if exact and reduce_type(self.model, self.flags) != "bf16" else "approximate"
 
     def overhead(self, device: int, growth: int = 0) -> Estimate:
@@ -107,9 +106,14 @@ class _SharedOut(MemoryPrediction):
     def weights(self) -> list[int]:
         total = [a + b for a, b in zip(super().weights(), (*self.shares.weights, 0), strict=True)]
         reserved = reserved_bytes(self.model)
-        for name in self.shares.cuts.keys() - set(ROPE_FACTORS):
+        for name in set(self.shares.cuts) - ROPE_FACTORS:
             total[self.placement.tensors[name]] -= reserved[name] if self.cuda else self.model.by_name[name].nbytes
         return total
+
+    def derived(self) -> list[int]:
+        """Made of each card's heads (llama-load-tensors.cpp:4728)."""
+        *on_cards, in_ram = super().derived()
+        return [*divided(sum(on_cards), self.shares.shares), in_ram]
 
     def _add_rope_factors(self, total: list[int]) -> None:
         """Shared layers have theirs among the shares."""

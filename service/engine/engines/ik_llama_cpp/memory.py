@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -133,11 +133,14 @@ class IkMemory(EngineMemory):
         missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None and mode else 0
         return row_size("q8_0", mla.kv_lora_rank) * n_head * missing
 
-    def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
-        """Return what is known of `-sm graph`; of `-sm attn` nothing is."""
+    def roughly_split(self, model: Model, flags: Flags, basis: str) -> str | None:
+        """Return how roughly `-sm graph` and `-sm attn` are computed, None where the graph in parts is known."""
         if basis != "approximate":
-            return "all"
-        return "stored" if can_share(model, flags) else "nothing"
+            return None
+        if not splits_graph(model):
+            return super().roughly_split(model, flags, basis)
+        shared = "" if can_share(model, flags) else "weights and cache are shared out by -ts alone, "
+        return f"{shared}its compute buffers are roughly those of -sm layer"
 
     def basis(self, contents: Contents, *, older: bool) -> str:
         """Return how sure the figures are; next-token layers were never compared."""

@@ -50,15 +50,15 @@ def place_layers(
 def _cpu_experts(model: Model, flags: Flags, walked: Sequence[int], cpu: int, rules: MemoryRules) -> dict[str, int]:
     """`-cmoe` and `-ncmoe`: the last N layers with experts, or, with `-sm layer`, each device's share of N.
 
-    Older builds: blocks 0 to N-1 (also with several GPUs), or with one GPU only.
+    Older builds: blocks 0 to N-1, or those where there is no share of each device (pull 2262).
     """
     n = 999 if flags.cpu_moe else flags.n_cpu_moe
     if not n:
         return {}
-    moved = _CPU_MOE
-    if rules.expert_layers == "first" or (rules.expert_layers != "last" and (cpu == 1 or n >= model.n_layer)):
+    moved, undivided = _CPU_MOE, cpu == 1 or n >= model.n_layer or flags.split_mode in ("graph", "attn")
+    if rules.expert_layers == "first" or (rules.expert_layers != "last" and undivided):
         layers = list(range(min(n, model.n_layer)))
-    elif cpu == 1 or n >= model.n_layer or flags.split_mode in ("graph", "attn"):
+    elif undivided:
         layers = [i for i in range(model.n_layer - model.n_layer_nextn) if model.layers[i].moe][-n:]
     else:
         moved = _WEIGHTS_ONLY

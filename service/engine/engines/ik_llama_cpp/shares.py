@@ -33,6 +33,7 @@ _ROW_PADDING = 512
 _FEED_FORWARD = ("ffn_{}.weight", "ffn_{}_exps.weight", "ffn_{}_shexp.weight")
 _LAST_OF_A_PART = ("attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight")
 _ON_EVERY_CARD = ("attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "exp_probs_b.bias")
+_WHOLE = ("attn_q_a.weight", "attn_kv_a_mqa.weight", "ffn_gate_inp.weight")  # of what is not described, beside vectors
 
 
 def can_share(model: Model, flags: Flags) -> bool:
@@ -265,3 +266,45 @@ class Shares:
                 size, padding = _slice_bytes(tensor.type, tensor.dims, axis, n)
                 self.held[card] += size
                 self.weights[card] += size + padding
+
+
+class RoughShares:
+    """The shares where it is not described how the engine cuts: by `-ts`, of each matrix of a layer that is on cards.
+
+    Vectors, routers and a latent model's first projections are on every card, and so is a latent model's cache
+    (llama-load-tensors.cpp:4733, engine's log: "MLA replicated"); `-sm attn` leaves the feed-forward part with its
+    layer. Next-token layers and what is overridden are not shared.
+    """
+
+    def __init__(self, run: ResolvedRun) -> None:
+        self.model, placement = run.loaded
+        self.shares = split_shares(run.flags.tensor_split, usable(run.flags, run.free))
+        n_cards = len(self.shares)
+        self.weights = [0] * n_cards
+        self.cuts: set[str] = set()
+        self.heads: set[int] = set()
+        moved = {name for rule in run.flags.overrides for name in matching_names(self.model, rule.pattern)}
+        for layer in self.model.layers:
+            if placement.layers[layer.index] >= n_cards or layer.kind == "nextn":
+                continue
+            if (placement.caches[layer.index] or 0) < n_cards:
+                self.heads.add(layer.index)
+            for tensor in self.model.by_layer[layer.index]:
+                part = tensor.name.split(".", 2)[2]
+                apart = run.flags.split_mode == "attn" and part.startswith("ffn_")
+                if not apart and tensor.name not in moved and placement.tensors.get(tensor.name, n_cards) < n_cards:
+                    self.cuts.add(tensor.name)
+                    everywhere = len(tensor.dims) == 1 or part in _WHOLE
+                    own = [tensor.nbytes] * n_cards if everywhere else divided(tensor.nbytes, self.shares)
+                    self.weights = [a + b for a, b in zip(self.weights, own, strict=True)]
+
+    def cache(self, layer: Layer, tensors: Sequence[CacheTensor], n_kv: int) -> list[int]:
+        """Return the bytes of each card's part of a layer's cache and state."""
+        n_bytes = sum(tensor.n_bytes for tensor in tensors)
+        return divided(n_bytes, self.shares) if self.model.mla is None else [n_bytes] * len(self.shares)
+
+
+def divided(n_bytes: int, shares: Sequence[float]) -> list[int]:
+    """Return the bytes of each card, by running sums of shares up to 1."""
+    ends = [round(n_bytes * share) for share in shares]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]

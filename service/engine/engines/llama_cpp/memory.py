@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -180,8 +180,8 @@ class LlamaMemory(EngineMemory):
     def predict_split(self, run: ResolvedRun) -> Memory | None:
         return predict_tensor_split(run) if run.flags.split_mode == "tensor" and run.devices else None
 
-    def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
-        return "all" if flags.split_mode == "tensor" else "nothing"
+    def roughly_split(self, model: Model, flags: Flags, basis: str) -> str | None:
+        return None if flags.split_mode == "tensor" else super().roughly_split(model, flags, basis)
 
     def basis(self, contents: Contents, *, older: bool) -> str:
         """Return how sure the figures are; hyper-connections are described with fused operations only."""

@@ -146,11 +146,18 @@ def none_with_several_gpus(case: Case) -> Iterator[Found]:
     "ik_llama.cpp src/llama-load-tensors.cpp:269-354", fix="-ot rules that name the layers",
 )  # fmt: skip
 def cpu_moe_by_share(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp's `-ncmoe` takes the last layers; on several GPUs, a share of the last layers of each."""
-    n = case.flags.n_cpu_moe
-    if not n or case.flags.cpu_moe or len(case.devices) < 2 or n >= case.model.n_layer:
+    """ik_llama.cpp's `-ncmoe` takes the last layers; on several GPUs, a share of the last layers of each.
+
+    Builds of before 19 March 2026 take the first, and with `-sm graph` all before 7 August.
+    """
+    n, which = case.flags.n_cpu_moe, case.run.rules.expert_layers
+    graph = case.flags.split_mode in _MODES
+    counted_from_first = which == "first" or (which != "last" and graph)
+    if not n or case.flags.cpu_moe or len(case.devices) < 2 or n >= case.model.n_layer or counted_from_first:
         return
-    if case.flags.n_gpu_layers <= case.model.n_layer:
+    if graph:
+        yield Found(f"-ncmoe {n} with -sm graph means the last {n} layers with experts, not the first", severity="info")
+    elif case.flags.n_gpu_layers <= case.model.n_layer:
         message = f"-ncmoe {n} with -ngl {case.flags.n_gpu_layers}: layers in RAM use up the last GPU's share"
         yield Found(message, "-ngl 999, or -ot rules")
     else:
