@@ -23,7 +23,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     activation where the header does not say, else softmax. `layers_by_number`: layers differ by their number alone,
     or read the cache or a result of a layer further back. `rope_factors_of_full_layers`: windowed layers turn without
     them. `trained_in_mxfp4`: its experts were trained in that type. `linear_attention`: layers with a second norm keep
-    a state for each head in place of keys and values, and no window.
+    a state for each head in place of keys and values, and no window. `compressed_rows`: its layers attend to a window
+    and to rows that stand for several tokens each.
     """
 
     window_period: int = 0
@@ -36,6 +37,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rope_factors_of_full_layers: bool = False
     trained_in_mxfp4: bool = False
     linear_attention: bool = False
+    compressed_rows: bool = False
 
 
 _USUAL = Architecture()

@@ -143,6 +143,17 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         """Return the metadata value `<architecture>.<key>`, or `default`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
+    def compression_ratio(self, layer: int) -> int | None:
+        """Return how many tokens a compressed row of a layer's cache stands for (DeepSeek V4).
+
+        0 where the layer attends to its window alone, None for models that compress nothing.
+        """
+        ratios = self.value("attention.compress_ratios")
+        if not architecture(self.architecture).compressed_rows or not isinstance(ratios, list):
+            return None
+        found = ratios[layer] if layer < len(ratios) else 0
+        return found if isinstance(found, int) else 0
+
     def int_value(self, key: str, default: int = 0) -> int:
         """Return `<architecture>.<key>` as an int, or `default` when absent, infinite or not a number."""
         return as_int(self.value(key), default)

@@ -27,8 +27,9 @@ def batch_form(work: Work) -> Form:
 
 
 def visible(layer: Attention, n_kv: float, n_tokens: float) -> float:
-    """Return the cached tokens that a layer reads at depth `n_kv`: its window at most."""
-    return min(n_kv, layer.n_swa + n_tokens) if layer.n_swa else n_kv
+    """Return the cached rows that a layer reads at depth `n_kv`: its window at most, and the compressed ones."""
+    rows = min(n_kv, layer.n_swa + n_tokens) if layer.n_swa else n_kv
+    return rows + n_kv / layer.compressed if layer.compressed else rows
 
 
 def cache_bytes(work: Work, layer: Attention, n_kv: float) -> float:

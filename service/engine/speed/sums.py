@@ -216,7 +216,7 @@ def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: boo
         if device is None or not layer.attends:
             continue
         copied = layers[layer.index].copied_from if device == host and layer.index in layers else 0
-        one = _geometry(layer, device, copied, windows)
+        one = _geometry(run.model, layer, device, copied, windows)
         computes = placement.layers[layer.index]
         attends = host if computes < host and in_ram(run, layer) else computes
         if attends != device and (fetches if device == host else attends == host):
@@ -225,9 +225,14 @@ def _attention(run: ResolvedRun, layers: Mapping[int, _OfLayer], *, windows: boo
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 
 
-def _geometry(layer: Layer, device: int, copied_from: int, windows: bool) -> Attention:
-    n_swa = layer.n_swa if windows else 0
-    return Attention(device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, n_swa, copied_from)
+def _geometry(model: Model, layer: Layer, device: int, copied_from: int, windows: bool) -> Attention:
+    n_swa, compressed = layer.n_swa if windows else 0, model.compression_ratio(layer.index)
+    if compressed is not None:
+        n_swa = model.int_value("attention.sliding_window")
+    return Attention(
+        device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, n_swa, copied_from,
+        compressed=compressed or 0,
+    )  # fmt: skip
 
 
 def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:

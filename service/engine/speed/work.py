@@ -115,7 +115,8 @@ class Weights(msgspec.Struct, frozen=True):
 class Attention(msgspec.Struct, frozen=True):
     """`count` layers of one geometry whose cache is on `device`. `copied_from`: the tokens of a batch from which their
     weights in RAM go to the first GPU, and their attention with them (0: never). `fetched_to`: the device that attends,
-    if that is another: the cache is copied to it for every token and batch, from RAM to a GPU, or from a GPU to RAM."""
+    if that is another: the cache is copied to it for every token and batch, from RAM to a GPU, or from a GPU to RAM.
+    `compressed`: the tokens that each row behind the window stands for, 0 where there is none."""
 
     device: int
     count: int
@@ -126,6 +127,7 @@ class Attention(msgspec.Struct, frozen=True):
     n_swa: int
     copied_from: int
     fetched_to: int | None = None
+    compressed: int = 0
 
 
 class Work(msgspec.Struct, frozen=True):

@@ -265,3 +265,15 @@ def test_only_windowed_layers_stop_growing_with_depth() -> None:
     of = rig(RTX_5090)
     lost = [1 - tg(m, of, all_on_gpu(m), Flags(), 32768) / tg(m, of, all_on_gpu(m), Flags()) for m in (model, full)]
     assert 0 < lost[0] < lost[1]
+
+
+def test_compressed_rows_keep_deepseek_v4_fast_at_depth() -> None:
+    # llama.cpp pull 26490, 4x4090: PP 1133, 1042 and 962 t/s, TG 72.7, 69.9 and 67.5 after 0, 10k and 20k tokens
+    model = build("DeepSeek-V4-Flash", "iq2_xxs")
+    of = rig(*[RTX_4090] * 4)
+    placement = spread(model, 4)
+    pps, tgs = (
+        [f(model, of, placement, Flags(n_ubatch=512), n, engine=MAINLINE) for n in (0, 20000)] for f in (pp, tg)
+    )
+    assert pps[1] / pps[0] == pytest.approx(0.85, abs=0.12)
+    assert tgs[1] / tgs[0] == pytest.approx(0.93, abs=0.06)

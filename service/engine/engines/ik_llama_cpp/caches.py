@@ -16,7 +16,7 @@ def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTenso
     if model.architecture == "deepseek4":
         # Keys of all tokens, which are values too; compressed rows, the indexer's, and what waits for the next of each.
         # Source: src/llama-dsv4.cpp:883 (ensure_dsv4_cache_tensors).
-        ratio, dim, n = compression_ratio(model, layer.index), layer.head_dim_k, spec.n_seq
+        ratio, dim, n = model.compression_ratio(layer.index) or 0, layer.head_dim_k, spec.n_seq
         raw = CacheTensor(spec.type_k, (dim, layer.n_head_kv * spec.n_kv))
         if not ratio:
             return (raw,)
@@ -31,13 +31,6 @@ def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTenso
         return (CacheTensor(spec.type_k, (dim_k, 0)),)  # of which a card reserves the padding, if quantised
     keys = CacheTensor(spec.type_k, (dim_k, n_head * spec.n_kv))
     return (keys, CacheTensor(spec.type_v, (dim_v * n_head * spec.n_kv,)))
-
-
-def compression_ratio(model: Model, layer: int) -> int:
-    """Return how many tokens a compressed row of the layer stands for, 0 where it compresses none."""
-    ratios = model.value("attention.compress_ratios")
-    found = ratios[layer] if isinstance(ratios, list) and layer < len(ratios) else 0
-    return found if isinstance(found, int) else 0
 
 
 def latent_rows(mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:

@@ -18,10 +18,9 @@ from service.engine.units import pad
 
 def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return K and V, of a layer with a sliding window for the window only; () for a layer without heads."""
-    ratios = model.value("attention.compress_ratios")
-    if isinstance(ratios, list) and model.architecture == "deepseek4":
-        ratio = ratios[layer.index] if layer.index < len(ratios) else 0
-        return compressed(model, layer, ratio if isinstance(ratio, int) else 0, spec)
+    ratio = model.compression_ratio(layer.index)
+    if ratio is not None:
+        return compressed(model, layer, ratio, spec)
     n_head, dim_k, dim_v = heads(model, layer)
     no_cache = model.architecture in ARCHITECTURES.having("no_cache")
     if no_cache or (not n_head and not spec.transposed_v):

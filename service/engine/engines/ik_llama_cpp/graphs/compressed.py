@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from service.engine.engines.ik_llama_cpp.caches import FINE, compression_ratio
+from service.engine.engines.ik_llama_cpp.caches import FINE
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
@@ -127,7 +127,7 @@ class _Attention:
 
     def __init__(self, g: IkGraph, layer: int, inputs: _Inputs) -> None:
         self.g, self.layer, self.inputs = g, layer, inputs
-        self.ratio = compression_ratio(g.model, layer)
+        self.ratio = g.model.compression_ratio(layer) or 0
         self.keys, *self.more = g.cache(layer)
         self.dim, self.n_head = g.layer(layer).head_dim_k, g.layer(layer).n_head
 
