@@ -118,7 +118,7 @@ def _that_runs(
     if not parsed.guessed or any(name in (parsed.words.program or "") for name in ENGINES):
         return parsed, []
     why = "not given: guessed from the options"
-    if reason := unsupported(parsed.engine, model, rig):
+    if reason := unsupported(parsed.engine, model, rig, parsed.build.date):
         options = parsed.words.options
         known = known_words(parsed.engine, options)
         for one in all_engines():

@@ -252,13 +252,16 @@ _OLDER = ("-fa", "-lm", "-fit", "-no-fmoe", "-no-ooae", "-cmoe")
 _TAKE_VALUES = _OLDER[:3]
 
 
-def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBuild | None:
-    """Return the oldest build that knows every option of a command in today's spelling, by the history kept here.
+def oldest_build(engine: Engine, program: str, words: Sequence[str], architecture: str) -> OldestBuild | None:
+    """Return the oldest build that knows the model's architecture and every option of a command in today's spelling,
+    by the history kept here.
 
-    None where no option is known to be newer than the oldest build known here.
+    None where none of these is known to be newer than the oldest build known here.
     """
     today = resolve_build(engine, None)
     dates: dict[str, list[str]] = {}
+    if since := engine_spec(engine).architectures.since(architecture):
+        dates[since[1]] = [f"the architecture {architecture}"]
     for word in words:
         came = today.since(program, word) if word.startswith("-") else None
         if came:

@@ -31,22 +31,35 @@ class Options(msgspec.Struct, frozen=True):
 class _Listed(msgspec.Struct, frozen=True):
     facts: dict[str, str]
     architectures: dict[str, str]
+    since: dict[str, tuple[str, str]] = {}
+    newer: dict[str, str] = {}
 
 
 class Architectures:
     """The architectures that an engine knows (src/llama-arch.cpp), and what is special about some of them.
 
-    `architectures.json` of its folder names the facts, each with its meaning and source, and those that hold.
+    `architectures.json` of its folder names the facts, each with its meaning and source, and those that hold. `newer`:
+    those that a build after the newest one described here knows, and which.
     """
 
     def __init__(self, package: str) -> None:
         listed = table_of("architectures.json", _Listed, package)
         self.facts = tuple(listed.facts)
         self.known = frozenset(listed.architectures)
+        self.newer, self._since = listed.newer, listed.since
         self._having = {
             fact: frozenset(name for name, facts in listed.architectures.items() if fact in facts.split())
             for fact in listed.facts
         }
+
+    def since(self, name: str) -> tuple[str, str] | None:
+        """Return two days: no build from before the first knows the architecture, every one from the second on does.
+
+        None where all builds described here do. Sources: ik_llama.cpp's history; of llama.cpp the releases of
+        llama-cpp-python and xllamacpp with a copy of it. Two weeks are left between: pull requests run before they are
+        merged, and copies are older than their release.
+        """
+        return self._since.get(name)
 
     def having(self, fact: str) -> frozenset[str]:
         """Return the architectures of which a fact holds; none where the engine has no such fact."""

@@ -41,12 +41,13 @@ def cannot_load(case: Case) -> Iterator[Found]:
     if cpu:
         computes = any(at == case.cpu for name, at in case.placement.tensors.items() if role_of(name) != "token_embd")
         yield Found(cpu, "", severity=None if computes else "warning")
-    reason = unsupported_model(case.engine, case.model)
+    reason = unsupported_model(case.engine, case.model, case.run.build.date)
     if reason:
-        name = case.model.architecture
+        name, since = case.model.architecture, case.spec.architectures.since(case.model.architecture)
         others = () if name in case.spec.architectures.known else all_engines()
         other = next((one.name for one in others if name in one.architectures.known), None)
-        yield Found(reason, f"{other}, which knows it" if other else "")
+        newer = f"a build of {case.engine} from {since[1]} or newer" if since else ""
+        yield Found(reason, f"{other}, which knows it" if other else newer)
 
 
 @rule(

@@ -439,3 +439,25 @@ def test_fit_fills_what_the_engine_finds_free_and_not_what_nvidia_smi_shows(card
     on_card = check(command, "llama.cpp", build("Qwen3.5-35B-A3B", "q6_k"), rig).memory.devices[0]
     own = on_card.weights_mib + on_card.kv_mib + on_card.compute_mib
     assert most - 1_024 < own <= most
+
+
+# llama.cpp pull 14939 (4 August 2025), ik_llama.cpp pull 668 (7 August)
+@pytest.mark.parametrize(
+    ("engine", "build_date", "loads"),
+    [
+        ("llama.cpp", "2025-06-01", False),
+        ("llama.cpp", "2025-08-08", True),
+        ("ik_llama.cpp", "2025-07-20", False),
+        ("ik_llama.cpp", "2025-08-07", True),
+    ],
+)
+def test_a_build_from_before_the_architecture_does_not_load_the_model(
+    engine: Engine, build_date: str, loads: bool
+) -> None:
+    rig = resolve(parse_hardware("RTX 4090, Ryzen 9 7950X, 128GB DDR5-5600"))
+    report = check(
+        "llama-server -m x.gguf -ngl 99 -c 8192", engine, build("GLM-4.5-Air", "q4_K_M"), rig, build=build_date
+    )
+    refused = [finding for finding in report.findings if finding.rule == "cannot-load"]
+    assert bool(refused) != loads
+    assert loads or "or newer do" in refused[0].message

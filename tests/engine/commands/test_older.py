@@ -60,14 +60,22 @@ def test_what_a_build_cannot_be_told_is_refused_by_name() -> None:
 def test_a_split_mode_is_as_young_as_the_build_that_brought_it() -> None:
     words = ["-m", "x.gguf", "-ngl", "99", "-fa", "on", "-sm"]
     for engine, mode, date in (("llama.cpp", "tensor", "2026-04-09"), ("ik_llama.cpp", "graph", "2025-12-01")):
-        oldest = oldest_build(engine, "llama-server", [*words, mode])  # type: ignore[arg-type]
+        oldest = oldest_build(engine, "llama-server", [*words, mode], "llama")  # type: ignore[arg-type]
         assert oldest is not None
         assert (oldest.date, oldest.needs) == (date, (f"-sm {mode}",))
 
 
 def test_the_oldest_build_is_that_of_the_youngest_option() -> None:
     words = launch("llama.cpp", "server", PLAIN, model_path="a.gguf").arguments
-    oldest = oldest_build("llama.cpp", "llama-server", words)
+    oldest = oldest_build("llama.cpp", "llama-server", words, "llama")
     assert oldest is not None
     assert (oldest.date, oldest.needs) == ("2026-07-21", ("-lm",))
     assert is_young("llama.cpp", oldest)
+
+
+# src/llama-arch.cpp of b11312, and of the copy in xllamacpp of 21 September 2026, which lacks it
+def test_the_oldest_build_knows_the_architecture() -> None:
+    words = ["-m", "x.gguf", "-ngl", "99", "-fa", "on"]
+    oldest = oldest_build("llama.cpp", "llama-server", words, "glm5-next")
+    assert oldest is not None
+    assert (oldest.date, oldest.needs) == ("2026-09-30", ("the architecture glm5-next",))

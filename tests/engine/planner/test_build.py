@@ -63,9 +63,15 @@ def test_an_old_build_gets_its_own_spelling() -> None:
 
 
 def test_a_build_without_overrides_is_refused_where_weights_have_to_be_moved() -> None:
-    body = of_build("ik_llama.cpp", "2025-02-10")
+    body = of_build("ik_llama.cpp", "2025-02-10", "DeepSeek-V2.5")
     assert not body.configs
     assert "has no -ot" in body.refused[0].reason
+
+
+def test_a_build_from_before_the_model_is_refused() -> None:
+    body = of_build("ik_llama.cpp", "2025-02-10")
+    assert not body.configs
+    assert "does not know the architecture 'qwen3moe'" in body.refused[0].reason
 
 
 def test_the_command_in_use_is_read_as_that_build_reads_it() -> None:

@@ -72,7 +72,7 @@ def commands(
     bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
-    oldest = None if stated else oldest_build(engine, server.program, server.arguments)
+    oldest = None if stated else oldest_build(engine, server.program, server.arguments, model.architecture)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     # A Mac has no systemd, and gives a container no GPU.
     mac = any(card.backend == "metal" for card in (*rig.cards[:1], *rig.unused))
@@ -90,7 +90,7 @@ def commands(
         packages=() if tegra or stated else packages(engine, used),
         build=None if stated else build_line(engine, model, flags, used, windows_on_arm=arm),
         oldest_build=oldest,
-        older=None if stated else _older(engine, flags, oldest, path, env, prefix),
+        older=None if stated else _older(engine, model, flags, oldest, path, env, prefix),
     )
 
 
@@ -125,12 +125,16 @@ def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:
 
 
 def _older(
-    engine: Engine, flags: Flags, oldest: OldestBuild | None, path: str, env: Mapping[str, str], prefix: Sequence[str]
-) -> str | None:
-    """The server's command for builds older than `oldest`, if such are still in use and have all of its options."""
+    engine: Engine, model: Model, flags: Flags, oldest: OldestBuild | None, path: str, env: Mapping[str, str],
+    prefix: Sequence[str],
+) -> str | None:  # fmt: skip
+    """The server's command for builds older than `oldest`, if such are still in use and have all that it needs."""
     if oldest is None or not is_young(engine, oldest):
         return None
     before = resolve_build(engine, BuildAsked(date=day_before(oldest.date)))
+    since = engine_spec(engine).architectures.since(model.architecture)
+    if since and day_before(oldest.date) < since[1]:
+        return None
     try:
         return render(engine, "server", flags, model_path=path, env=env, prefix=prefix, build=before)
     except InvalidFlags:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from service.engine.builds import today
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.ggml_types import type_named
@@ -15,17 +16,23 @@ from service.engine.model import Model
 _NAMES_SHOWN = 4
 
 
-def unsupported(engine: Engine, model: Model, rig: Rig) -> str | None:
-    """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can."""
-    refused = unsupported_backend(engine, rig) or unsupported_cpu(engine, rig) or unsupported_model(engine, model)
+def unsupported(engine: Engine, model: Model, rig: Rig, date: str | None = None) -> str | None:
+    """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can.
+
+    `date`: of its build, None for today's.
+    """
+    refused = unsupported_backend(engine, rig) or unsupported_cpu(engine, rig) or unsupported_model(engine, model, date)
     if refused is None and indexer_refused(engine, model):
         return f"{engine} does not know the indexer of {model.architecture}, and refuses files with it"
     return refused
 
 
-def unsupported_model(engine: Engine, model: Model) -> str | None:
-    """Return why `engine` cannot load `model` on any machine, in a sentence, or None when it can."""
-    return _architecture(engine, model) or _types(engine, model) or _layout(engine, model)
+def unsupported_model(engine: Engine, model: Model, date: str | None = None) -> str | None:
+    """Return why `engine` cannot load `model` on any machine, in a sentence, or None when it can.
+
+    `date`: of its build, None for today's.
+    """
+    return _architecture(engine, model, date) or _types(engine, model) or _layout(engine, model)
 
 
 def indexer_refused(engine: Engine, model: Model) -> bool:
@@ -75,9 +82,16 @@ def untested_cards(engine: Engine, cards: Iterable[Card]) -> list[Card]:
     return [card for card in cards if (card.compute_capability or tested) < tested]
 
 
-def _architecture(engine: Engine, model: Model) -> str | None:
-    known = engine_spec(engine).architectures.known
-    return None if model.architecture in known else f"{engine} does not know the architecture {model.architecture!r}"
+def _architecture(engine: Engine, model: Model, date: str | None) -> str | None:
+    known, name = engine_spec(engine).architectures, model.architecture
+    if name in known.newer:
+        return f"{engine} knows the architecture {name!r} only since {known.newer[name]}, which is not described here"
+    if name not in known.known:
+        return f"{engine} does not know the architecture {name!r} (as of build {today(engine).label})"
+    since = known.since(name)
+    if date is None or since is None or date >= since[0]:
+        return None
+    return f"{engine} of {date} does not know the architecture {name!r}: builds from {since[1]} or newer do"
 
 
 def _types(engine: Engine, model: Model) -> str | None:

@@ -80,7 +80,7 @@ class VariantSearch:
         self.forecasts = Forecasts(case)
         self.build, self.loss = self.forecasts.build, self.forecasts.loss
         self.refusal = (
-            unsupported(case.engine, case.model, case.rig)
+            unsupported(case.engine, case.model, case.rig, self.build.date)
             or user_flags_refusal(case.engine, case.constraints)
             or cache_types_refusal(case.engine, case.constraints)
         )
