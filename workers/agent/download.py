@@ -20,6 +20,7 @@ import httpx
 from service.logs import Log
 from service.wire.loopback import is_loopback
 from service.wire.measuring.agent import RunDocument, RunFile
+from workers.agent.client import authorities
 from workers.agent.policy import Policy, allows_repo, folder
 from workers.agent.preflight import Declined
 from workers.agent.usage import UsageOfDay
@@ -52,7 +53,9 @@ def download(document: RunDocument, policy: Policy, stop: Stop, usage: UsageOfDa
     top = folder(policy.downloads.folder)
     place = top / document.repo.replace("/", "--") / document.revision[:12]
     _require_room(document, policy, top, place, usage)
-    with httpx.Client(timeout=_TIMEOUT, follow_redirects=False, trust_env=False, headers=_HEADERS) as client:
+    with httpx.Client(
+        timeout=_TIMEOUT, follow_redirects=False, trust_env=False, verify=authorities(), headers=_HEADERS
+    ) as client:
         try:
             fetches = (_Fetch(client, hub, document, file, place / file.path, stop, usage) for file in document.files)
             return tuple(one.run() for one in fetches)
