@@ -112,7 +112,7 @@ def test_rough_shares_are_near_what_the_engine_printed_where_both_are_known(monk
     monkeypatch.setattr(graph_split, "can_share", lambda *_: False)
     errors = [
         abs(card.weights / MIB / mib - 1)
-        for row in ROWS
+        for row in ROWS[::4]
         for card, mib in zip(row.predict().devices[:-1], row.card_weights_mib, strict=True)
     ]
     assert median(errors) < 0.01
