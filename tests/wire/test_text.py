@@ -137,6 +137,16 @@ def test_why_the_benchmark_differs_is_said_with_the_benchmark_alone() -> None:
     assert full.count("[smaller-benchmark]") == len([c for c in found.configs if c.smaller_benchmark])
 
 
+def test_the_largest_gain_there_is_fits_a_full_screen_too() -> None:
+    hardware = parse_hardware("RX 7900 XTX, Ryzen 7 7800X3D, 32GB DDR5-6000")
+    mixes = ("iq4_xs", "q5_K_M", "q2_K", "q3_K_M", "q4_K_M", "q6_K", "q8_0")
+    found = advice_of(ask("Qwen3.5-27B", *mixes, hardware=hardware, goal=GoalRequest(preset="agent")))
+    assert found.configs[0].proposals
+    lines = render_text(found).splitlines()
+    assert len(lines) <= HEIGHT
+    assert any("worth measuring: drafting" in line for line in lines)
+
+
 def test_a_proposal_is_a_line_in_the_short_form_and_a_whole_command_with_its_memory_in_the_full_one() -> None:
     machine = parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000")
     found = ask("Qwen3.5-27B", "q4_K_M", hardware=machine, engine="llama.cpp")

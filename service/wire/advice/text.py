@@ -272,8 +272,9 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     reasons = [reason for reason in config.reasons if reason.rule != OF_BENCHMARK]
     for reason in reasons if form.full else reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
-    for proposal in () if form.brief else config.proposals:
-        yield from form.lines(f"- {proposal_words(proposal)}{'' if form.full else f'; see {form.more}'}")
+    for proposal in config.proposals:
+        line = f"- {proposal_words(proposal)}{'' if form.full else f'; see {form.more}'}"
+        yield from [_shortened(line)] if form.brief else form.lines(line)
         yield from _proposed(proposal, form) if form.full else ()
     for note in config.notes:
         yield from [_shortened(f"! {note}")] if form.brief else wrapped(f"! {note}")
