@@ -180,7 +180,7 @@ def times_sockets(m: Mention, text: str, sockets: int | None) -> int:
     return sockets or 1 if behind else 1
 
 
-def ask_about_lanes(n: int, name: str, mentions: Sequence[Mention]) -> None:
+def ask_about_lanes(n: int, name: str, said: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for `5090 (x16), 4090 (x4)`, where numbers of lanes look like those of cards."""
     behind = [
         int(o.hit[1])
@@ -188,7 +188,7 @@ def ask_about_lanes(n: int, name: str, mentions: Sequence[Mention]) -> None:
         if o.kind == "count" and before.kind == "gpu" and before.count is None and o.hit[1]
     ]
     if n in _LANES and (n == max(_LANES) or sum(count in _LANES for count in behind) > 1):
-        raise unreadable(f"{name} x{n}", f"{n} cards, or a link? Write `{n}x {name}`, or `{name} pcie x{n}`")
+        raise unreadable(said, f"{n} cards, or a link? Write `{n}x {name}`, or `{name} pcie x{n}`")
 
 
 def ask_about_bare_link(m: Mention) -> None:

@@ -396,7 +396,8 @@ class _Reading(CardDetails):
         if self.owner == "gpu" and counted_before and m.hit[1] and n in (1, 4, 8, 16) and n != counted_before:
             self.gpus = linked(self.gpus, m.text, [self.current % len(self.gpus)])  # `2x RTX 3090 x8`
         elif self.owner == "gpu" and self.gpus[self.current].count == 1 and n <= _MOST_CARDS:
-            questions.ask_about_lanes(n, self.gpus[self.current].name, self.mentions)
+            said = self.text[before.at : m.end] if before else m.text
+            questions.ask_about_lanes(n, self.gpus[self.current].name, said, self.mentions)
             self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets in (None, n):
             self._count_cpu(n, m.text)

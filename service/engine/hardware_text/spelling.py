@@ -156,7 +156,12 @@ _RESPELLED = tuple(
         (r"\((\d{1,2})\sCPU,\s(\d\d)\sGPU\)", r"\1 CPU cores, \2 GPU cores,"),  # of a Mac's chip
         (r"\b(\d{4}(?:\s?ti)?)fe\b", r"\1 FE"),
         (r"\b((?:core\s)?(?:ultra\s|i|ryzen\s)[3579])\s\((\d{3,5}\w{0,3})\)", r"\1 \2"),  # `Ultra 7 (155H)`
-        (r"\b16x\s?pci-?e\s?([1-6](?:\.0)?)\b(?!\s?x)", r"PCIe \1 x16"),
+        (r"\b16x\s?pci-?e(?:\s?([1-6](?:\.0)?)\b(?!\s?x)|(?!\s?\w))", r"PCIe \1 x16"),
+        (  # `RTX 3090 PCIe 16x`; but `A100 PCIe 8x`, where PCIe is of the card's name, and `PCIe 4x RTX 3090`
+            r"\b((?<![ahpv]\d00\s)(?<![ahpv]\d00\s\d\dgb\s)pci-?e|pci-?e\s?(?:gen\s?)?[1-6](?:\.0)?(?=\s))"
+            r"\s?(16|8|4|1)x(?=\s?(?:$|[^\w\s/]|\n|(?:and|each|slots?|lanes?|bus|link|riser)\b))",
+            r"\1 x\2",
+        ),
         (r"(\d{1,2})\s?[根条條]\s?内存", r"\1 modules, "),
         (r"(?:核数|核心数?)\s?[:：]\s?(\d{1,3})(?:\s?核)?", r"\1 cores"),
         (r"\bdual\s(?:cpu\s)?(?:mother|main)?board\b", "dual socket board"),

@@ -99,6 +99,28 @@ def test_lanes_behind_the_first_and_the_second_card_are_links() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "cards"),
+    [
+        ("RTX 3090 PCIe 16x", [(1, "x16")]),
+        ("- RTX 3090 - PCIe 16x\n- RTX 3060 - PCIe 4x\n- 64GB RAM", [(1, "x16"), (1, "x4")]),
+        ("2x RTX 3090, PCIe 4.0 8x each, 64GB RAM", [(2, "4.0 x8")]),
+        ("RTX 3060 12GB (PCIe gen4 8x)", [(1, "4.0 x8")]),
+        ("RTX 3090 16x PCIe, 64GB RAM", [(1, "x16")]),
+        ("A100 80GB PCIe 4.0 16x", [(1, "4.0 x16")]),
+        ("A100 PCIe 8x", [(8, None)]),  # a name
+        ("RTX 3090 PCIe 3.0 4x RTX 3060", [(1, "3.0"), (4, None)]),
+    ],
+)
+def test_lanes_behind_pcie_are_a_link_whichever_side_their_x_is_on(text: str, cards: list[tuple[int, str]]) -> None:
+    assert [(gpu.count, gpu.pcie) for gpu in parse_hardware(text).gpus] == cards
+
+
+def test_a_question_about_lanes_quotes_what_was_written() -> None:
+    with pytest.raises(InvalidHardware, match=r"^`RTX 3090 16x` cannot be read: 16 cards, or a link"):
+        parse_hardware("RTX 3090 16x, 64GB RAM")
+
+
+@pytest.mark.parametrize(
     ("text", "nvlink"),
     [("4x 3090, nvlink between 2, 128GB", None), ("2x 3090, nvlink between two cards", True), ("2x 3090 nvlink", True)],
 )
