@@ -117,10 +117,13 @@ _LAKES = (
 _ENGINES_DEVICE = r"(?:cuda|rocm|device)\s?#?\d{1,2}"
 
 
+_KIND_OF_CARD = r"(\d{1,2})\s?[x×]?\s?(ti|fe|founders(?:\sedition)?|evga|zotac|msi|asus|gigabyte|palit)"
+
+
 def _of_two_kinds(m: re.Match[str]) -> str:
-    """`4x 3090 (1 Ti + 3 FE)` as `1x 3090 Ti, 3x 3090 FE`, if they are as many."""
-    name, ti, others, kind = m[2], int(m[3]), int(m[4]), m[5]
-    return f"{ti}x {name} Ti, {others}x {name} {kind}" if ti + others == int(m[1]) else m[0]
+    """`4x 3090 (1 Ti + 3 FE, 96GB)` as `1x 3090 Ti, 3x 3090 FE, 96GB`, if they are as many."""
+    cards, name, n, kind, others, other, rest = m.groups("")
+    return f"{n}x {name} {kind}, {others}x {name} {other}, {rest}" if int(n) + int(others) == int(cards) else m[0]
 
 
 # Spellings that are replaced before anything is read, in this order.
@@ -131,8 +134,8 @@ _RESPELLED = tuple(
         (rf"(\bi[3579])[\s-]{_LAKES}[\s,:–-]{{1,3}}(?=\d{{3,5}}\w{{0,3}}\b)", r"\1-"),  # `i5 Tiger Lake - 1135G7`
         (r"\btwo\s(?=numa\b)", "2 "),
         (  # `4x 3090 (1 Ti + 3 FE)`
-            r"\b(\d{1,2})\s?x\s?((?:nvidia\s|geforce\s|rtx\s?){0,3}\d{4})\s?\((\d{1,2})\s?x?\sti\s?(?:\+|,|&|and)"
-            r"\s?(\d{1,2})\s?x?\s(fe|founders(?:\sedition)?|evga|zotac|msi|asus|gigabyte|palit)\)",
+            r"\b(\d{1,2})\s?[x×]\s?((?:nvidia\s|geforce\s|rtx\s?){0,3}\d{4})s?(?:\*\*)?\s?"
+            rf"\({_KIND_OF_CARD}\s?(?:\+|,|&|and)\s?{_KIND_OF_CARD}(?:[,;]\s([^()\n]{{1,60}}))?\)",
             _of_two_kinds,
         ),
         (  # `CUDA2 and CUDA4 are the 5090s`

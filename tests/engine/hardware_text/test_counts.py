@@ -115,6 +115,25 @@ def test_lanes_behind_pcie_are_a_link_whichever_side_their_x_is_on(text: str, ca
     assert [(gpu.count, gpu.pcie) for gpu in parse_hardware(text).gpus] == cards
 
 
+@pytest.mark.parametrize(
+    "cards",
+    [
+        "4× RTX 3090 (1 Ti + 3 FE), 96GB total",
+        "**4x RTX 3090** (3 FE, 1 Ti)",
+        "4x RTX 3090 (1x Ti + 3x FE, 96GB total)",
+        "4x 3090s (3 FE and 1 Ti) 96GB total",
+    ],
+)
+def test_cards_of_two_kinds_in_a_bracket_are_as_many_as_stand_before_it(cards: str) -> None:
+    rig = resolve(parse_hardware(f"{cards}, EPYC 7532, 256GB DDR4"))
+    assert sorted(card.name for card in rig.cards) == [*["NVIDIA GeForce RTX 3090"] * 3, "NVIDIA GeForce RTX 3090 Ti"]
+
+
+def test_cards_in_a_bracket_that_are_not_as_many_as_stand_before_it_are_asked_about() -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware("4x RTX 3090 (1 Ti + 4 FE), EPYC 7532, 256GB DDR4")
+
+
 def test_a_question_about_lanes_quotes_what_was_written() -> None:
     with pytest.raises(InvalidHardware, match=r"^`RTX 3090 16x` cannot be read: 16 cards, or a link"):
         parse_hardware("RTX 3090 16x, 64GB RAM")
