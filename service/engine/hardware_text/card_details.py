@@ -121,6 +121,13 @@ class CardDetails:
 
     def _read_used(self, m: Mention) -> None:
         size = lex.gigabytes(m.hit)
+        if is_of_other_device(m, self.mentions):
+            self.notes.append(m.text.strip("()"))
+            return
+        is_in_its_bracket = m.gap == "with" and re.search("[),;]", self.text[m.end - 1 : m.end + 1])
+        if self.owner == "ram" and is_in_its_bracket and not re.search(r"\s(?:by|for)\s", m.text):
+            self.memory.used = size
+            return
         if self.owner != "gpu":
             raise unreadable(m.text, "of what? Write it after the GPU that has it, as in `RTX 3090 (21GB free)`")
         gpu = self.gpus[self.current]

@@ -342,7 +342,9 @@ _DRIVE = (
     rf"(?:\s\(?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b\)?)?(?:\s{_DISK}\b)*"
     rf"|(?:\d{{1,2}}\s?[x*]\s?)?\b(?:wd|western\sdigital|seagate|toshiba|hgst|sandisk|samsung|crucial|kingston)\s(?:[a-z]+\s){{0,3}}\d{{1,2}}(?:\.\d)?\s?tb\b(?:\s(?:nas\s)?{_DISK}\b)*"
 )
-OTHER_DEVICE = re.compile(rf"\b{_DISK}\b|{_DRIVE}|\b(?:nics?|\d{{1,3}}gbe|ethernet|hba|raid|wi-?fi|optane)\b", _I)
+OTHER_DEVICE = re.compile(
+    rf"\b{_DISK}\b|{_DRIVE}|\b(?:nics?|\d{{1,3}}gbe|ethernet|hba|raid|wi-?fi|optane|swap|zram|page\s?file)\b", _I
+)
 # What else a machine has, and how its parts are run: no figure is taken from it.
 _NO_MEMORY = r"(?!\d+\s?[gt]i?b?\b|[gt]i?b\b|(?:lp)?ddr\d)"
 BOARD = re.compile(

@@ -56,6 +56,7 @@ class Memory:
         self.in_mhz = False
         self.channels: int | None = None
         self.free: float | None = None
+        self.used: float | None = None
         self.measured: float | None = None
         self.of_modules: tuple[float, int, str] | None = None
         self.sold: tuple[str, tuple[int, ...]] | None = None
@@ -448,7 +449,14 @@ class Memory:
         return gb != int(gb) and is_part and not any(fits(card, gb) for card in cards)
 
     def ram(self) -> Ram | None:
-        """Return what was said about the machine's memory, None if nothing."""
+        """Return what was said about the machine's memory, None if nothing.
+
+        Raises InvalidHardware for what is used of a total that was not stated.
+        """
+        if self.used is not None and self.free is None:
+            if self.used >= (self.total or 0):
+                raise unreadable(f"{self.used:g} GB used", "of how much? Write it as `256GB RAM (131GB free)`")
+            self.free = (self.total or 0) - self.used
         ram = Ram(
             total_gb=self.total,
             free_gb=self.free,

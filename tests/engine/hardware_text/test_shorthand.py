@@ -289,7 +289,33 @@ def test_what_something_else_holds_of_a_card_is_not_free(text: str, free: float)
     assert parse_hardware(f"{text}, 64GB RAM").gpus[0].free_gib == free
 
 
-@pytest.mark.parametrize("text", ["2x RTX 4090, 3 GB used", "64GB RAM, 20 GB used, RTX 3090", "RTX 3090, 30GB used"])
+@pytest.mark.parametrize(
+    ("ram", "free"),
+    [
+        ("RAM: 251 GiB (~120 GiB used)", 131),
+        ("8x32GB DDR4-3200 (120GB in use)", 136),
+        ("256GB RAM (120GB used, 130GB free)", 130),
+        ("64GB RAM, 2TB SSD (30GB used)", None),
+        ("64GB RAM, 16GB swap (5GB used)", None),
+    ],
+)
+def test_what_is_used_of_the_ram_in_its_own_bracket_is_not_free(ram: str, free: float | None) -> None:
+    hardware = parse_hardware(f"- RTX 3090\n- {ram}\n- EPYC 7532")
+    assert hardware.gpus[0].free_gib is None
+    assert hardware.ram is not None
+    assert hardware.ram.free_gb == free
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2x RTX 4090, 3 GB used",
+        "64GB RAM, 20 GB used, RTX 3090",
+        "RTX 3090, 30GB used",
+        "RTX 3090, 64GB RAM (50GB used by the model)",
+        "RTX 3090, 16GB RAM (30GB used)",
+    ],
+)
 def test_a_used_size_of_which_the_rest_is_not_known_is_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware, match="used"):
         parse_hardware(text)
