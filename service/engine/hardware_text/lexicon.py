@@ -118,6 +118,7 @@ TYPE = re.compile(
 SPEED_AND_TYPE = re.compile(
     r"(?:\d{3,5}\s?(?:mt(?:/?s)?|mhz)?\s?)?(?:lp)?ddr\d(?:[\s-]?\d{3,5})?(?:\s?(?:mt(?:/?s)?|mhz))?", _I
 )
+BEHIND_TYPE = re.compile(rf"(?<!\w){SPEED_AND_TYPE.pattern}(?:\sx\d{{1,2}})?\s$", _I)  # `DDR5 8800 x12 1.1TB`
 SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt(?:/?s)?|mhz)\b|@\s?(\d{4,5})(?:mhz)?\b", _I)
 # `Device 0: 5090, 1: 4090`, `CUDA_VISIBLE_DEVICES sees GPUs 2 and 3 as 5090`.
 DEVICE_NUMBERS = re.compile(

@@ -405,7 +405,8 @@ class Memory:
             if stated and size.gb >= _DISK_GB and size.gb != stated[0].gb:
                 self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
             else:
-                if size.gb < 16_384 and size.gb not in _USUAL_RAM and not self._is_displayed(size.gb, cards):
+                is_usual = size.gb in _USUAL_RAM or self._is_displayed(size.gb, cards)
+                if size.gb < 16_384 and not is_usual and not self._is_behind_type(size, cards):
                     raise unreadable(size.text, f"is it the RAM? Then write `{size.gb:g}GB RAM`")
                 stated.append(size)
         if self.aside:  # `128GB, of which 64GB to RAM and 64GB to VRAM`
@@ -447,6 +448,11 @@ class Memory:
         """Return whether a system displays that of the memory installed: 31.2 of 32 GB."""
         is_part = any(_SHOWN * whole <= gb < whole for whole in INSTALLED)
         return gb != int(gb) and is_part and not any(fits(card, gb) for card in cards)
+
+    def _is_behind_type(self, size: Size, cards: Sequence[Gpu]) -> bool:
+        """Return whether a size that no card has is right behind the RAM's kind: `12x DDR5 8800 1.1TB`."""
+        is_behind = lex.BEHIND_TYPE.search(self.text, max(0, size.at - 30), size.at) is not None
+        return is_behind and size.gb > max(map(most, cards), default=0)
 
     def ram(self) -> Ram | None:
         """Return what was said about the machine's memory, None if nothing.

@@ -164,6 +164,8 @@ def test_cpus(text: str, model: str | None, sockets: int, cores: int) -> None:
         ("64 GB (2 channels)", Ram(total_gb=64, channels=2)),
         ("512GB x 8ch", Ram(total_gb=512, channels=8)),
         ("64GB DDR5 x 2ch", Ram(total_gb=64, type="DDR5", channels=2)),
+        ("12x DDR5 8800 1.1TB", Ram(total_gb=1126.4, type="DDR5", channels=12, mts=8800)),
+        ("DDR4-3200 90GB", Ram(total_gb=90, type="DDR4", mts=3200)),
     ],
 )
 def test_ram(text: str, ram: Ram) -> None:
@@ -282,6 +284,7 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("16GB 6800", "it may be a GPU or RAM"),
         ("2x16GB 6800, EPYC 9355", "it may be a GPU or RAM"),
         ("64GB DDR4 4090, 3090", "`4090` is a GPU: write a comma"),
+        ("GTX 1080 Ti DDR5 22GB", "is it the RAM?"),
         ("3090 + 4090, PCIe 4.0 x8", "after the GPU that has it"),
         ("5090 (x16), 4090 (x4), 64GB RAM", "16 cards, or a link"),
         ("5090 x8 + 4090 x8, 64GB RAM", "8 cards, or a link"),
