@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from service.engine.catalogue import engine_devices, resolve, rigs_of
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.host import ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE
-from service.engine.catalogue.names import cpu_row, gpu_rows, nearest, ram_named
+from service.engine.catalogue.names import cpu_row, gpu_rows, misspelt, nearest, ram_named
 from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
@@ -532,6 +532,36 @@ def test_the_nearest_names_are_of_the_same_product_line(name: str, cpu: bool, fi
     found = nearest(name, cpu=cpu)
     assert len(found) == 5
     assert all(first in candidate for candidate in found[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "maker", "first"),
+    [
+        ("Ryzen 5 2600", True, "AMD", "AMD Ryzen 5 3600"),
+        ("FX-8350", True, "AMD", "AMD Ryzen 5 3500"),
+        ("Pentium G4560", True, "Intel", "Intel Pentium Gold 8505"),
+        ("Radeon VII Pro", False, "AMD", "AMD Radeon Pro Vega II Duo"),
+    ],
+)
+def test_the_nearest_names_are_of_the_maker_that_a_name_shows(name: str, cpu: bool, maker: str, first: str) -> None:
+    found = nearest(name, cpu=cpu)
+    assert found[0] == first
+    assert all(candidate.startswith(maker) for candidate in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("I265K", ("Intel Core Ultra 7 265K", "Intel Core Ultra 7 265KF")),
+        ("309O", ("NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090 Ti")),
+        ("Gold6148X", ("Intel Xeon Gold 6148", "Intel Xeon Gold 6148F")),
+        ("toaster9", ()),
+    ],
+)
+def test_what_a_misspelt_name_may_mean_is_a_gpu_or_a_cpu_only_where_one_is_near(
+    name: str, meant: tuple[str, ...]
+) -> None:
+    assert misspelt(name) == meant
 
 
 def test_four_gpus_without_a_cpu_are_in_a_server() -> None:

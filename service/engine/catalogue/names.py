@@ -190,14 +190,16 @@ def cpu_row(name: str) -> CpuRow | None:
     return rows[0] if rows else None
 
 
-def is_like_a_name(name: str) -> bool:
-    """Return whether a text may be a misspelt GPU or CPU: near to a name of the catalogue, and with a number."""
+def misspelt(name: str) -> tuple[str, ...]:
+    """Return GPUs and CPUs that a text with a number may be a misspelling of, those of each kind if it is near to one.
+
+    None if it is near to no name of the catalogue.
+    """
     if len(name) > _LONGEST_NAME or not re.search(r"\d", name):
-        return False
-    return bool(
-        difflib.get_close_matches(gpu_key(name), _gpu_index(), 1, _MISSPELT)
-        or difflib.get_close_matches(cpu_key(name), _cpu_index(), 1, _MISSPELT)
-    )
+        return ()
+    is_gpu = difflib.get_close_matches(gpu_key(name), _gpu_index(), 1, _MISSPELT)
+    is_cpu = difflib.get_close_matches(cpu_key(name), _cpu_index(), 1, _MISSPELT)
+    return (*(nearest(name, n=2) if is_gpu else ()), *(nearest(name, cpu=True, n=2) if is_cpu else ()))
 
 
 _MISSPELT = 0.74  # of difflib's ratio: one wrong character of four (`309O`)
@@ -205,27 +207,53 @@ _LONGEST_NAME = 60
 _ALIKE = 0.3  # of difflib's ratio, for names without a product line
 _GPU_LINES = frozenset({"rtx", "gtx", "rx", "arc", "quadro", "tesla", "instinct", "pro"})
 _CPU_LINES = frozenset({"ryzen", "threadripper", "epyc", "xeon", "core", "i3", "i5", "i7", "i9", "ultra"})
+_MAKERS = {
+    "NVIDIA": frozenset({"nvidia", "geforce", "rtx", "gtx", "gt", "quadro", "tesla", "titan"}),
+    "AMD": frozenset({"amd", "radeon", "rx", "instinct", "firepro", "ryzen", "threadripper", "epyc", "athlon", "fx"}),
+    "Intel": frozenset({"intel", "arc", "xeon", "i3", "i5", "i7", "i9", "pentium", "celeron"}),
+    "Apple": frozenset({"apple"}),
+}
 
 
 @lru_cache(maxsize=256)  # one machine is resolved several times on the way to an answer
 def nearest(name: str, cpu: bool = False, n: int = 5) -> tuple[str, ...]:
-    """Return the `n` names of the catalogue that are most like `name`: those of its product line first."""
-    keys = {k: rows[0].name for k, rows in (_cpu_index() if cpu else _gpu_index()).items()}
+    """Return the `n` names of the catalogue that are most like `name`: of its maker, those of its product line first.
+
+    Of equally near ones, that with the nearest number is first: `Ryzen 5 3600` for `2600`.
+    """
+    names = {k: rows[0].name for k, rows in (_cpu_index() if cpu else _gpu_index()).items()}
     key = cpu_key(name) if cpu else gpu_key(name)
-    line = _product_line(name)
+    line, makers, number = _product_line(name), _makers(name), _number(name)
     matcher = difflib.SequenceMatcher(b=key)
 
-    def likeness(candidate: str) -> tuple[bool, int, float]:
+    def likeness(candidate: str) -> tuple[bool, int, float, int]:
         matcher.set_seq1(candidate)
-        return len(key) > 2 and key in candidate, len(line & _product_line(keys[candidate])), matcher.ratio()
+        own = names[candidate]
+        shared, off = len(line & _product_line(own)), abs(_number(own) - number)
+        return len(key) > 2 and key in candidate, shared, matcher.ratio(), -off
 
-    scored = sorted(((likeness(k), k) for k in keys), reverse=True)
-    close = [keys[k] for (holds, shared, ratio), k in scored if holds or shared or ratio >= _ALIKE]
+    of_maker = [k for k in names if not makers or makers & _makers(names[k])]
+    scored = sorted(((likeness(k), k) for k in of_maker), reverse=True)
+    close = [names[k] for (holds, shared, ratio, _), k in scored if holds or shared or ratio >= _ALIKE]
     return tuple(dict.fromkeys(close))[:n]
 
 
+def _number(name: str) -> int:
+    found = re.search(r"\d{3,5}", name)
+    return int(found[0]) if found else 0
+
+
+def _makers(name: str) -> frozenset[str]:
+    words = _words_of(name)
+    return frozenset(maker for maker, own in _MAKERS.items() if own & words)
+
+
 def _product_line(name: str) -> frozenset[str]:
-    return (_GPU_LINES | _CPU_LINES) & frozenset(_WORDS.findall(_plain(name).replace("-", " ")))
+    return (_GPU_LINES | _CPU_LINES) & _words_of(name)
+
+
+def _words_of(name: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(_plain(name).replace("-", " ")))
 
 
 def spaced(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from itertools import pairwise
 
 from service.engine.catalogue.limits import MAX_GPUS
-from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
+from service.engine.catalogue.names import gpu_rows, misspelt, nearest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.cards import INSTALLED, fits, usual
@@ -263,7 +263,7 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     digits = re.fullmatch(r"\d{3,4}", m.text)
     if re.fullmatch(r"\d{3,}", m.text) and behind and behind.kind == "gpu" and behind.at <= m.end + 1:
         raise unreadable(f"{m.text} {behind.text}", f"a machine has {MAX_GPUS} GPUs at most; {KINDS}")
-    if digits or is_like_a_name(m.text) or re.fullmatch(r"\d+\w?b", m.text, re.I):
-        near = (*nearest(m.text, n=2), *nearest(m.text, cpu=True, n=2)) if not digits else ()
+    near = misspelt(m.text) if not digits else ()
+    if digits or near or re.fullmatch(r"\d+\w?b", m.text, re.I):
         meant = f" ({', '.join(near)}?)" if near else ""
         raise unreadable(m.text, f"no GPU or CPU of that name{meant}; {KINDS}")
