@@ -159,7 +159,8 @@ class Memory:
         before = self.text[max(0, m.at - 30) : m.at]
         last = self.sizes[-1] if self.sizes else None
         between = self._since_size(m)
-        if last and between in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0:
+        is_limit = re.match(r"\slimit\b", lex.ROLE_VRAM.sub("", behind, count=1)) is not None
+        if last and between in ("(", "/", "=") and abs(gb - last.gb) <= CLOSE * last.gb != 0 and not is_limit:
             return owner  # the same size in other units: `16GB (16311 MiB)`
         if last and between == "(" and last.role in ("gpu", "vram") and gb * gpus[last.gpu].count == last.gb:
             last.each = False
@@ -206,7 +207,7 @@ class Memory:
             or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall|pool)\b", after, re.I)
             is not None
         )
-        size.limit = size.role == "vram" and re.match(r"\slimit\b", after) is not None
+        size.limit = size.role == "vram" and is_limit
         size.in_use = re.search(r"\b(?:us(?:es?|ing)|takes?|consum\w+)\s(?:\w+\s)?$", before, re.I) is not None
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"

@@ -264,14 +264,14 @@ _RESPELLED = tuple(
     )
 )
 # Memory that a processor's GPU gets: what the firmware sets aside, or the driver's limit (`96GB GTT`).
-_GB = r"(\d{1,3}(?:\.\d{1,2})?\s?(?:gib|gb|gigs?|g))"
+_GB = r"(?<![\d.])(\d{1,3}(?:\.\d{1,3})?\s?(?:gib|gb|gigs?|g))"
 _ALLOTTED = re.compile(
     rf"{_GB}\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
     r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
     rf"|{_GB}\s(?:of\s)?(?:bios|uefi)[\s-](?:allocated|assigned|reserved|set)\s(?:gpu\smemory|v-?ram)\b"
     rf"|{_GB}\s(?:of\s)?gtt\b"
     rf"|\bgpu\s(?:can|may|could)\s(?:use|access|address|allocate)\s(?:up\sto\s)?{_GB}"
-    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
+    rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|raised|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
     rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",
     re.I,
 )
@@ -325,6 +325,8 @@ def _plain(text: str) -> str:
     text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = _NAMED_TWICE.sub("", text)
     text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, _GLUED_SIZE.sub(r"\1 \2", text))
+    text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
+    text = _MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     text = _ALLOTTED.sub(_allotted, text)
     text = _CPU_COUNT.sub(r"\1 vCPU", lex.SLICE.sub(r"\1", text))
     text = _GB_LEFT_OUT.sub(r"\1GB", text)
@@ -332,9 +334,7 @@ def _plain(text: str) -> str:
     text = _PRODUCT.sub(r" \1", text)
     text = _MAC_SHORT.sub(lambda m: f"{m[1]} {m[2]}GB, {m[3] if m[3][-1:] in 'bB' else f'{m[3]}GB'} SSD", text)
     text = re.sub(r"\b(\d{4})(?=cl\d\d\b)", r"\1 ", text, flags=re.I)  # `6000CL30`
-    text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits
     text = _BYTES.sub(lambda m: f"{m[1]}{m[2] or ''}: {int(m[3]) / (1 << 30):.4g}GB", text)
-    text = _MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(_GLUED_COUNT.sub(r"\1 x\2", text))
 
 

@@ -341,6 +341,10 @@ def test_a_model_that_someone_wants_to_run_is_no_plan() -> None:
         ("Strix Halo, 128GB RAM, 120 GB of GTT", 120),
         ("Ryzen AI Max+ 395, 128GB, GTT size: 110 GiB", 110),
         ("Ryzen AI Max+ 395, 128GB, GTT: 30GB", 30),
+        ("Strix Halo, 128GB RAM, GTT 126976 MiB", 124),
+        ("Strix Halo 128GB (126,976 MiB GTT)", 124),
+        ("Strix Halo, 128GB, GTT limit raised to 114688 MiB", 112),
+        ("Ryzen AI Max+ 395, 128GB, VRAM set to 98304 MiB", 96),
     ],
 )
 def test_a_gpu_without_memory_of_its_own_gets_what_its_owner_gave_it(text: str, gib: int) -> None:
