@@ -58,7 +58,8 @@ class Memory:
         self.free: float | None = None
         self.used: float | None = None
         self.measured: float | None = None
-        self.of_modules: tuple[float, int, str] | None = None
+        self.of_modules: questions.Modules | None = None
+        self.kits: list[questions.Modules] = []
         self.sold: tuple[str, tuple[int, ...]] | None = None
         self.notes: list[str] = []
         self.total: float | None = None
@@ -84,6 +85,7 @@ class Memory:
         if m.hit[7]:
             self.notes.append(f"{m.text}: taken as RAM, {n} modules of {each} GB")
         self.of_modules = (float(n) * float(each) * times, int(n) * times, m.text)
+        self.kits.append(self.of_modules)
         return "ram"
 
     def _since_size(self, m: Mention) -> str | None:
@@ -105,6 +107,7 @@ class Memory:
             return False
         self.sizes.pop()
         self.of_modules = (last.gb * n, n, f"{last.text} x{n}")
+        self.kits.append(self.of_modules)
         return True
 
     def kind(self, m: Mention) -> None:
@@ -236,6 +239,8 @@ class Memory:
         for size in self.sizes:
             if size.role in ("gpu", "before"):
                 self._at_card(size, cards)
+        if len(self.kits) > 1:
+            self.of_modules = questions.joined(self.kits, {s.gb for s in self.sizes if s.role in ("ram", "bare")})
         self._behind_comma(cards)
         if self.of_modules is not None:
             self._check_modules(*self.of_modules)

@@ -180,6 +180,23 @@ def times_sockets(m: Mention, text: str, sockets: int | None) -> int:
     return sockets or 1 if behind else 1
 
 
+Modules = tuple[float, int, str]  # their GB together, how many there are, and how that was written
+
+
+def joined(kits: Sequence[Modules], stated: Container[float]) -> Modules:
+    """Return several kits of modules together if that is the size that is stated, else the last one.
+
+    Raises InvalidHardware if none is stated: `2x32GB, 2x16GB` may be both, or one that replaces the other.
+    """
+    texts = " + ".join(text for _, _, text in kits)
+    whole = (sum(gb for gb, _, _ in kits), sum(n for _, n, _ in kits), texts)
+    if whole[0] in stated and kits[-1][0] not in stated:
+        return whole
+    if not stated and len({kit[:2] for kit in kits}) > 1:
+        raise unreadable(texts, f"are they {whole[0]:g} GB together? Write `{whole[0]:g}GB RAM`")
+    return kits[-1]
+
+
 def ask_about_lanes(n: int, name: str, said: str, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for `5090 (x16), 4090 (x4)`, where numbers of lanes look like those of cards."""
     behind = [

@@ -146,6 +146,22 @@ def test_cpus(text: str, model: str | None, sockets: int, cores: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ram", "gb"),
+    [
+        ("64 GB @ 3200\n- 2x 16GB Kingston\n- 2x 16GB Corsair", 64),
+        ("96 GB @ 3200\n2x32GB\n2x16GB", 96),
+        ("96GB, 32GB x2, 2x16GB", 96),
+        ("64GB (2x32GB), 2x32GB DDR4", 64),
+        ("2x32GB DDR4-3200, 2x32GB", 64),  # named again
+    ],
+)
+def test_kits_of_modules_add_up_to_the_size_that_is_stated(ram: str, gb: float) -> None:
+    hardware = parse_hardware(f"RTX 3090\nRyzen 9 5950X\n{ram}")
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == gb
+
+
+@pytest.mark.parametrize(
     ("text", "ram"),
     [
         ("192GB 62 GB/s", Ram(total_gb=192, measured_bandwidth_gbs=62)),
@@ -281,6 +297,8 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("3090, planning to add a 4090 later", "no GPU or CPU of that name"),
         ("3090, 64GB, 32GB", "two sizes of RAM"),
         ("3090, 512GB 8x32GB", "the modules add up to 256 GB"),
+        ("3090, 2x32GB, 2x16GB", "are they 96 GB together"),
+        ("3090, 64GB, 2x32GB, 2x16GB", "the modules add up to 32 GB"),
         ("16GB 6800", "it may be a GPU or RAM"),
         ("2x16GB 6800, EPYC 9355", "it may be a GPU or RAM"),
         ("64GB DDR4 4090, 3090", "`4090` is a GPU: write a comma"),
