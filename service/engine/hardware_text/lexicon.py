@@ -284,6 +284,15 @@ PLAN = re.compile(
     _I,
 )
 
+# What shall stay free, which the request has limits for: `keep 4GB free`, `want 3-4gb left`, `8 GB of RAM reserved`.
+_SOME_GB = rf"~?\d{{1,4}}(?:\.\d)?(?:\s?(?:-|–|to)\s?\d{{1,4}})?\s?{_UNIT}\b"
+TO_KEEP = re.compile(
+    rf"\b(?:keep(?:ing)?|leave|reserve)\s(?:[a-z]+\s){{0,3}}{_SOME_GB}(?!\s(?:(?:rtx|gtx|rx|nvidia|radeon)\s?)*\d)[^,;.)\n]{{0,40}}"
+    rf"|\bwant\s(?:[a-z]+\s){{0,4}}{_SOME_GB}(?=[^,;.\n]{{0,30}}\b(?:left|free|unused)\b)[^,;.)\n]{{0,40}}"
+    rf"|(?<![\d.]){_SOME_GB}\s(?!of\smemory\sreserved)(?:of\s)?(?:(?:the|my|system|main)\s)*(?:(?:v?ram|memory)\s)?"
+    r"(?:is\s|are\s)?reserved\b(?!\sby\b)[^,;.)\n]{0,40}",
+    _I,
+)
 # Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.
 HARMLESS = re.compile(
     r"(?i:one|single)|0|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"

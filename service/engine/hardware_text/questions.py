@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from service.engine.catalogue.limits import MAX_GPUS
 from service.engine.catalogue.names import gpu_rows, misspelt, nearest
+from service.engine.errors import InvalidHardware
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.cards import INSTALLED, fits, usual
@@ -213,6 +214,19 @@ def ask_about_bare_link(m: Mention) -> None:
     if bare := re.fullmatch(r"([1-6])\s?x\s?(4|8|16)", m.text) if m.gap == "," else None:
         right = f"`{bare[1]}x{bare[2]}GB RAM`, or `PCIe {bare[1]}.0 x{bare[2]}` after the GPU"
         raise unreadable(m.text, f"RAM or a link? Write {right}")
+
+
+def ask_about_limits(text: str) -> None:
+    """Raise InvalidHardware for memory that shall stay free: the request has limits for that."""
+    for m in lex.TO_KEEP.finditer(text):
+        of_ram = re.search(r"(?<!v)\bram\b|(?:system|main)\smemory", m[0], re.I)
+        of_card = re.search(r"\bv-?ram\b|\b(?:gpu|card)s?\b|\bdisplay\b|\d{4}", m[0], re.I)
+        limits = [] if of_ram else ["`reserve_mib` (`--reserve-mib`), MiB to keep free on every GPU"]
+        limits += [] if of_card else ["`max_ram_gib` (`--max-ram-gib`), the most GiB of RAM to use"]
+        raise InvalidHardware(
+            f"`{m[0].strip()}` is a limit, not hardware: leave it out, and give {'; or '.join(limits)}",
+            field="hardware",
+        )
 
 
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:

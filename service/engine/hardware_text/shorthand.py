@@ -93,6 +93,7 @@ class _Reading(CardDetails):
 
     def found(self) -> Found:
         """Return what all mentions together say."""
+        questions.ask_about_limits(self.text)
         questions.ask_about_plans(self.text, self.mentions)
         for i, mention in sorted(enumerate(self.mentions), key=lambda m: m[1].is_of_gpu_cores):
             self._read(mention, i)

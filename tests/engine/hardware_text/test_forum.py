@@ -398,6 +398,30 @@ def test_more_sockets_than_a_cpu_works_in_are_asked_about() -> None:
         parse_hardware("a DELL with 12*2 Intel Xeon CPU Silver 4214R with 64 GB of RAM")
 
 
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("want 3-4gb left on the 3090", ["reserve_mib"]),
+        ("keep 4GB free on the card", ["reserve_mib"]),
+        ("4gb reserved for display", ["reserve_mib"]),
+        ("8-10 gb of system memory reserved", ["max_ram_gib"]),
+        ("need to keep 10GB RAM for VMs", ["max_ram_gib"]),
+        ("want to keep 3-4gb free", ["reserve_mib", "max_ram_gib"]),
+    ],
+)
+def test_memory_that_shall_stay_free_is_asked_for_as_a_limit(text: str, limits: list[str]) -> None:
+    with pytest.raises(InvalidHardware, match="is a limit, not hardware") as error:
+        parse_hardware(f"RTX 3090, 64GB RAM, {text}")
+    assert [limit for limit in ("reserve_mib", "max_ram_gib") if limit in error.value.detail] == limits
+
+
+@pytest.mark.parametrize(
+    "text", ["I keep a 24GB RTX 3090 for this", "RTX 3090. 6.135 GB of memory reserved.", "RTX 3090, leaving 20GB free"]
+)
+def test_what_a_machine_has_is_no_limit(text: str) -> None:
+    assert len(parse_hardware(text).gpus) == 1
+
+
 def test_a_card_that_the_label_of_its_line_plans_is_not_there() -> None:
     # a project's notes on its machines, 2026: **GPU Upgrade (pending):** RTX 5060 Ti 16GB OC via OCuLink
     with pytest.raises(InvalidHardware, match="it may be a plan"):
