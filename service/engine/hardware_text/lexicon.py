@@ -209,7 +209,9 @@ BACKEND = re.compile(
     _I,
 )
 LAPTOP = re.compile(
-    r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?", _I
+    r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?"
+    rf"(?:\s1[1-8](?:\.\d)?(?!\w|\.\d|\s?(?:[x*]|-?(?:{_UNIT}|cores?|threads?|v?cpus?|gpus?|cards?|v?ram|ddr\d)\b)))?",
+    _I,
 )
 # Product lines that only laptops have, with what tells them from desktops of the same name.
 _LAPTOPS = (
@@ -297,6 +299,13 @@ TO_KEEP = re.compile(
 HARMLESS = re.compile(
     r"(?i:one|single)|0|200[1-9]|20[12]\d|(?!(?:8|16|24|32|48|64|96|128|192|256|512)[Bb])\d{1,4}(?:\.\d)?[Bb]"
 )
+# Makers of small computers, and the model behind one: `AWOW AK-10`. None of them makes cards.
+OF_COMPUTER = re.compile(
+    r"awow|acemagic(?:ian)?|aoostar|beelink|blackview|bmax|chuwi|geekom|gmktec|kamrui|minisforum|morefine|nipogi|ninkear"
+    r"|peladn|topton|trigkey",
+    _I,
+)
+MODEL_OF_COMPUTER = re.compile(r"[a-z]{1,2}-?\d{1,4}[a-z]?", _I)
 # Words before a number that may say how many there are (`karty 2`), or which of several machines it is.
 COUNTING = re.compile(
     r".*(?:ed|ing)|qty|quantit\w*|counts?|numbers?|nr|nos?|amounts?|times?|pieces?|pcs|units?|anzahl|totals?|devices?|boards?"
@@ -374,7 +383,7 @@ NOTE = re.compile(
     r"|(?:metal\s|recommended\s?)?(?:max\s?)?working\s?set(?:\s?size)?\s?[:=]?\s?~?\s?\d{1,3}(?:\.\d{1,2})?\s?gi?b\b|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
-    r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
+    r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant|(?:pro|elite)desk)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s(?!gx10\b|z2\smini\sg1a\b)"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b(?!\s(?:intel\s)?(?:core\s)?i[3579]\b(?![\s-]?\d{4}))"
     r"|(?:linux\s)?kernel\s?:?\s?(?:linux\s)?\d[\w.-]*|\(?\d{1,4}(?:\.\d{1,2})?\s?(?:gi?b\s)?usable\)?|compute\scapability\s?:?\s?(?:\d+\.\d+|\(\d+,\s?\d+\))|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|\d\.\d{1,2}g(?=\s\d{1,3}\scores\b)|\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?:\s\d\d:\d\d:\d\d(?:\s[+-]\d{3,4})?)?(?![\w.-])|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
@@ -382,7 +391,7 @@ NOTE = re.compile(
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board|10g)\b(?:\s(?:elite|pro|wifi|ax|plus|v2|10g)\b)*)?(?![\w.])"
     rf"|(?:{_LAPTOPS}|xps|legion|nitro|predator|omen|pavilion|nuc|alienware|blade|framework(?!\sdesktop)|proart|inspiron|vostro"
     r"|aspire)(?:\s(?:pro|slim|flow|strix|laptop|book|studio|go|duo|fury|power|s(?=\s\d))\b){0,2}"
-    r"(?:\s?(?:[a-z]\d{1,3}[a-z]?|\d{1,3}i?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"(?:\s?(?:[a-z]\d{1,3}[a-z]?(?:-\d\d)?|\d{1,3}[il]?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|hx|gen\s?\d)\b)*"
     r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?(?:arm\s)?(?:(?:cortex|neoverse)-\w+|x925\b|a725\b)|llvmpipe(?:\s\([^)\n]{1,60}\))?"

@@ -264,6 +264,9 @@ def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     is_models = before is not None and before.kind == "word" and m.at - before.end == 1
     if lex.HARMLESS.fullmatch(m.text) or (is_models and re.fullmatch("8b|24b|32b", m.text, re.I)):  # `ministral 8b`
         return
+    is_behind = before is not None and m.at - before.end == 1 and lex.OF_COMPUTER.fullmatch(before.text) is not None
+    if is_behind and lex.MODEL_OF_COMPUTER.fullmatch(m.text):
+        return
     if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
     if before and before.kind == "gpu" and m.gap == "" and re.fullmatch(r"ti|super|xtx?|gre|max-?q", m.text, re.I):

@@ -341,6 +341,38 @@ def test_a_card_without_memory_is_refused_and_not_taken_for_one_whose_memory_nob
 
 
 @pytest.mark.parametrize(
+    "computer",
+    [
+        "HP Laptop 15",
+        "AWOW AK-10",
+        "Blackview MP-100 mini-pc",
+        "Minisforum UM780 XTX",
+        "Acer Aspire A515-45",
+        "HP EliteDesk 800 G3",
+        "HP OMEN 25L",
+    ],
+)
+def test_the_name_of_a_ready_made_computer_is_a_note(computer: str) -> None:
+    hardware = parse_hardware(f"{computer}, Ryzen 5 5500U, 16GB RAM")
+    assert hardware.cpu is not None
+    assert hardware.cpu.model == "Ryzen 5 5500U"
+    assert hardware.gpus == []
+    assert computer.split()[0] in (hardware.notes or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "card"),
+    [
+        ("HP Laptop 15, RTX 3060, 16GB RAM", "RTX 3060 laptop"),
+        ("gaming laptop 17 RTX 4080", "RTX 4080 laptop"),
+        ("Minisforum P40, 64GB RAM", "P40"),  # a card all the same
+    ],
+)
+def test_the_size_of_a_laptop_counts_no_cards_and_a_computer_s_maker_hides_none(text: str, card: str) -> None:
+    assert [(gpu.name, gpu.count) for gpu in parse_hardware(text).gpus] == [(card, 1)]
+
+
+@pytest.mark.parametrize(
     ("text", "gpus", "sockets"),
     [
         ("Framework 13 7840U 780M, 32GB DDR5-5600", ["AMD Radeon 780M"], 1),
