@@ -165,6 +165,10 @@ class CardDetails:
                 raise unreadable(m.text, HOW_TO_LINK)
             self.waiting = self.waiting or m
             return
+        self._link(m, targets)
+
+    def _link(self, m: Mention, targets: Sequence[int]) -> None:
+        questions.ask_about_link_of_one(m, self.text, self.mentions, sum(self.gpus[i].count for i in targets))
         self.gpus = linked(self.gpus, m.text, targets)
 
     def _read_switch(self, m: Mention) -> None:

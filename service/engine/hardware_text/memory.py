@@ -405,7 +405,7 @@ class Memory:
                 self.notes.append(f"{size.text}: taken as the drive's")
                 continue
             together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
-            has_sizes = bool(stated) or any(card.vram_gib for card in cards)
+            has_sizes = bool(stated) or len({s.gb for s in bare}) > 1 or any(card.vram_gib for card in cards)
             if size.total and has_sizes and len(cards) and abs(size.gb - together) <= _ROUNDED * together:
                 continue
             if stated and size.gb >= _DISK_GB and size.gb != stated[0].gb:

@@ -23,6 +23,11 @@ _MOBILE = re.compile(r"\d(?:MX?|S)(?: XT)?$|\bMX\d|laptop", re.I)  # names of GP
 _LANES = (4, 8, 16)
 _OF_OPTION = 3  # characters between its name and its value
 _BARE = 3  # characters, beyond which a card is known by its number alone
+_OF_ONE = re.compile(
+    r"(?<!each )(?<!every )(?<!no )\b(?:one|first|second|third|fourth|last)\b(?:\sof\s(?:them|the\s(?:cards|gpus)))?"
+    r"(?:\s(?:one|card|gpu))?(?:\s(?:is|sits|runs|running|connected|only|on|at|in|via|an?|the))*\s?$",
+    re.I,
+)
 _ON_A_BOARD = {
     "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
     "AMD Radeon Pro W6800X Duo": 2, "AMD Radeon Pro Vega II Duo": 2,
@@ -152,7 +157,7 @@ def ask_whose(text: str, stated: Sequence[Size], cards: Sequence[Gpu]) -> None:
     together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
     n_cards = sum(card.count for card in cards)
     listed = "," in text[: size.at][-3:] or "\n" in text[: size.at][-3:]  # lists end with the RAM
-    may_be_all = size.gb == together and (n_cards == 1 or not listed)
+    may_be_all = size.gb == together and (n_cards == 1 or not listed or size.total)
     names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
     if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
         raise unreadable(size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB system RAM`")
@@ -207,6 +212,16 @@ def ask_about_lanes(n: int, name: str, said: str, mentions: Sequence[Mention]) -
     ]
     if n in _LANES and (n == max(_LANES) or sum(count in _LANES for count in behind) > 1):
         raise unreadable(said, f"{n} cards, or a link? Write `{n}x {name}`, or `{name} pcie x{n}`")
+
+
+def ask_about_link_of_one(m: Mention, text: str, mentions: Sequence[Mention], n_cards: int) -> None:
+    """Raise InvalidHardware for `4x 3090, one on x1`, where the link of one is the only one that is stated."""
+    said = _OF_ONE.search(text, max(0, m.at - 60), m.at)
+    if said and n_cards > 1 and sum(o.kind in ("link", "count") for o in mentions) == 1:
+        right = "`3x RTX 3090 pcie 4.0 x16, RTX 3090 pcie 3.0 x1`"
+        raise unreadable(
+            f"{said[0]}{m.text}", f"which links do the other cards have? Write it after each, as in {right}"
+        )
 
 
 def ask_about_bare_link(m: Mention) -> None:

@@ -395,7 +395,7 @@ class _Reading(CardDetails):
         before = next((o for o in reversed(self.mentions) if o.kind == "gpu" and o.end <= m.at), None)
         counted_before = before and (before.count or lex.ORDINAL.search(self.text, max(0, before.at - 12), before.at))
         if self.owner == "gpu" and counted_before and m.hit[1] and n in (1, 4, 8, 16) and n != counted_before:
-            self.gpus = linked(self.gpus, m.text, [self.current % len(self.gpus)])  # `2x RTX 3090 x8`
+            self._link(m, [self.current % len(self.gpus)])  # `2x RTX 3090 x8`
         elif self.owner == "gpu" and self.gpus[self.current].count == 1 and n <= _MOST_CARDS:
             said = self.text[before.at : m.end] if before else m.text
             questions.ask_about_lanes(n, self.gpus[self.current].name, said, self.mentions)

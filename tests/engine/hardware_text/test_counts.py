@@ -140,6 +140,33 @@ def test_a_question_about_lanes_quotes_what_was_written() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "4x RTX 3090, 96GB VRAM. One card sits on a PCIe x1 link",  # prismix.dev/news/12baecad60c3
+        "4x 3090 (one of them at x1), 128GB RAM",
+        "2x 3090, the second via oculink",
+        "4x 3090, one x1, 128GB RAM",
+        "RTX 5090 + 2x 3090, one at x4",
+    ],
+)
+def test_the_link_of_one_of_several_cards_is_not_that_of_all(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="which links do the other cards have"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("2x 3090, one on x16 and one on x4", ["x16/x4"]),
+        ("4x 3090, each one on x8", ["x8"]),
+        ("RTX 5090, RTX 3090, the second on PCIe 4.0 x4", [None, "4.0 x4"]),
+    ],
+)
+def test_links_of_each_card_are_read_where_it_is_clear_whose_they_are(text: str, links: list[str | None]) -> None:
+    assert [gpu.pcie for gpu in parse_hardware(text).gpus] == links
+
+
+@pytest.mark.parametrize(
     ("text", "nvlink"),
     [("4x 3090, nvlink between 2, 128GB", None), ("2x 3090, nvlink between two cards", True), ("2x 3090 nvlink", True)],
 )

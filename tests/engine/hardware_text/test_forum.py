@@ -298,6 +298,7 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("3090, 64GB, 32GB", "two sizes of RAM"),
         ("3090, 512GB 8x32GB", "the modules add up to 256 GB"),
         ("3090, 2x32GB, 2x16GB", "are they 96 GB together"),
+        ("4x 3090, 96GB total", "the memory of the GPU or the machine's"),
         ("3090, 64GB, 2x32GB, 2x16GB", "the modules add up to 32 GB"),
         ("16GB 6800", "it may be a GPU or RAM"),
         ("2x16GB 6800, EPYC 9355", "it may be a GPU or RAM"),

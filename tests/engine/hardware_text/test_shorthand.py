@@ -473,6 +473,7 @@ def test_a_number_behind_memory_counts_modules_only_where_the_size_cannot_be_the
         ("双路8480 8通道DDR5 1TB 单卡5090", [("5090", 1)], 1024),
         ("我有两张4090和一块3090，内存256GB", [("4090", 2), ("3090", 1)], 256),
         ("MBP 14 M3 Pro 36GB", [("Apple M3 Pro", 1)], 36),
+        ("2x 3090, 48GB total, 7950X, 64GB", [("3090", 2)], 64),
     ],
 )
 def test_counts_and_sizes_go_to_what_they_can_be_of(text: str, gpus: list[tuple[str, int]], gb: int) -> None:
