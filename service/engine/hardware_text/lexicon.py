@@ -292,7 +292,7 @@ TO_KEEP = re.compile(
     rf"\b(?:keep(?:ing)?|leave|reserve)\s(?:[a-z]+\s){{0,3}}{_SOME_GB}(?!\s(?:(?:rtx|gtx|rx|nvidia|radeon)\s?)*\d)[^,;.)\n]{{0,40}}"
     rf"|\bwant\s(?:[a-z]+\s){{0,4}}{_SOME_GB}(?=[^,;.\n]{{0,30}}\b(?:left|free|unused)\b)[^,;.)\n]{{0,40}}"
     rf"|(?<![\d.]){_SOME_GB}\s(?!of\smemory\sreserved)(?:of\s)?(?:(?:the|my|system|main)\s)*(?:(?:v?ram|memory)\s)?"
-    r"(?:is\s|are\s)?reserved\b(?!\sby\b)[^,;.)\n]{0,40}",
+    r"(?:is\s|are\s)?reserved\b(?!\s(?:in\stotal\s)?by\b)[^,;.)\n]{0,40}",
     _I,
 )
 # Words with a number that name no part: `one`, a year (of a Mac), a model's size that no memory has.

@@ -24,8 +24,8 @@ _LANES = (4, 8, 16)
 _OF_OPTION = 3  # characters between its name and its value
 _BARE = 3  # characters, beyond which a card is known by its number alone
 _OF_ONE = re.compile(
-    r"(?<!each )(?<!every )(?<!no )\b(?:one|first|second|third|fourth|last)\b(?:\sof\s(?:them|the\s(?:cards|gpus)))?"
-    r"(?:\s(?:one|card|gpu))?(?:\s(?:is|sits|runs|running|connected|only|on|at|in|via|an?|the))*\s?$",
+    r"(?<!each )(?<!every )(?<!no )\b(?:one|first|second|third|fourth|last|other)\b"
+    r"(?:\sof\s(?:them|the\s(?:cards|gpus)))?(?:\s(?:one|card|gpu))?(?:\s(?:is|sits|runs|running|connected|only|on|at|in|via|an?|the))*\s?$",
     re.I,
 )
 _ON_A_BOARD = {
@@ -217,7 +217,8 @@ def ask_about_lanes(n: int, name: str, said: str, mentions: Sequence[Mention]) -
 def ask_about_link_of_one(m: Mention, text: str, mentions: Sequence[Mention], n_cards: int) -> None:
     """Raise InvalidHardware for `4x 3090, one on x1`, where the link of one is the only one that is stated."""
     said = _OF_ONE.search(text, max(0, m.at - 60), m.at)
-    if said and n_cards > 1 and sum(o.kind in ("link", "count") for o in mentions) == 1:
+    of_one = [o for o in mentions if o.kind in ("link", "count") and _OF_ONE.search(text, max(0, o.at - 60), o.at)]
+    if said and n_cards > 1 and len(of_one) == 1:
         right = "`3x RTX 3090 pcie 4.0 x16, RTX 3090 pcie 3.0 x1`"
         raise unreadable(
             f"{said[0]}{m.text}", f"which links do the other cards have? Write it after each, as in {right}"
@@ -233,15 +234,13 @@ def ask_about_bare_link(m: Mention) -> None:
 
 def ask_about_limits(text: str) -> None:
     """Raise InvalidHardware for memory that shall stay free: the request has limits for that."""
-    for m in lex.TO_KEEP.finditer(text):
+    if m := lex.TO_KEEP.search(text):
         of_ram = re.search(r"(?<!v)\bram\b|(?:system|main)\smemory", m[0], re.I)
         of_card = re.search(r"\bv-?ram\b|\b(?:gpu|card)s?\b|\bdisplay\b|\d{4}", m[0], re.I)
-        limits = [] if of_ram else ["`reserve_mib` (`--reserve-mib`), MiB to keep free on every GPU"]
-        limits += [] if of_card else ["`max_ram_gib` (`--max-ram-gib`), the most GiB of RAM to use"]
-        raise InvalidHardware(
-            f"`{m[0].strip()}` is a limit, not hardware: leave it out, and give {'; or '.join(limits)}",
-            field="hardware",
-        )
+        limits = [] if of_ram and not of_card else ["`reserve_mib` (`--reserve-mib`), MiB to keep free on every GPU"]
+        limits += [] if of_card and not of_ram else ["`max_ram_gib` (`--max-ram-gib`), the most GiB of RAM to use"]
+        said = f"`{m[0].strip()}` is a limit, not hardware: leave it out"
+        raise InvalidHardware(f"{said}, and give {'; or '.join(limits)}", field="hardware")
 
 
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:

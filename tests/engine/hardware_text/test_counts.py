@@ -147,6 +147,7 @@ def test_a_question_about_lanes_quotes_what_was_written() -> None:
         "2x 3090, the second via oculink",
         "4x 3090, one x1, 128GB RAM",
         "RTX 5090 + 2x 3090, one at x4",
+        "RTX 3090 x4, one on PCIe x1",
     ],
 )
 def test_the_link_of_one_of_several_cards_is_not_that_of_all(text: str) -> None:
@@ -158,6 +159,7 @@ def test_the_link_of_one_of_several_cards_is_not_that_of_all(text: str) -> None:
     ("text", "links"),
     [
         ("2x 3090, one on x16 and one on x4", ["x16/x4"]),
+        ("2x 3090, one on x16 and the other on x4", ["x16/x4"]),
         ("4x 3090, each one on x8", ["x8"]),
         ("RTX 5090, RTX 3090, the second on PCIe 4.0 x4", [None, "4.0 x4"]),
     ],

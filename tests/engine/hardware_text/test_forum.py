@@ -408,6 +408,7 @@ def test_more_sockets_than_a_cpu_works_in_are_asked_about() -> None:
         ("8-10 gb of system memory reserved", ["max_ram_gib"]),
         ("need to keep 10GB RAM for VMs", ["max_ram_gib"]),
         ("want to keep 3-4gb free", ["reserve_mib", "max_ram_gib"]),
+        ("keep 4GB of RAM and VRAM", ["reserve_mib", "max_ram_gib"]),
     ],
 )
 def test_memory_that_shall_stay_free_is_asked_for_as_a_limit(text: str, limits: list[str]) -> None:
