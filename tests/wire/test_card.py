@@ -130,6 +130,22 @@ def test_what_counts_against_a_better_variant_besides_its_time_is_said() -> None
     assert "but it fills 90 % of the usable RAM and it needs a higher memory limit for the GPU" in filling
 
 
+def test_what_is_as_good_and_faster_by_a_formula_is_named_with_the_reason_why_it_is_not_first() -> None:
+    first = advice().configs[0]
+    speed = [replace(point, tg_tps=2 * point.tg_tps) for point in first.speed]
+    graph = replace(
+        first, engine="ik_llama.cpp", flags=replace(first.flags, split_mode="graph"), speed=speed,
+        goal_seconds=tuple(0.7 * seconds for seconds in first.goal_seconds),
+    )  # fmt: skip
+    cards = [card_of(replace(advice(), configs=[first, one])) for one in (graph, first)]
+    uncertain, alone = (card.why for card in cards if card is not None)
+    assert (
+        "with ik_llama.cpp would be 2.0 times as fast, but its speed with -sm graph comes from a formula" in uncertain
+    )
+    assert "nothing of similar quality is clearly faster" in alone
+    assert "clearly faster" not in uncertain
+
+
 def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
     first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0))
     tensor = replace(first.flags, split_mode="tensor")
@@ -137,7 +153,7 @@ def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
     better = replace(first, variant="BETTER", loss_percent=(0.5, 1.4, 3.0), flags=tensor, goal_seconds=faster)
     card = card_of(replace(advice(), configs=[first, better]))
     assert card is not None
-    assert "but its speed with -sm tensor comes from a formula alone: measure it" in card.why
+    assert "but its speed with -sm tensor comes from a formula and has to be measured" in card.why
     assert "less time" not in card.why
 
 

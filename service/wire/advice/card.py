@@ -110,9 +110,17 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
 
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | None) -> str:
     """Return why the first config is first: the price of the nearest faster and of the nearest better one."""
-    faster = [c for c in others if _rate(c) > _MUCH_FASTER * _rate(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
+    quick = [c for c in others if _rate(c) > _MUCH_FASTER * _rate(first)]
+    faster = [c for c in quick if _loss(c) > _loss(first) + _MUCH_BETTER]
     better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
+    alike = [c for c in quick if c not in faster and c not in better]
     parts = []
+    if alike:
+        one = max(alike, key=_rate)
+        parts.append(
+            f"{one.variant} with {one.engine} would be {_rate(one) / _rate(first):.1f} times as fast, "
+            f"but {_listed(_drawbacks(one, first))}"
+        )
     if faster:
         one = min(faster, key=_loss)
         parts.append(
@@ -125,7 +133,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | Non
             f"{one.variant} would be closer to 16-bit ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
             f"but {_listed([*_drawbacks(one, first), *_missed(one, [first, *others], goal)])}"
         )
-    if not faster and others:
+    if not faster and not alike and others:
         parts.insert(0, "nothing of similar quality is clearly faster")
     if not better and first.pick and first.pick.next_better:
         parts.append(first.pick.next_better)
@@ -142,7 +150,7 @@ def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
     times = _seconds(config) / _seconds(first)
     said = []
     if times < 1 and split != "layer":
-        said.append(f"its speed with -sm {split} comes from a formula alone: measure it")
+        said.append(f"its speed with -sm {split} comes from a formula and has to be measured")
     elif times >= _NOTICED:
         said.append(f"a request takes {longer(times)}")
     if first.strategy == "all on GPU" != config.strategy:
