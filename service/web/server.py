@@ -16,7 +16,7 @@ from litestar import Litestar
 from service.errors import InvalidSetting
 from service.logs import Log
 from service.settings import Settings
-from service.web.http.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
+from service.web.http.connections import IDLE_SECONDS, MAX_HEAD_BYTES, BoundedConnection, most_connections
 from service.web.services import Drain, Services
 
 log = Log("web")
@@ -86,6 +86,7 @@ def server_config(app: Litestar) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
         http=BoundedConnection,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,

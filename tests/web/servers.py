@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 from litestar import Litestar
 
-from service.web.http.connections import MAX_HEAD_BYTES, BoundedConnection
+from service.web.http.connections import IDLE_SECONDS, MAX_HEAD_BYTES, BoundedConnection
 
 
 @contextmanager
@@ -25,6 +25,7 @@ def serving(app: Litestar) -> Iterator[str]:
         access_log=False,  # as `advisor serve` runs it: the app has a log of its own
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=1,
         loop="asyncio",
         http=BoundedConnection,

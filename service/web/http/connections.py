@@ -12,6 +12,8 @@ from service.web.http.middleware import HEADERS
 
 HEAD_SECONDS = 10.0  # for a request's head, from its first byte or from the opening of the connection
 BODY_SECONDS = 60.0  # for a body: 2 MiB at 280 kbit/s
+# Between two requests: longer than httpx keeps one (5 s), or its next request meets a connection that is being closed.
+IDLE_SECONDS = 10
 WRITE_SECONDS = 30.0  # for which a client may leave an answer unread that overflows the connection's buffers
 MAX_HEAD_BYTES = 16 << 10
 _RESERVED_FILES = 128  # for the database, Redis, the Hub, logs
