@@ -14,7 +14,8 @@ from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.shell import quote
 from service.engine.commands.tables import MODEL_REPO
 from service.engine.engines import engine_spec
-from service.engine.run.settings import option_value
+from service.engine.model import Model
+from service.engine.run.settings import option_value, speculation_types
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
@@ -63,6 +64,33 @@ def file_name(path: str) -> str:
 def draft_of(parsed: ParsedCommand) -> str | None:
     """Return the path or repo of the draft model that a command names, or None."""
     return option_value(parsed.flags.other, (*DRAFT, *DRAFT_REPO))
+
+
+def draft_kind(parsed: ParsedCommand, draft: Model | None) -> str:
+    """Return the value of `--spec-type` for the draft model that a command names, by its header or its name."""
+    kinds = engine_spec(parsed.engine).commands.draft_kinds
+    if draft is not None and draft.n_layer_nextn:
+        return kinds["mtp"]
+    hints = file_name(draft_of(parsed) or "") if draft is None else draft.architecture
+    return next(kind for word, kind in kinds.items() if word in hints.lower())
+
+
+def drafts(parsed: ParsedCommand, draft: Model | None = None) -> bool:
+    """Return whether the program uses the draft model that a command names. `draft`: it, where its header is known."""
+    commands, flags = engine_spec(parsed.engine).commands, parsed.flags
+    if draft_of(parsed) is None:
+        return False
+    if parsed.build.rules.drafts_unasked or "speculative" in parsed.program:
+        return True
+    kinds = {commands.speculation(kind.partition(":")[0]) for kind in speculation_types(flags)} - {"none"}
+    if not kinds:
+        return commands.infers_drafting(draft_kind(parsed, draft), draft)
+    return not kinds.isdisjoint(commands.draft_kinds.values())
+
+
+def loads_draft(parsed: ParsedCommand) -> bool:
+    """Return whether the program loads the draft model that a command names."""
+    return drafts(parsed) or (draft_of(parsed) is not None and engine_spec(parsed.engine).commands.loads_idle_draft)
 
 
 def projector_of(parsed: ParsedCommand) -> Projector | None:

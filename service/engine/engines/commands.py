@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from service.engine.engines.drafting import drafting_asked
 from service.engine.engines.tables import Options
 
 if TYPE_CHECKING:  # nothing is loaded for the interface: these rooms ask the engines themselves
     from service.engine.advice import BuildOption, Package
     from service.engine.builds import BuildRules
     from service.engine.config import CacheType, Flags, Tool
+    from service.engine.engines.drafting import Drafting
     from service.engine.hardware import Card
     from service.engine.model import Model
 
@@ -34,6 +36,8 @@ class EngineCommands(ABC):
     - `bench_reads_numbers`: llama-bench reads `-fa` as a number, and any word after it that is none as 0.
       `bench_fits`: options by which llama-bench places the model as the server does by itself.
     - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
+    - `speculations`: values of `--spec-type`. `draft_kinds`: those that draft with a model of its own, by a word in its
+      name or architecture, "" for any other. `loads_idle_draft`: a draft model is loaded also where none of them is.
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
     - `server_caps_context`: its server uses no more of a slot than the model was trained for, unless YaRN is asked for.
       Else it takes longer prompts, but ends an answer there whose request sets no `max_tokens`.
@@ -58,6 +62,9 @@ class EngineCommands(ABC):
     bench_reads_numbers: bool = False
     bench_fits: frozenset[str] = frozenset()
     draft_takes_rules: bool = False
+    speculations: frozenset[str]
+    draft_kinds: Mapping[str, str]
+    loads_idle_draft: bool = False
     drafting: Mapping[str, str] = MappingProxyType({})
     server_caps_context: bool = False
     yarn_lifts_cap_from: str | None = None
@@ -91,6 +98,33 @@ class EngineCommands(ABC):
     @abstractmethod
     def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
         """Return the words for `-ot` rules, each `REGEX=DEVICE`."""
+
+    def speculation(self, kind: str) -> str | None:
+        """Return what its `--spec-type` calls a kind that either engine knows, or None."""
+        plain = kind.replace("_", "-")
+        simple = {"draft": "draft-simple", "draft-simple": "draft"}.get(plain, plain)
+        alike = (kind, plain, f"draft-{plain}", plain.removeprefix("draft-"), simple)
+        return next((one for one in alike if one in self.speculations), None)
+
+    def infers_drafting(self, kind: str, draft: Model | None) -> bool:
+        """Return whether a draft model of this kind is used though no kind is asked for. `draft` None: not known."""
+        return False
+
+    def drafting_today(self, words: Sequence[str], with_draft: str | None) -> tuple[str, tuple[str, ...]]:
+        """Return the options by which today's program drafts as the words of a command ask, and older ones that they
+        replace; "" where there are none. `with_draft`: the kind for the draft model, where one is loaded."""
+        asked = drafting_asked(words)
+        named = [] if asked is None else [self.speculation(kind) for kind in asked.kinds]
+        kinds = [kind for kind in named if kind is not None]
+        if asked is None or len(kinds) < len(named):
+            return "", ()
+        if with_draft and not {*kinds} & {*self.draft_kinds.values()}:
+            kinds.append(with_draft)
+        return self.written_drafting(kinds, asked) if kinds else ("", ())
+
+    @abstractmethod
+    def written_drafting(self, kinds: Sequence[str], asked: Drafting) -> tuple[str, tuple[str, ...]]:
+        """Return `drafting_today` for these kinds."""
 
     def older_defaults(self, flags: Flags, rules: BuildRules, words: Sequence[str]) -> list[str]:
         """Return what the words of a command lack for an older build, whose defaults are other ones."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.commands.companions import draft_command, draft_context, projector_of
+from service.engine.commands.companions import draft_command, draft_context, loads_draft, projector_of
 from service.engine.commands.parse import ParsedCommand
 from service.engine.config import CPU, Device, Engine, Flags, Override
 from service.engine.engines import engine_spec
@@ -42,7 +42,7 @@ def companions_of(
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
     of_draft = msgspec.structs.replace(own, n_ctx=draft_context(parsed) or own.n_ctx)
     found = [next_token_context(run, own)]
-    if headers.draft is not None and (places or not draft_elsewhere(parsed, devices, run.rig)):
+    if headers.draft is not None and loads_draft(parsed) and (places or not draft_elsewhere(parsed, devices, run.rig)):
         left = [
             msgspec.structs.replace(devices[i], free=max(devices[i].free - int(memory.total(i).expected), 0))
             for i in places

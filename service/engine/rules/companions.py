@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from service.engine.commands.companions import draft_of, projector_of
+from service.engine.commands.companions import (
+    DRAFT,
+    DRAFT_REPO,
+    draft_kind,
+    draft_of,
+    drafts,
+    loads_draft,
+    projector_of,
+)
 from service.engine.model import Model
 from service.engine.rules.case import Case
 from service.engine.rules.companion_headers import draft_elsewhere
 from service.engine.rules.rule import UNASKED, Found, rule
-from service.engine.run.settings import loads_next_tokens
+from service.engine.run.settings import loads_next_tokens, speculation_types
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB, MIB
 
@@ -23,14 +31,18 @@ def not_counted(case: Case) -> Iterator[Found]:
     """A companion with an unknown header or a card of its own, an adapter, or a change of the model's metadata."""
     images, headers = projector_of(case.parsed), case.companion_headers
     unread = {
-        "draft": draft_of(case.parsed) if headers.draft is None else None,
+        "draft": draft_of(case.parsed) if headers.draft is None and loads_draft(case.parsed) else None,
         "mmproj": images.path if images is not None and headers.projector is None else None,
     }
     for field, path in unread.items():
         if path is not None:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
             yield Found(message, f"name its file in `{field}` (--{field})")
-    if headers.draft is not None and (cards := draft_elsewhere(case.parsed, case.devices, case.rig)):
+    if (
+        headers.draft is not None
+        and loads_draft(case.parsed)
+        and (cards := draft_elsewhere(case.parsed, case.devices, case.rig))
+    ):
         yield Found(f"the draft model also runs on {', '.join(cards)}: its memory there is not counted", "")
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
@@ -81,13 +93,49 @@ def no_next_token_layers(case: Case) -> Iterator[Found]:
 
 
 @rule(
+    "draft-unused", "warning", UNASKED,
+    "llama.cpp pull 23988 and issue 25345, common/arg.cpp:568; ik_llama.cpp pull 1908, common/speculative.cpp:2089",
+    fix="--spec-type draft-simple (ik_llama.cpp: draft)",
+)  # fmt: skip
+def draft_unused(case: Case) -> Iterator[Found]:
+    """A draft model (`-md`) without the `--spec-type` that uses it: older builds did so unasked."""
+    parsed, draft, commands = case.parsed, case.companion_headers.draft, case.spec.commands
+    if draft_of(parsed) is None or drafts(parsed, draft):
+        return
+    option = next(name for name in parsed.used if name in (*DRAFT, *DRAFT_REPO))
+    change, _ = commands.drafting_today(parsed.words.options, draft_kind(parsed, draft))
+    effect = "loaded, but never used" if commands.loads_idle_draft else "not even loaded"
+    kind = "without --spec-type" if not speculation_types(case.flags) else "with another kind of --spec-type"
+    yield Found(
+        f"{option} {kind}: the draft model is {effect}",
+        changes=lambda: iter([[change] if change else [], [f"leave out {option}"]]),
+    )
+
+
+@rule(
+    "speculation-unknown", "error", UNASKED, "llama.cpp 0c1e57098 llama-server --help, --spec-type; ik_llama.cpp "
+    "common/speculative.cpp:44", fix="a kind that the build has", refused="options",
+)  # fmt: skip
+def speculation_unknown(case: Case) -> Iterator[Found]:
+    """`--spec-type mtp` in llama.cpp, `draft-mtp` in ik_llama.cpp, and other kinds that the engine does not know."""
+    commands, asked = case.spec.commands, speculation_types(case.flags)
+    wrong = next((kind for kind in asked if kind.partition(":")[0] not in commands.speculations), None)
+    if wrong is None or case.parsed.build.date:
+        return
+    change, _ = commands.drafting_today(case.parsed.words.options, None)
+    yield Found(
+        f"--spec-type {wrong[:40]}: {case.engine} has no such kind of speculation", change or "leave out --spec-type"
+    )
+
+
+@rule(
     "draft-larger-than-model", "warning", UNASKED, "computed: every drafted token reads the draft model once",
     fix="a draft model of a tenth of the size, or none",
 )  # fmt: skip
 def draft_larger_than_model(case: Case) -> Iterator[Found]:
     """A draft model that reads as much for each token as the model itself."""
     draft = case.companion_headers.draft
-    if draft is None or draft_of(case.parsed) is None:
+    if draft is None or not drafts(case.parsed, draft):
         return
     own, other = _read_by_a_token(case.model), _read_by_a_token(draft)
     if other >= own:
@@ -103,5 +151,5 @@ def _read_by_a_token(model: Model) -> float:
 @rule("speed-without-draft", "info", UNASKED, _DOCS)
 def speeds_without_draft(case: Case) -> Iterator[Found]:
     """Speculative decoding is included in the memory, but not in the speeds."""
-    if loads_next_tokens(case.flags) or draft_of(case.parsed) is not None:
+    if loads_next_tokens(case.flags) or drafts(case.parsed, case.companion_headers.draft):
         yield Found("speeds are without drafting: how many drafted tokens are accepted depends on the text")

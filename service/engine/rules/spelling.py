@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from service.engine.builds import resolve_build, today
+from service.engine.commands.companions import draft_kind, draft_of
 from service.engine.commands.parse import base_name
 from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS
 from service.engine.commands.tables import known_options, newer_options, option_named, option_names
@@ -135,7 +136,7 @@ def retired_flag(case: Case) -> Iterator[Found]:
         if _known_then(case, name):
             continue
         spelling = {} if program == "llama-bench" else case.spec.commands.options.today
-        today = _loading(case, name) or spelling.get(name)
+        today = _loading(case, name) or _drafting(case, name) or spelling.get(name)
         today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name) or _other_name(case, name))
         other = None if today else _others_option(case, name)
         if other:
@@ -180,6 +181,15 @@ def _loading(case: Case, name: str) -> str | None:
     if name not in gone or len(today) != _WORDS_OF_ONE:
         return None
     return f"{' '.join(today)}; leave out {' and '.join(gone)}"
+
+
+def _drafting(case: Case, name: str) -> str | None:
+    """Today's one option for what older ones said together about drafting."""
+    with_draft = draft_kind(case.parsed, case.companion_headers.draft) if draft_of(case.parsed) else None
+    today, replaced = case.spec.commands.drafting_today(case.parsed.words.options, with_draft)
+    *others, last = replaced or ("",)
+    gone = f"{', '.join(others)} and {last}" if others else last
+    return f"{today}; leave out {gone}" if name in replaced else None
 
 
 @rule(
@@ -250,7 +260,8 @@ def several_values(case: Case) -> Iterator[Found]:
 def _meant(case: Case, word: str, value: str) -> str | None:
     """Return the option that a mistyped one is meant to be: known, and with a value where this has one.
 
-    `-ngl=99`, dashes too many or too few, letters in another order or one wrong, or the beginning of one option only.
+    `-ngl=99`, dashes too many or too few, letters in another order or one wrong, or the beginning or end of one option
+    only.
     """
     typed, _, joined = word.partition("=")
     known = known_options(case.engine, case.parsed.program)
@@ -264,8 +275,9 @@ def _meant(case: Case, word: str, value: str) -> str | None:
     swapped = [name for name in alike if len(bare) > 2 and sorted(name.lstrip("-")) == sorted(bare)]
     begun = [name for name in alike if name.startswith(typed + "-")]
     begun = [name for name in begun if option_named(name, False)] or begun
+    ended = [name for name in alike if len(bare) >= _LONG_NAME and name.endswith(f"-{bare}")]
     near = get_close_matches(typed, alike, n=1, cutoff=_NEAR) if len(bare) >= _LONG_NAME else []
-    return next((found[0] for found in (same, swapped, begun, near) if len(found) == 1), None)
+    return next((found[0] for found in (same, swapped, begun, ended, near) if len(found) == 1), None)
 
 
 def _as_meant(case: Case, name: str, value: str, near: str) -> tuple[str, str]:

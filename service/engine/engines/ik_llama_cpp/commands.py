@@ -10,6 +10,7 @@ from service.engine.advice import BuildOption
 from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
+from service.engine.engines.drafting import Drafting
 from service.engine.engines.ik_llama_cpp import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.kernels import (
     ALL_QUANTS,
@@ -38,6 +39,14 @@ class IkCommands(EngineCommands):
     latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
     smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
     drafting = MappingProxyType({"qwen35": "--spec-type mtp:n_max=1"})  # pull 1698: dense models, one token
+    speculations = frozenset(  # common/speculative.cpp:44; :1227 reads - as _
+        ("none", "draft", "dflash", "dspark", "mtp", "eagle3", "ngram-simple", "ngram-map-k", "ngram-map-k4v",
+         "ngram-mod", "ngram-cache", "suffix", "ngram_simple", "ngram_map_k", "ngram_map_k4v", "ngram_mod",
+         "ngram_cache")
+    )  # fmt: skip
+    draft_kinds = MappingProxyType(  # common/common.cpp:242
+        {"dflash": "dflash", "dspark": "dspark", "mtp": "mtp", "assistant": "mtp", "": "draft"}
+    )
     draft_takes_rules = True  # common/speculative.cpp:1940
     server_caps_context = False  # examples/server/server-context.cpp:275, 303; :2234 ends the answer
     variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})
@@ -63,6 +72,12 @@ class IkCommands(EngineCommands):
 
     def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
         return [word for rule in rules for word in ("-ot", rule)]
+
+    def written_drafting(self, kinds: Sequence[str], asked: Drafting) -> tuple[str, tuple[str, ...]]:
+        """Return one entry (common/common.cpp:1098): of several the second would replace the first."""
+        keys = ",".join(f"{key}={value}" for key, value in {**asked.older, **asked.keys}.items())
+        entry = f"--spec-type {kinds[0]}" + (f":{keys}" if keys else "")
+        return (entry, (*asked.switches, *asked.options)) if len(kinds) == 1 else ("", ())
 
     def older_defaults(self, flags: Flags, rules: BuildRules, words: Sequence[str]) -> list[str]:
         """Return `-fmoe` and `-mla`, which were not the defaults."""

@@ -10,6 +10,7 @@ import msgspec
 from service.engine.advice import BuildOption, Package
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
+from service.engine.engines.drafting import Drafting
 from service.engine.engines.tables import Options
 from service.engine.hardware import Card
 from service.engine.model import Model
@@ -29,6 +30,7 @@ class _Packages(msgspec.Struct, frozen=True):
     instead_of_building: dict[str, str]
 
 
+_SPEC_DRAFT = {"n_max": "--spec-draft-n-max", "n_min": "--spec-draft-n-min", "p_min": "--spec-draft-p-min"}
 _PACKAGES = table_of("packages.json", _Packages, "service.engine.engines.llama_cpp")
 # src/models/*.cpp of 0c1e57098 that have a graph_mtp; three tokens for dense models (pull 22673), one for mixtures
 # (pulls 24868, 26534, issue 24266).
@@ -49,6 +51,15 @@ class LlamaCommands(EngineCommands):
     server_caps_context = True  # tools/server/server-context.cpp:4015
     # src/llama-context.cpp:3891; pull 28030 of 2026-08-30, and in b10754 of 2026-09-03 at the latest
     yarn_lifts_cap_from = "2026-09-03"
+    speculations = frozenset(
+        ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
+         "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+    )  # fmt: skip
+    draft_kinds = MappingProxyType(
+        {"dflash": "draft-dflash", "dspark": "draft-dspark", "mtp": "draft-mtp", "assistant": "draft-mtp",
+         "eagle3": "draft-eagle3", "": "draft-simple"}
+    )  # fmt: skip
+    loads_idle_draft = True  # common/common.h:388, tools/server/server-context.cpp:1000
     drafting = MappingProxyType(_DRAFTING)
     rotates_caches_from = "2026-05-01"  # pull 21038, opened on 2026-03-26 and merged in the month after
     instead_of_building = MappingProxyType(_PACKAGES.instead_of_building)
@@ -82,6 +93,17 @@ class LlamaCommands(EngineCommands):
     def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
         """Return one option for all rules: repeated ones are warned of (arg.cpp:833)."""
         return ["-ot", ("," if tool == "server" else self.bench_rule_separator).join(rules)] if rules else []
+
+    def infers_drafting(self, kind: str, draft: Model | None) -> bool:
+        """Return True for what common/speculative.cpp:2270 tells by the file, or arg.cpp:546 by the draft's repo."""
+        if draft is None:
+            return kind != self.draft_kinds[""]
+        return draft.architecture == "dflash" or f"blk.{draft.n_layer - 1}.nextn.eh_proj.weight" in draft.by_name
+
+    def written_drafting(self, kinds: Sequence[str], asked: Drafting) -> tuple[str, tuple[str, ...]]:
+        """Return one option for all kinds, and one for each key; the older options have names of their own today."""
+        own = [f"{_SPEC_DRAFT[key]} {value}" for key, value in asked.keys.items() if key in _SPEC_DRAFT]
+        return " ".join([f"--spec-type {','.join(kinds)}", *own]), asked.switches
 
     def packages(self, backend: str) -> tuple[Package, ...]:
         """Return what llama.cpp's docs/install.md lists (1993ed50f), and its releases, for these cards."""

@@ -13,16 +13,12 @@ from service.engine.engines.llama_cpp.memory import split_aborts, split_refused
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
-from service.engine.run.settings import option_value, speculation_types
+from service.engine.run.settings import option_value
 from service.engine.units import GIB, MIB
 
 _LEAST = 256 * MIB
 _LAZY_FROM = 4 * GIB
 _WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")  # in usual builds, for K and V of the same type
-_SPECULATIONS = frozenset(
-    ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
-     "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
-)  # fmt: skip
 _READ_LAZILY = frozenset({"gemma4", "qwen4exp"})
 _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
@@ -236,22 +232,6 @@ def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
         f"-ctk {kinds[0]} -ctv {kinds[1]}: this build has no GPU kernel for this with heads of {heads}; {effect}",
         changes=lambda: iter([["-ctk f16 -ctv f16"]]),
     )
-
-
-@rule(
-    "speculation-unknown", "error", UNASKED, "llama.cpp 0c1e57098 llama-server --help, --spec-type",
-    fix="a kind that the build has, such as draft-mtp", refused="options",
-)  # fmt: skip
-def speculation_unknown(case: Case) -> Iterator[Found]:
-    """`--spec-type mtp`, as ik_llama.cpp spells it, and other kinds that today's llama.cpp does not know."""
-    kinds = speculation_types(case.flags)
-    wrong = next((kind for kind in kinds if kind not in _SPECULATIONS), None)
-    if wrong is None or case.parsed.build.date:
-        return
-    meant = ",".join(kind if kind in _SPECULATIONS else f"draft-{kind.partition(':')[0]}" for kind in kinds)
-    known = _SPECULATIONS.issuperset(meant.split(","))
-    change = f"--spec-type {meant}" if known else "leave out --spec-type"
-    yield Found(f"--spec-type {wrong[:40]}: llama.cpp has no such kind of speculation", change)
 
 
 @rule(

@@ -1,0 +1,85 @@
+"""How a command drafts, and what is proposed where it means to and does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.check.run import check
+from service.engine.commands.parse import parse
+from service.engine.config import Engine
+from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.model import Model
+from service.engine.rules.all_rules import findings
+from service.engine.rules.case import Case, case_of
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
+from tests.models import build
+
+RIG = resolve(Hardware(gpus=[Gpu(name="RTX 5090")], ram=Ram(total_gb=64)))
+MODEL, DRAFT = build("Qwen3-32B", "q4_K_M"), build("Qwen3-8B", "q2_K")
+HYBRID = build("Qwen3.5-27B", "q4_K_M")
+SERVER = "llama-server -m m.gguf -ngl 99 -c 16384 -np 1"
+
+
+def drafting(words: str, engine: Engine, *, day: str | None = None, draft: Model | None = DRAFT) -> Case:
+    command = f"{SERVER} -md q.gguf {words}"
+    return case_of(parse(command, engine, build=day), MODEL, RIG, command, "cuda", CompanionHeaders(draft=draft))
+
+
+def corrected(words: str, engine: Engine, model: Model = HYBRID) -> str:
+    headers = CompanionHeaders(draft=DRAFT) if "-md" in words else NO_COMPANIONS
+    fixed = check(f"{SERVER} {words}", engine, model, RIG, companion_headers=headers).fixed
+    assert fixed is not None
+    return fixed.replace("\\\n ", "")
+
+
+def is_unused(case: Case) -> bool:
+    return "draft-unused" in {one.rule for one in findings(case)}
+
+
+# llama.cpp pull 23988, issue 25345; ik_llama.cpp pull 1908 (007d64009)
+@pytest.mark.parametrize(
+    ("engine", "last", "first", "kind"),
+    [("llama.cpp", "2026-06-01", "2026-06-02", "draft-simple"), ("ik_llama.cpp", "2026-06-03", "2026-06-04", "draft")],
+)
+def test_a_draft_model_alone_drafts_in_older_builds_only(engine: Engine, last: str, first: str, kind: str) -> None:
+    assert not is_unused(drafting("", engine, day=last))
+    assert is_unused(drafting("", engine, day=first))
+    assert is_unused(drafting("--spec-type ngram-mod", engine))
+    assert not is_unused(drafting(f"--spec-type {kind}", engine))
+
+
+def test_a_draft_model_that_is_not_used_is_loaded_by_one_engine_only() -> None:
+    assert [one.kind for one in drafting("", "llama.cpp").companions] == ["draft"]
+    assert drafting("", "ik_llama.cpp").companions == ()
+    assert [one.kind for one in drafting("--spec-type draft", "ik_llama.cpp").companions] == ["draft"]
+
+
+# llama.cpp common/speculative.cpp:2270
+def test_a_draft_model_of_a_kind_of_its_own_needs_no_kind() -> None:
+    next_tokens = build("GLM-4.5-Air", "q4_K_M")
+    assert not is_unused(drafting("", "llama.cpp", draft=next_tokens))
+    assert is_unused(drafting("", "ik_llama.cpp", draft=next_tokens))
+
+
+@pytest.mark.parametrize(
+    ("engine", "words", "right"),
+    [
+        ("llama.cpp", "-md q.gguf --draft-max 16", "-md q.gguf --spec-draft-n-max 16 --spec-type draft-simple"),
+        ("llama.cpp", "-md q.gguf --spec-type draft", "-md q.gguf --spec-type draft-simple"),
+        ("llama.cpp", "-md q.gguf --spec-type draft-simple --draft-n-max 5",
+         "-md q.gguf --spec-type draft-simple --spec-draft-n-max 5"),
+        ("llama.cpp", "-mtp", "--spec-type draft-mtp"),
+        ("llama.cpp", "--spec-type mtp:n_max=2,p_min=0.5",
+         "--spec-type draft-mtp --spec-draft-n-max 2 --spec-draft-p-min 0.5"),
+        ("ik_llama.cpp", "-md q.gguf --draft-max 16 --draft-min 1", "-md q.gguf --spec-type draft:n_max=16,n_min=1"),
+        ("ik_llama.cpp", "-mtp --draft-max 2 --draft-p-min 0.5", "--spec-type mtp:n_max=2,p_min=0.5"),
+        ("ik_llama.cpp", "--spec-type draft-mtp --draft-max 3", "--spec-type mtp:n_max=3"),
+        ("ik_llama.cpp", "--spec-type ngram-mod --spec-ngram-size-n 8", "--spec-type ngram-mod:ngram_size_n=8"),
+        ("ik_llama.cpp", "--spec-stage mtp:n_max=1", "--spec-type mtp:n_max=1"),
+        ("ik_llama.cpp", "--draft-max 16", ""),
+    ],
+)  # fmt: skip
+def test_what_drafts_is_put_in_todays_words(engine: Engine, words: str, right: str) -> None:
+    model = MODEL if "-md" in words else HYBRID
+    assert corrected(words, engine, model).split() == f"{SERVER} {right}".split()
