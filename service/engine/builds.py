@@ -89,7 +89,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
     no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo. `fits_projector`: `-fit` leaves room
-    for it. `drafts_unasked`: a draft model is used without `--spec-type`.
+    for it, `fits_drafts`: for what drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
     """
 
     flash_attn: Literal["on", "off", "auto"] = "on"
@@ -100,6 +100,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     auto_slots: int = 1
     finds_projector: bool = False
     fits_projector: bool = False
+    fits_drafts: bool = False
     drafts_unasked: bool = False
     memory: MemoryRules = MemoryRules()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import msgspec
 
@@ -25,7 +25,13 @@ from service.engine.memory.predict import as_started, predict_memory
 from service.engine.memory.report import device_table
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
-from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of, projector_companion
+from service.engine.rules.companion_headers import (
+    NO_COMPANIONS,
+    CompanionHeaders,
+    companions_of,
+    drafting_companions,
+    projector_companion,
+)
 from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, binding_of, environment_of
 from service.engine.run.overrides import matching_names
@@ -338,8 +344,9 @@ def _as_fitted(
 ) -> Flags | None:  # fmt: skip
     """Return the flags that the engine's own placement leaves, where it is on; None where it finds none.
 
-    Room for a projector is left free on its card (llama.cpp tools/server/server-context.cpp:1044). With `-sm none` only
-    the main GPU is looked at (llama.cpp src/llama.cpp: it is the model's one device).
+    Room for a projector is left free on its card (llama.cpp tools/server/server-context.cpp:1044), and what drafts is
+    counted with the model, at the context that is tried (common/common.cpp:1204, common/fit.cpp:205). With `-sm none`
+    only the main GPU is looked at (llama.cpp src/llama.cpp: it is the model's one device).
     """
     fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
@@ -347,9 +354,17 @@ def _as_fitted(
     run = resolve_run(parsed.engine, model, flags, rig, devices, parsed.build, tool=tool, allocator=allocator)
     cards = [flags.main_gpu or 0] if flags.split_mode == "none" else range(len(devices))
 
+    @cache
+    def drafting(n_ctx: int) -> list[int]:
+        with_all = run.with_flags(msgspec.structs.replace(flags, n_ctx=n_ctx))
+        found = drafting_companions(parsed, with_all, [0] * len(devices), companion_headers)
+        counted = found if parsed.build.rules.fits_drafts else []
+        return [sum(one.weights[i] + one.kv[i] + int(one.compute[i].expected) for one in counted) for i in cards]
+
     def used(tried: Flags) -> list[int]:
-        found = predict_memory(run.with_flags(tried))
-        return [found.devices[i].weights + found.devices[i].kv + found.devices[i].compute for i in cards]
+        found, beside = predict_memory(run.with_flags(tried)).devices, drafting(tried.n_ctx)
+        pairs = zip(cards, beside, strict=True)
+        return [found[i].weights + found[i].kv + found[i].compute + more for i, more in pairs]
 
     free = [free_at_start(rig.cards[device.gpu]) for device in devices]
     images = projector_companion(parsed, flags, devices, companion_headers)

@@ -37,22 +37,28 @@ def companions_of(
     parsed: ParsedCommand, run: ResolvedRun, memory: Memory, headers: CompanionHeaders
 ) -> tuple[Companion, ...]:
     """Return the memory of the companions of a command whose model takes `memory`. Raises InvalidFlags."""
+    taken = [int(memory.total(i).expected) for i in range(len(run.devices))]
+    found = [*drafting_companions(parsed, run, taken, headers)]
+    images = projector_companion(parsed, run.flags, run.devices, headers)
+    return tuple(found if images is None else [*found, images])
+
+
+def drafting_companions(
+    parsed: ParsedCommand, run: ResolvedRun, taken: Sequence[int], headers: CompanionHeaders
+) -> list[Companion]:
+    """Return the memory of what drafts, where so many bytes of each device are `taken`. Raises InvalidFlags."""
     asked, flags, devices = draft_command(parsed), run.flags, run.devices
     places = _places(asked, devices, run.rig)
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
     of_draft = msgspec.structs.replace(own, n_ctx=draft_context(parsed) or own.n_ctx)
     found = [next_token_context(run, own)]
     if headers.draft is not None and loads_draft(parsed) and (places or not draft_elsewhere(parsed, devices, run.rig)):
-        left = [
-            msgspec.structs.replace(devices[i], free=max(devices[i].free - int(memory.total(i).expected), 0))
-            for i in places
-        ]
+        left = [msgspec.structs.replace(devices[i], free=max(devices[i].free - taken[i], 0)) for i in places]
         draft = resolve_run(
             run.engine, headers.draft, of_draft, run.rig, left, run.build, run.environment, allocator=run.allocator
         )
         found.append(draft_model(draft, places, len(devices)))
-    found.append(projector_companion(parsed, flags, devices, headers))
-    return tuple(one for one in found if one is not None)
+    return [one for one in found if one is not None]
 
 
 def projector_companion(

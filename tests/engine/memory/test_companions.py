@@ -10,6 +10,7 @@ from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.companions import Companion, projector
+from service.engine.model import Model
 from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import CompanionHeaders
@@ -20,6 +21,8 @@ from tests.projectors import gemma3_header
 
 QWEN = build("Qwen3-32B", "q4_K_M")
 DRAFT = build("Qwen3-0.6B", "q8_0")
+DRAFT_8B = build("Qwen3-8B", "q2_K")
+HYBRID = build("Qwen3.5-27B", "q4_K_M")
 GLM = build("GLM-4.5-Air", "q4_K_M")
 SERVER = "llama-server -fit off -c 16384 -ngl 99 -fa on"
 
@@ -168,6 +171,25 @@ def test_fit_leaves_room_for_the_projector_since_it_does() -> None:
         parsed = parse("llama-server -hf a/b -c 8192", "llama.cpp", build=day)
         layers.append(case_of(parsed, model, rig, "", "cuda", headers).flags.n_gpu_layers)
     assert layers[0] > layers[1]
+
+
+# llama.cpp pull 23485, in b9305 (issue 23872)
+@pytest.mark.parametrize(
+    ("model", "more", "draft"),
+    [
+        (QWEN, "-c 32768 -md d.gguf --spec-type draft-simple", DRAFT_8B),
+        (HYBRID, "-c 98304 --spec-type draft-mtp", None),
+    ],
+)
+def test_fit_leaves_room_for_what_drafts_since_it_does(model: Model, more: str, draft: Model | None) -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], ram=Ram(total_gb=64)))
+    text = f"llama-server -m m.gguf -np 1 {more}"
+    before, since = (
+        case_of(parse(text, "llama.cpp", build=day), model, rig, text, "cuda", CompanionHeaders(draft=draft))
+        for day in ("2026-05-24", "2026-05-25")
+    )
+    assert before.flags.n_gpu_layers > since.flags.n_gpu_layers
+    assert before.table[0].free_mib < 1024 <= since.table[0].free_mib  # -fitt
 
 
 def test_without_flash_attention_the_scores_of_all_heads_come_on_top() -> None:

@@ -58,7 +58,9 @@ def read_history() -> History:
         numbers=tuple(sorted(recorded.numbers)),
         commits={},
         options={"llama-server": recorded.options, "llama-bench": recorded.bench_options},
-        defaults=BuildRules(flash_attn="auto", fit=True, auto_slots=4, finds_projector=True, fits_projector=True),
+        defaults=BuildRules(
+            flash_attn="auto", fit=True, auto_slots=4, finds_projector=True, fits_projector=True, fits_drafts=True
+        ),
     )
 
 
