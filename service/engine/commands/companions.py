@@ -15,7 +15,7 @@ from service.engine.commands.shell import quote
 from service.engine.commands.tables import MODEL_REPO
 from service.engine.engines import engine_spec
 from service.engine.model import Model
-from service.engine.run.settings import option_value, speculation_types
+from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, option_value, speculation_types
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
@@ -90,6 +90,8 @@ def drafts(parsed: ParsedCommand, draft: Model | None = None) -> bool:
 
 def loads_draft(parsed: ParsedCommand) -> bool:
     """Return whether the program loads the draft model that a command names."""
+    if loads_next_tokens(parsed.flags) and not drafts_next_tokens(parsed.engine, parsed.flags):
+        return False
     return drafts(parsed) or (draft_of(parsed) is not None and engine_spec(parsed.engine).commands.loads_idle_draft)
 
 

@@ -38,6 +38,7 @@ class EngineCommands(ABC):
     - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
     - `speculations`: values of `--spec-type`. `draft_kinds`: those that draft with a model of its own, by a word in its
       name or architecture, "" for any other. `loads_idle_draft`: a draft model is loaded also where none of them is.
+      `next_tokens_in_one_slot`: with more, next-token layers and a draft model for them are not used.
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
     - `server_caps_context`: its server uses no more of a slot than the model was trained for, unless YaRN is asked for.
       Else it takes longer prompts, but ends an answer there whose request sets no `max_tokens`.
@@ -65,6 +66,7 @@ class EngineCommands(ABC):
     speculations: frozenset[str]
     draft_kinds: Mapping[str, str]
     loads_idle_draft: bool = False
+    next_tokens_in_one_slot: bool = False
     drafting: Mapping[str, str] = MappingProxyType({})
     server_caps_context: bool = False
     yarn_lifts_cap_from: str | None = None

@@ -19,7 +19,7 @@ from service.engine.memory.predict import MemoryPrediction, predict_memory
 from service.engine.metadata import as_int
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
-from service.engine.run.settings import loads_next_tokens
+from service.engine.run.settings import drafts_next_tokens
 from service.engine.tensor_names import layer_of
 
 Kind: TypeAlias = Literal["draft", "next-token layers", "projector"]
@@ -67,7 +67,7 @@ def next_token_context(run: ResolvedRun, draft: Flags) -> Companion | None:
     is nearly that of a model of these layers. Raises InvalidFlags.
     """
     model, flags, placement = run.model, run.flags, run.placement
-    if not loads_next_tokens(flags) or not model.n_layer_nextn:
+    if not drafts_next_tokens(run.engine, flags) or not model.n_layer_nextn:
         return None
     tail, cpu = _next_token_model(model), placement.n_devices
     layers = placement.layers[model.n_layer - model.n_layer_nextn : model.n_layer] * 2

@@ -18,7 +18,7 @@ from service.engine.model import Model
 from service.engine.rules.case import Case
 from service.engine.rules.companion_headers import draft_elsewhere
 from service.engine.rules.rule import UNASKED, Found, rule
-from service.engine.run.settings import loads_next_tokens, speculation_types
+from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, speculation_types
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB, MIB
 
@@ -151,5 +151,6 @@ def _read_by_a_token(model: Model) -> float:
 @rule("speed-without-draft", "info", UNASKED, _DOCS)
 def speeds_without_draft(case: Case) -> Iterator[Found]:
     """Speculative decoding is included in the memory, but not in the speeds."""
-    if loads_next_tokens(case.flags) or drafts(case.parsed, case.companion_headers.draft):
+    with_draft = loads_draft(case.parsed) and drafts(case.parsed, case.companion_headers.draft)
+    if with_draft or drafts_next_tokens(case.engine, case.flags):
         yield Found("speeds are without drafting: how many drafted tokens are accepted depends on the text")

@@ -33,6 +33,12 @@ def loads_next_tokens(flags: Flags) -> bool:
     return bool(types & {"mtp", "draft-mtp"})
 
 
+def drafts_next_tokens(engine: Engine, flags: Flags) -> bool:
+    """Return whether next-token layers draft: ik_llama.cpp leaves them out where there are several slots."""
+    several = flags.n_parallel > 1 and engine_spec(engine).commands.next_tokens_in_one_slot
+    return loads_next_tokens(flags) and not several
+
+
 def speculation_types(flags: Flags) -> tuple[str, ...]:
     """Return the entries of all `--spec-type` options; in ik_llama.cpp each may carry `:key=value,…`."""
     values = [option.partition(" ")[2] for option in flags.other if option.startswith("--spec-type ")]

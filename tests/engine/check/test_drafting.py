@@ -14,6 +14,7 @@ from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from tests.models import build
+from tests.projectors import gemma3_header
 
 RIG = resolve(Hardware(gpus=[Gpu(name="RTX 5090")], ram=Ram(total_gb=64)))
 MODEL, DRAFT = build("Qwen3-32B", "q4_K_M"), build("Qwen3-8B", "q2_K")
@@ -83,3 +84,26 @@ def test_a_draft_model_of_a_kind_of_its_own_needs_no_kind() -> None:
 def test_what_drafts_is_put_in_todays_words(engine: Engine, words: str, right: str) -> None:
     model = MODEL if "-md" in words else HYBRID
     assert corrected(words, engine, model).split() == f"{SERVER} {right}".split()
+
+
+# ik_llama.cpp common/speculative.cpp:2083
+def test_next_token_layers_with_several_slots_are_left_out_and_the_server_starts() -> None:
+    one, four = (check(f"{SERVER} {words}", "ik_llama.cpp", HYBRID, RIG) for words in (
+        "--spec-type mtp:n_max=1", "--spec-type mtp:n_max=1 -np 4"))  # fmt: skip
+    assert four.verdict.startswith("Fits")
+    told = {finding.rule: finding for finding in four.findings}
+    assert told["speculation-with-slots"].severity == "warning"
+    assert told["speculation-with-slots"].fix == "-np 1"
+    assert "speed-without-draft" not in told
+    assert one.memory.companions
+    assert not four.memory.companions
+
+
+# ik_llama.cpp examples/server/server-context.cpp:251
+@pytest.mark.parametrize(("words", "refused"), [("-md q.gguf --spec-type draft", True), ("-md q.gguf", False),
+                                                ("--spec-type mtp", False)])  # fmt: skip
+def test_a_draft_model_beside_a_projector_is_refused(words: str, refused: bool) -> None:
+    headers = CompanionHeaders(draft=DRAFT, projector=gemma3_header())
+    report = check(f"{SERVER} --mmproj p.gguf {words}", "ik_llama.cpp", HYBRID, RIG, companion_headers=headers)
+    assert ("draft-with-projector" in {finding.rule for finding in report.findings}) is refused
+    assert report.verdict.startswith("Does not start") is refused

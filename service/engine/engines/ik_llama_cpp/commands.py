@@ -47,6 +47,7 @@ class IkCommands(EngineCommands):
     draft_kinds = MappingProxyType(  # common/common.cpp:242
         {"dflash": "dflash", "dspark": "dspark", "mtp": "mtp", "assistant": "mtp", "": "draft"}
     )
+    next_tokens_in_one_slot = True  # common/speculative.cpp:2083
     draft_takes_rules = True  # common/speculative.cpp:1940
     server_caps_context = False  # examples/server/server-context.cpp:275, 303; :2234 ends the answer
     variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from service.engine.commands.companions import DRAFT, PROJECTOR, loads_draft, projector_of
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, UNASKED, Found, rule
-from service.engine.run.settings import loads_next_tokens, option_value
+from service.engine.run.settings import option_value, speculation_types
 from service.engine.units import MIB
+
+_ONE_SLOT_FROM = "2026-06-12"  # 8a3802517, pull 1949
 
 
 @rule(
@@ -52,13 +55,34 @@ def copies_of_ram(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "speculation-with-slots", "error", UNASKED, "ik_llama.cpp examples/server/server-context.cpp:221", fix="-np 1",
-    refused="loading",
+    "speculation-with-slots", "error", UNASKED,
+    "ik_llama.cpp pulls 1804 and 1949, common/speculative.cpp:2083, examples/server/server-context.cpp:220",
+    since="2026-05-15", fix="-np 1", refused="loading",
 )  # fmt: skip
 def speculation_with_slots(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp drafts with one slot only."""
-    if loads_next_tokens(case.flags) and case.flags.n_parallel > 1:
-        yield Found(f"-np {case.flags.n_parallel}: ik_llama.cpp drafts with one slot only")
+    """ik_llama.cpp drafts with one slot only: with more it leaves out next-token layers, and refuses other kinds."""
+    flags, date = case.flags, case.parsed.build.date
+    kinds = {kind.partition(":")[0] for kind in speculation_types(flags)} - {"none"}
+    if flags.n_parallel <= 1 or not kinds or case.parsed.program != "llama-server":
+        return
+    if kinds == {"mtp"}:
+        message = f"-np {flags.n_parallel}: with several slots ik_llama.cpp leaves out MTP, and drafts nothing"
+        yield Found(message, severity="warning")
+    elif date is None or date >= _ONE_SLOT_FROM:
+        yield Found(f"-np {flags.n_parallel}: ik_llama.cpp drafts with one slot only")
+
+
+@rule(
+    "draft-with-projector", "error", UNASKED, "ik_llama.cpp pull 901, examples/server/server-context.cpp:251",
+    since="2025-11-05", fix="leave out the draft model, or the projector", refused="loading",
+)  # fmt: skip
+def draft_with_projector(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp's server refuses a draft model beside a projector."""
+    parsed, used = case.parsed, {*case.parsed.used}
+    if projector_of(parsed) is not None and loads_draft(parsed) and parsed.program == "llama-server":
+        draft, image = (" and ".join(sorted(used & {*names})) for names in ((*DRAFT, "--spec-type"), PROJECTOR))
+        message = "a draft model (-md) beside a projector (--mmproj): the server refuses it and ends"
+        yield Found(message, f"leave out {draft}, or leave out {image}")
 
 
 # ik_llama.cpp ggml-cuda.cu:5299-5391, ggml_backend_cuda_init: keys of `-cuda`.
