@@ -90,6 +90,8 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
     no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo. `fits_projector`: `-fit` leaves room
     for it, `fits_drafts`: for what drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
+    `draft_per_slot`: each slot has a context of the draft model. `own_draft_settings`: it has ik_llama.cpp's defaults,
+    but for its own options, flash attention and cache types.
     """
 
     flash_attn: Literal["on", "off", "auto"] = "on"
@@ -102,6 +104,8 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     fits_projector: bool = False
     fits_drafts: bool = False
     drafts_unasked: bool = False
+    draft_per_slot: bool = False
+    own_draft_settings: bool = False
     memory: MemoryRules = MemoryRules()
 
 

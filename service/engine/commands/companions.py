@@ -6,13 +6,16 @@ Options: `--help` of llama.cpp 0c1e57098; ik_llama.cpp 8337e4cd3 common/common.c
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
-from service.engine.commands.parse import ParsedCommand, parse
-from service.engine.commands.shell import quote
+from service.engine.commands.changes import Words
+from service.engine.commands.parse import ParsedCommand, parse_words
 from service.engine.commands.tables import MODEL_REPO
+from service.engine.config import Flags
 from service.engine.engines import engine_spec
 from service.engine.model import Model
 from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, option_value, speculation_types
@@ -41,7 +44,7 @@ OPTIONS = frozenset(
 )
 
 _DEVICE, _TYPE = ("-dev", "--device"), "--spec-type"
-_CONTEXT = ("-cd", "--ctx-size-draft")
+CONTEXT, IN_QUOTES = ("-cd", "--ctx-size-draft"), ("-draft", "--draft-params")
 _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 
 
@@ -63,7 +66,9 @@ def file_name(path: str) -> str:
 
 def draft_of(parsed: ParsedCommand) -> str | None:
     """Return the path or repo of the draft model that a command names, or None."""
-    return option_value(parsed.flags.other, (*DRAFT, *DRAFT_REPO))
+    quoted = pairwise(_quoted(parsed))
+    named = option_value(parsed.flags.other, (*DRAFT, *DRAFT_REPO))
+    return named or next((value for name, value in quoted if name in ("-m", "--model")), None)
 
 
 def draft_kind(parsed: ParsedCommand, draft: Model | None) -> str:
@@ -112,16 +117,16 @@ def _finds_one(parsed: ParsedCommand) -> bool:
 
 
 def draft_context(parsed: ParsedCommand) -> int | None:
-    """Return the tokens of all contexts of the draft model; None for as many as the model's.
+    """Return the tokens that a command states for a context of the draft model; None for those of the model's slots.
 
-    llama.cpp had one for each slot, of the size of `-cd`, until pull 22838; ik_llama.cpp takes the model's where that
-    is known (common/speculative.cpp:1978).
+    llama.cpp had `-cd` until pull 22838; ik_llama.cpp takes the model's where that is known
+    (common/speculative.cpp:1978).
     """
-    stated = option_value(parsed.flags.other, _CONTEXT)
-    heeds = parsed.build.has(parsed.program, _CONTEXT[0]) and not engine_spec(parsed.engine).commands.draft_takes_rules
-    if not heeds or stated is None or not stated.isdecimal() or int(stated) == 0:
-        return None
-    return int(stated) * max(parsed.flags.n_parallel, 1)
+    if told := _own(parsed).n_ctx:
+        return told
+    rules, stated = parsed.build.rules, option_value(parsed.flags.other, CONTEXT)
+    heeds = rules.draft_per_slot or rules.own_draft_settings
+    return int(stated) or None if heeds and stated is not None and stated.isdecimal() else None
 
 
 def draft_command(parsed: ParsedCommand) -> ParsedCommand:
@@ -131,17 +136,38 @@ def draft_command(parsed: ParsedCommand) -> ParsedCommand:
     rules and, unless given, cache types are the model's, and there is one slot (common/speculative.cpp:1940).
     Raises InvalidFlags.
     """
-    words = [word for main, option in _OF_DRAFT.items() for word in _words(parsed.flags.other, main, *option)]
-    own = parse(" ".join(["llama-server", *map(quote, words)]), parsed.engine).flags
+    words, own = _own_words(parsed), _own(parsed)
     kept = [option for option in parsed.flags.other if option.partition(" ")[0] not in (*OPTIONS, *_DEVICE, _TYPE)]
-    names = ["n_gpu_layers", "cache_type_k", "cache_type_v", "overrides", "cpu_moe", "n_cpu_moe"]
     follows = engine_spec(parsed.engine).commands.draft_takes_rules
+    if follows and parsed.build.rules.own_draft_settings:
+        names = ["flash_attn", "main_gpu", *(name for name, main in _TYPES_OF_IK if main not in words)]
+        inherited = {name: getattr(parsed.flags, name) for name in names}
+        return msgspec.structs.replace(parsed, flags=msgspec.structs.replace(own, n_parallel=1, **inherited))
+    names = ["n_gpu_layers", "cache_type_k", "cache_type_v", "overrides", "cpu_moe", "n_cpu_moe"]
     if follows:
-        names = [name for name, main in (("n_gpu_layers", ""), *_TYPES_OF_IK) if main in words or not main]
+        names = ["n_gpu_layers", *(name for name, main in _TYPES_OF_IK if main in words)]
     changed = {name: getattr(own, name) for name in names} | {"other": (*kept, *own.other)}
     if follows:
         changed["n_parallel"] = 1
     return msgspec.structs.replace(parsed, flags=msgspec.structs.replace(parsed.flags, **changed))
+
+
+def _own(parsed: ParsedCommand) -> Flags:
+    """The flags that the draft model's own options amount to. Raises InvalidFlags."""
+    return parse_words(Words((), "llama-server", tuple(_own_words(parsed))), parsed.build).flags
+
+
+def _own_words(parsed: ParsedCommand) -> list[str]:
+    """The draft model's own options, as a model's: ik_llama.cpp takes them in quotes as well (pull 932)."""
+    words = [word for main, option in _OF_DRAFT.items() for word in _words(parsed.flags.other, main, *option)]
+    return [*words, *_quoted(parsed)]
+
+
+def _quoted(parsed: ParsedCommand) -> list[str]:
+    try:
+        return shlex.split(option_value(parsed.rest, IN_QUOTES) or "")
+    except ValueError:
+        return []
 
 
 def _words(options: Sequence[str], main: str, names: Sequence[str], takes_value: bool) -> list[str]:

@@ -45,8 +45,8 @@ class Companion(msgspec.Struct, frozen=True):
     compute: tuple[Estimate, ...]
 
 
-def draft_model(run: ResolvedRun, devices: Sequence[int], n_devices: int) -> Companion:
-    """Return the memory of a draft model as it runs on the GPUs that it may use.
+def draft_model(run: ResolvedRun, devices: Sequence[int], n_devices: int, contexts: int = 1) -> Companion:
+    """Return the memory of a draft model with so many contexts, as it runs on the GPUs that it may use.
 
     `devices`: the places of these GPUs in the command's list of `n_devices`. Raises InvalidFlags.
     """
@@ -54,8 +54,8 @@ def draft_model(run: ResolvedRun, devices: Sequence[int], n_devices: int) -> Com
     weights, kv = [0] * (n_devices + 1), [0] * (n_devices + 1)
     compute = [_NOTHING] * (n_devices + 1)
     for place, d in zip((*devices, n_devices), memory.devices, strict=True):
-        weights[place], kv[place] = d.weights + d.derived, d.kv
-        compute[place] = _around(d.compute + d.output, *_DRAFT_SPREAD)
+        weights[place], kv[place] = d.weights + d.derived, contexts * d.kv
+        compute[place] = _around(contexts * (d.compute + d.output), *_DRAFT_SPREAD)
     return Companion("draft", tuple(weights), tuple(kv), tuple(compute))
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.commands.companions import draft_command, draft_context, loads_draft, projector_of
 from service.engine.commands.parse import ParsedCommand
-from service.engine.config import CPU, Device, Engine, Flags, Override
+from service.engine.config import CPU, Device, Flags, Override
 from service.engine.engines import engine_spec
 from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
@@ -49,15 +49,17 @@ def drafting_companions(
     """Return the memory of what drafts, where so many bytes of each device are `taken`. Raises InvalidFlags."""
     asked, flags, devices = draft_command(parsed), run.flags, run.devices
     places = _places(asked, devices, run.rig)
-    own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
-    of_draft = msgspec.structs.replace(own, n_ctx=draft_context(parsed) or own.n_ctx)
+    own = _as_usable(parsed, asked.flags, flags, [devices[i].name for i in places])
+    contexts = max(flags.n_parallel, 1) if parsed.build.rules.draft_per_slot else 1
+    n_ctx, n_parallel = draft_context(parsed) or own.n_ctx // contexts, 1 if contexts > 1 else own.n_parallel
+    of_draft = msgspec.structs.replace(own, n_ctx=n_ctx, n_parallel=n_parallel)
     found = [next_token_context(run, own)]
     if headers.draft is not None and loads_draft(parsed) and (places or not draft_elsewhere(parsed, devices, run.rig)):
         left = [msgspec.structs.replace(devices[i], free=max(devices[i].free - taken[i], 0)) for i in places]
         draft = resolve_run(
             run.engine, headers.draft, of_draft, run.rig, left, run.build, run.environment, allocator=run.allocator
         )
-        found.append(draft_model(draft, places, len(devices)))
+        found.append(draft_model(draft, places, len(devices), contexts))
     return [one for one in found if one is not None]
 
 
@@ -74,7 +76,7 @@ def projector_companion(
     return projector(headers.projector, len(devices), device, flash_attn=flags.flash_attn != "off")
 
 
-def _as_usable(engine: Engine, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:
+def _as_usable(parsed: ParsedCommand, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:
     """The draft's flags with the context the model runs with, and rules that name devices by their place in `names`."""
     own = [
         Override(rule.pattern, f"CUDA{names.index(rule.device)}" if rule.device in names else CPU)
@@ -82,9 +84,14 @@ def _as_usable(engine: Engine, asked: Flags, usable: Flags, names: Sequence[str]
         if rule.device in (CPU, *names)
     ]
     main = usable.main_gpu if usable.main_gpu is not None and usable.main_gpu < len(names) else None
-    rules = usable.overrides if engine_spec(engine).commands.draft_takes_rules else tuple(own)
+    alone = parsed.build.rules.own_draft_settings
+    follows = engine_spec(parsed.engine).commands.draft_takes_rules and not alone
     return msgspec.structs.replace(
-        asked, n_ctx=usable.n_ctx, main_gpu=main, overrides=rules, tensor_split=usable.tensor_split[: len(names)]
+        asked,
+        n_ctx=usable.n_ctx,
+        main_gpu=main,
+        overrides=usable.overrides if follows else tuple(own),
+        tensor_split=() if alone else usable.tensor_split[: len(names)],
     )
 
 

@@ -120,6 +120,55 @@ def test_a_draft_has_the_context_that_older_builds_were_told(build_of_day: str |
     assert any("-cd" in message for message in told) is (tokens == 16384)
 
 
+def draft_of_build(text: str, engine: Engine, day: str | None) -> Companion:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090", count=2)], ram=Ram(total_gb=64)))
+    command = f"llama-server -m a.gguf -c 16384 -ngl 99 {text}"
+    parsed = parse(command, engine, build=day)
+    return only(case_of(parsed, QWEN, rig, command, "cuda", CompanionHeaders(draft=DRAFT)).companions)
+
+
+# ik_llama.cpp cc73811dd examples/server/server.cpp:1254, pull 2178 (f359df4bc), common/speculative.cpp:1958
+@pytest.mark.parametrize(
+    ("day", "more", "tokens"),
+    [
+        ("2025-08-26", "-fa -md d.gguf -cd 1024", 1024),
+        ("2025-08-26", "-fa -md d.gguf", 16384),
+        ("2026-07-23", "--spec-type draft -md d.gguf -cd 1024", 1024),
+        ("2026-07-24", "--spec-type draft -md d.gguf -cd 1024", 16384),
+        (None, "--spec-type draft -md d.gguf -draft '-c 2048'", 2048),
+        (None, "--spec-type draft -draft '--model d.gguf -c 2048'", 2048),
+    ],
+)
+def test_a_draft_of_ik_llama_cpp_has_the_context_that_its_build_heeds(day: str | None, more: str, tokens: int) -> None:
+    assert sum(draft_of_build(more, "ik_llama.cpp", day).kv) == tokens * 28 * 2 * 8 * 128 * 2
+
+
+def test_a_draft_takes_cache_types_in_quotes() -> None:
+    plain, small = (
+        draft_of_build(f"--spec-type draft -md d.gguf -draft '{words}'", "ik_llama.cpp", None)
+        for words in ("-c 2048", "-c 2048 -ctk q8_0")
+    )
+    assert sum(small.kv) == pytest.approx(sum(plain.kv) * (1 + 34 / 64) / 2, rel=1e-3)  # rows are padded
+
+
+def test_a_draft_has_the_settings_of_the_model_in_newer_builds_of_ik_llama_cpp_only() -> None:
+    older, newer = (
+        draft_of_build("--spec-type draft -md d.gguf -ub 2048 -b 2048 -ngld 99", "ik_llama.cpp", day)
+        for day in ("2026-07-23", "2026-07-24")
+    )
+    assert max(one.expected for one in older.compute) < max(one.expected for one in newer.compute) / 2
+
+
+# llama.cpp pulls 17017 and 22838
+def test_each_slot_of_an_older_build_has_a_context_of_the_draft_model() -> None:
+    one, four = (draft_of_build(f"-fa on -md d.gguf -cd 4096 -np {n}", "llama.cpp", "2025-10-01") for n in (1, 4))
+    assert four.weights == one.weights
+    assert four.kv == tuple(4 * n for n in one.kv)
+    assert [c.expected for c in four.compute] == [4 * c.expected for c in one.compute]
+    shared, alone = (draft_of_build(f"-fa on -md d.gguf -np {n}", "llama.cpp", "2025-10-01") for n in (4, 1))
+    assert sum(shared.kv) == sum(alone.kv)
+
+
 def test_a_recurrent_state_is_kept_once_for_every_token_that_may_be_taken_back() -> None:
     model, flags = build("Qwen3-Next-80B-A3B", "q4_K_M"), "llama-server -c 4096 -fit off -np 1 --spec-type draft-eagle3"
     kept = [

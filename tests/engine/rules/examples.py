@@ -120,6 +120,11 @@ EXAMPLES = (
     Example("speculation-with-slots", f"{GOOD_IK} --spec-type mtp -np 2", f"{GOOD_IK} --spec-type mtp", IK, GLM),
     Example("speculation-with-slots", f"{GOOD_IK} --spec-type ngram-mod -np 2", f"{GOOD_IK} --spec-type ngram-mod"),
     Example(
+        "draft-context-unused",
+        f"{GOOD_IK} -md d.gguf --spec-type draft -cd 1024",
+        f"{GOOD_IK} -md d.gguf --spec-type draft -draft '-c 1024'",
+    ),
+    Example(
         "draft-with-projector",
         f"{GOOD_IK} -md d.gguf --spec-type draft --mmproj p.gguf",
         f"{GOOD_IK} -md d.gguf --mmproj p.gguf",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands.companions import DRAFT, PROJECTOR, loads_draft, projector_of
+from service.engine.commands.companions import CONTEXT, DRAFT, PROJECTOR, loads_draft, projector_of
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
@@ -83,6 +83,18 @@ def draft_with_projector(case: Case) -> Iterator[Found]:
         draft, image = (" and ".join(sorted(used & {*names})) for names in ((*DRAFT, "--spec-type"), PROJECTOR))
         message = "a draft model (-md) beside a projector (--mmproj): the server refuses it and ends"
         yield Found(message, f"leave out {draft}, or leave out {image}")
+
+
+@rule(
+    "draft-context-unused", "warning", UNASKED, "ik_llama.cpp pull 2178 (f359df4bc), common/speculative.cpp:1978",
+    since="2026-07-24", fix="leave out -cd",
+)  # fmt: skip
+def draft_context_unused(case: Case) -> Iterator[Found]:
+    """`-cd` beside `-c`: the draft model has the context of the model."""
+    name = next((name for name in case.parsed.used if name in CONTEXT), None)
+    if name and case.parsed.flags.n_ctx and loads_draft(case.parsed):
+        message = f'{name} has no effect: the draft model has the context of the model; -draft "-c N" gives it another'
+        yield Found(message, f"leave out {name}")
 
 
 # ik_llama.cpp ggml-cuda.cu:5299-5391, ggml_backend_cuda_init: keys of `-cuda`.
