@@ -18,7 +18,7 @@ import msgspec
 from service.engine.commands.tables import known_options, other_programs
 from service.engine.commands.unwrap import IN_CONTAINER, program_of_image, shown
 from service.engine.config import Engine
-from service.engine.engines import all_engines
+from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
 
 NEEDS = "needs: "  # begins a comment of a preset that says what the router itself must be started with
@@ -355,7 +355,8 @@ def _kobold(options: Mapping[str, Any], *, of_file: bool) -> NamedCommand:
 
 def _kobold_words(options: Mapping[str, Any]) -> str:
     """The same as words, with KoboldCpp's defaults: 8,192 tokens of context, batches of 512, flash attention, no mmap,
-    and one request at a time, without the prompts and checkpoints that llama-server keeps in RAM."""
+    a draft model that is used, and one request at a time, without the prompts and checkpoints that llama-server keeps
+    in RAM."""
     kobold = other_programs().koboldcpp
     given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
     if "model_param" in given:
@@ -376,6 +377,8 @@ def _kobold_words(options: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if name in kobold.same and value is not True and not (name == "moecpu" and str(value) == "0"):
             words += [kobold.same[name], str(value[0] if isinstance(value, list) else value)]
+    kind = engine_spec(_router_engine()).commands.draft_kinds[""]
+    words += ["--spec-type", kind] if "-md" in words else []
     words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
     words += ["-np", "1", "-cram", "0", "-ctxcp", "0", *(["--swa-full"] if given.get("noswa") else [])]
     if split:

@@ -107,3 +107,10 @@ def test_a_draft_model_beside_a_projector_is_refused(words: str, refused: bool) 
     report = check(f"{SERVER} --mmproj p.gguf {words}", "ik_llama.cpp", HYBRID, RIG, companion_headers=headers)
     assert ("draft-with-projector" in {finding.rule for finding in report.findings}) is refused
     assert report.verdict.startswith("Does not start") is refused
+
+
+def test_a_draft_model_of_koboldcpp_drafts() -> None:
+    text = "python koboldcpp.py --model m.gguf --draftmodel q.gguf --gpulayers 99 --usecublas"
+    report = check(text, None, MODEL, RIG, companion_headers=CompanionHeaders(draft=DRAFT))
+    assert "draft-unused" not in {finding.rule for finding in report.findings}
+    assert report.memory.companions
