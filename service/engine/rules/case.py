@@ -105,6 +105,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def fit_places(self) -> bool:
         return self.spec.fit is not None and self.parsed.fit and bool(self.devices) and not _places(self.parsed)
 
+    @property
+    def streams(self) -> int:
+        """How many caches of their own the slots have."""
+        return _streams(self.flags)
+
     @cached_property
     def memory(self) -> Memory:
         return predict_memory(self.run)
@@ -116,7 +121,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def table(self) -> list[DeviceMemory]:
         """The memory of every device in MiB with the names of the cards, the CPU last; no reserve is taken off."""
-        return self.table_of(self.memory)
+        return device_table(self.memory, self.devices, [0] * len(self.devices), self.rig, self.companions)
 
     @property
     def all_fits(self) -> bool:
@@ -227,15 +232,20 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The memory of what the command loads besides the model."""
         return companions_of(self.parsed, self.run, self.memory, self.companion_headers)
 
-    def table_of(self, memory: Memory) -> list[DeviceMemory]:
-        """Return a memory in MiB, as `table`."""
-        return device_table(memory, self.devices, [0] * len(self.devices), self.rig, self.companions)
+    def table_with(self, flags: Flags) -> list[DeviceMemory]:
+        """Return the table with other flags on the same devices, companions with them. Raises InvalidFlags."""
+        run, memory = self.run_of(flags), self.predict(flags)
+        beside = companions_of(self.parsed, run, memory, self.companion_headers) if self.companions else ()
+        return device_table(memory, self.devices, [0] * len(self.devices), self.rig, beside)
+
+    def missing(self, flags: Flags) -> list[float]:
+        """Return the MiB that each card lacks with other flags, also for what it has to keep free; up to 0: nothing."""
+        rows = zip(self.table_with(flags), self.reserve, strict=False)
+        return [max(row.total_high_mib - row.capacity_mib, kept / MIB - row.free_mib) for row, kept in rows]
 
     def fits(self, flags: Flags) -> bool:
         """Return whether everything fits with other flags, and every card keeps free what it has to."""
-        rows = self.table_of(self.predict(flags))
-        kept = zip(rows, self.reserve, strict=False)
-        return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
+        return self.table_with(flags)[-1].fits and max(self.missing(flags), default=0) <= 0
 
     def fits_where(self, before: Case) -> bool:
         """Return whether everything fits that did before, by the devices' names: a change may hide some of them."""
@@ -348,7 +358,7 @@ def _as_fitted(
     counted with the model, at the context that is tried (common/common.cpp:1204, common/fit.cpp:205). With `-sm none`
     only the main GPU is looked at (llama.cpp src/llama.cpp: it is the model's one device).
     """
-    fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
+    fit = engine_spec(parsed.engine).fit
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
         return flags
     run = resolve_run(parsed.engine, model, flags, rig, devices, parsed.build, tool=tool, allocator=allocator)
@@ -378,10 +388,14 @@ def _as_fitted(
             n_ctx=max(parsed.flags.n_ctx, 0),
             free=[free[i] for i in cards],
             placed=_places(parsed),
-            streams=1 if shared else max(flags.n_parallel, 1),
+            streams=_streams(flags),
             used=used,
         )
     )
+
+
+def _streams(flags: Flags) -> int:
+    return 1 if {*_SHARED} & {*flags.other} else max(flags.n_parallel, 1)
 
 
 def _with_loadable_split(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:

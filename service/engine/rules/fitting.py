@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
@@ -18,7 +18,7 @@ from service.engine.rules.rule import MMAP, UNASKED, Found, rule
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB, MIB
 
-_LEAST_CONTEXT = 4_096
+_LEAST_CONTEXT, _STEP = 4_096, 1_024  # tokens: of all slots, and of each
 _LEAST_MICRO_BATCH = 512
 _MOST_MOVES = 64  # of layers between cards
 _MOST_ROUNDS = 3  # of moving experts to RAM
@@ -39,7 +39,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
     did.
     """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
-    changes = [cache(lambda tier=tier: tuple(filter(None, (change(case) for change in tier)))) for tier in _CHANGES]
+    tiers = [cache(partial(_offered, room, tier)) for room in _rooms(case) for tier in _CHANGES]
     unless = ", also as -fit places it" if case.fit_places else _unless(case)
     for i, row in small:
         over = row.total_high_mib - row.capacity_mib
@@ -50,7 +50,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB ({least}{row.total_high_mib:,.0f}) and has "
             f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{'' if surely else ' at worst'}{unless}",
             severity="warning" if not surely or guessed or _unless(case) else None,
-            changes=lambda: (tier() for tier in changes),
+            changes=lambda: (tier() for tier in tiers),
         )
 
 
@@ -85,8 +85,17 @@ def _unless(case: Case) -> str:
     return "; the order of these cards is assumed" if case.order_guessed else ""
 
 
+def _rooms(case: Case) -> tuple[Case, Case]:
+    """The case in which a change must leave the reserve, then the one in which it only must fit."""
+    return case, msgspec.structs.replace(case, reserve_mib=0)
+
+
+def _offered(case: Case, tier: Sequence[Callable[[Case], str | None]]) -> Sequence[str]:
+    return tuple(filter(None, (change(case) for change in tier)))
+
+
 def _gpus_fit(case: Case, flags: Flags) -> bool:
-    return all(row.fits for row in case.table_of(case.predict(flags))[:-1])
+    return max(case.missing(flags), default=0) <= 0
 
 
 def _other_shares(case: Case) -> str | None:
@@ -106,7 +115,7 @@ def _moved_layers(case: Case) -> str | None:
     counts = [homes.count(i) for i in range(case.cpu)]
     for _ in range(min(len(homes), _MOST_MOVES)):
         flags = msgspec.structs.replace(case.flags, tensor_split=tuple(map(float, counts)))
-        left = [row.capacity_mib - row.total_high_mib for row in case.table_of(case.predict(flags))[:-1]]
+        left = [-missing for missing in case.missing(flags)]
         if min(left) >= 0:
             return _written(case, flags.tensor_split)
         fullest, emptiest = left.index(min(left)), left.index(max(left))
@@ -152,19 +161,19 @@ def _more_experts_in_ram(case: Case) -> str | None:
     """
     if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none") or case.flags.n_cpu_moe:
         return None
-    layers, table = list[int](), case.table
+    layers, missing = list[int](), case.missing(case.flags)
     left = [iter(_expert_layers(case, index)) for index in range(case.cpu)]
     for _ in range(_MOST_ROUNDS):
-        for index, row in enumerate(table[:-1]):
-            short = (row.total_high_mib - row.capacity_mib) * 2**20
+        for index, mib in enumerate(missing):
+            short = mib * MIB
             while short > 0 and (last := next(left[index], None)):
                 layers.append(last[0])
                 short -= last[1]
         if not layers:
             return None
         pattern = expert_override(sorted(layers))
-        table = case.table_of(case.predict(with_first_rule(case.flags, Override(pattern, CPU))))
-        if all(row.fits for row in table[:-1]):
+        missing = case.missing(with_first_rule(case.flags, Override(pattern, CPU)))
+        if max(missing) <= 0:
             return f"-ot '{pattern}=CPU'{' before the other rules' if case.flags.overrides else ''}"
     return None
 
@@ -197,11 +206,11 @@ def _smaller_cache_type(case: Case) -> str | None:
 
 
 def _shorter_context(case: Case) -> str | None:
-    trained = case.model.n_ctx_train * max(case.flags.n_parallel, 1)
-    sizes = _halves(case.flags.n_ctx, _LEAST_CONTEXT)
-    if 0 < trained < case.flags.n_ctx:  # what is beyond is of no use
-        sizes = [trained, *(n for n in sizes if n < trained)]
-    return _first_that_fits(case, "-c", "n_ctx", sizes)
+    """The largest that fits, as each slot's a multiple of `_STEP`, and of what the model was trained for at most."""
+    trained = case.model.n_ctx_train * max(case.flags.n_parallel, 1) or case.flags.n_ctx  # what is beyond is of no use
+    step = _STEP * case.streams
+    most, least = min(case.flags.n_ctx - 1, trained) // step * step, min(_LEAST_CONTEXT, trained)
+    return _first_that_fits(case, "-c", "n_ctx", range(most, least - 1, -step))
 
 
 def fewer_layers(case: Case) -> str | None:
@@ -327,6 +336,6 @@ def _instead_of_fit(case: Case) -> Iterator[Sequence[str]]:
     """Yield placements for a command that leaves them to the engine, whose own then is off."""
     without = "-fit off" if case.spec.fit_places else "leave out --fit"
     off = case.changed(without)
-    if off is not None:
-        fits = off.all_fits
-        yield [without] if fits else [f"{without}; {text}" for text in other_placements(off)]
+    for room in _rooms(off) if off is not None else ():
+        fits = room.fits(room.flags)
+        yield [without] if fits else [f"{without}; {text}" for text in other_placements(room)]

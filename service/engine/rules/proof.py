@@ -12,6 +12,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.finding import Finding
 from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, Rule
+from service.engine.units import MIB
 
 _LOST = 0.99  # of PP or TG: less than this is a loss
 _LITTLE = 0.8  # of PP or TG: a loss that a usual request in half the time outweighs
@@ -179,4 +180,7 @@ def _when_it_runs(case: Case, after: Case) -> str:
     if case.all_fits or not after.all_fits:
         return "correctness only"
     speed = after.speed()
-    return f"fits: PP {speed.pp.expected:,.0f}, TG {speed.tg.expected:,.1f} t/s"
+    kept = zip(after.table, after.reserve, strict=False)
+    tight = next((row for row, n_bytes in kept if row.free_mib < n_bytes / MIB), None)
+    room = "" if tight is None else f" with only {tight.free_mib:,.0f} MiB to spare on {tight.device}"
+    return f"fits{room}: PP {speed.pp.expected:,.0f}, TG {speed.tg.expected:,.1f} t/s"

@@ -134,8 +134,7 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     small = [case.table[i].device for i in full]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places or case.lacks("-ot"):
         return
-    with_it = case.predict(msgspec.structs.replace(case.flags, cpu_moe=True))
-    fits = all(row.fits for row in case.table_of(with_it))
+    fits = all(row.fits for row in case.table_with(msgspec.structs.replace(case.flags, cpu_moe=True)))
     outcome = "everything fits" if fits else "more is still needed: see does-not-fit"
     yield Found(
         f"all experts are on {', '.join(small)}, where they do not fit, and nothing sends them to RAM: with them "

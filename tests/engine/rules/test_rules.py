@@ -224,7 +224,7 @@ def test_experts_in_ram_of_the_first_of_two_cards_are_mended_with_shares_that_le
     rig = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3200")
     example = Example("does-not-fit", "", "", LLAMA, ("Qwen3-235B-A22B", "q2_k"), rig)
     (finding,) = told(example, "llama-server -m m.gguf -ngl 99 -fa on -c 32768 -ncmoe 34")
-    assert (finding.fix or "").startswith("-ncmoe 46; -ts 68,27")
+    assert (finding.fix or "").startswith("-ncmoe 48; -ts 69,26")
 
 
 def test_an_architecture_of_the_other_engine_is_named_with_it() -> None:
