@@ -45,6 +45,9 @@ OPTIONS = frozenset(
 
 _DEVICE, _TYPE = ("-dev", "--device"), "--spec-type"
 CONTEXT, IN_QUOTES = ("-cd", "--ctx-size-draft"), ("-draft", "--draft-params")
+OF_DRAFT = frozenset(
+    (*DRAFT, *DRAFT_REPO, *CONTEXT, *IN_QUOTES, *(name for names, _ in _OF_DRAFT.values() for name in names))
+)
 _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 
 

@@ -138,14 +138,14 @@ def draft_larger_than_model(case: Case) -> Iterator[Found]:
     draft = case.companion_headers.draft
     if draft is None or not drafts(case.parsed, draft):
         return
-    own, other = _read_by_a_token(case.model), _read_by_a_token(draft)
+    own, other = read_by_a_token(case.model), read_by_a_token(draft)
     if other >= own:
         sizes = f"{other / GIB:,.1f} GiB a token, the model itself {own / GIB:,.1f}"
         yield Found(f"the draft model reads {sizes}: drafting with it is slower than not drafting")
 
 
-def _read_by_a_token(model: Model) -> float:
-    """Bytes of weights that a token reads: of the routed experts, the used ones."""
+def read_by_a_token(model: Model) -> float:
+    """Return the bytes of weights that a token reads: of the routed experts, the used ones."""
     return sum(t.nbytes * (model.expert_share if is_expert(t.name) else 1.0) for t in model.tensors)
 
 

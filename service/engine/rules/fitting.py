@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from copy import copy
+from functools import cache
+from itertools import tee
 
 import msgspec
 
 from service.engine.commands.changes import alternatives
+from service.engine.commands.companions import OF_DRAFT, draft_command, draft_of
 from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU, Flags, Override
+from service.engine.errors import InvalidFlags
 from service.engine.finding import Severity
 from service.engine.rules.case import Case, with_first_rule
+from service.engine.rules.companions import read_by_a_token
 from service.engine.rules.placement import onto_cards
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
 from service.engine.tensor_names import layer_of
@@ -20,6 +25,7 @@ from service.engine.units import GIB, MIB
 
 _LEAST_CONTEXT, _STEP = 4_096, 1_024  # tokens: of all slots, and of each
 _LEAST_MICRO_BATCH = 512
+_PROJECTOR_IN_RAM = "--no-mmproj-offload"
 _MOST_MOVES = 64  # of layers between cards
 _MOST_ROUNDS = 3  # of moving experts to RAM
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
@@ -39,7 +45,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
     did.
     """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
-    tiers = [cache(partial(_offered, room, tier)) for room in _rooms(case) for tier in _CHANGES]
+    (offers,) = tee(_offers(case), 1)
     unless = ", also as -fit places it" if case.fit_places else _unless(case)
     for i, row in small:
         over = row.total_high_mib - row.capacity_mib
@@ -50,7 +56,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB ({least}{row.total_high_mib:,.0f}) and has "
             f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{'' if surely else ' at worst'}{unless}",
             severity="warning" if not surely or guessed or _unless(case) else None,
-            changes=lambda: (tier() for tier in tiers),
+            changes=lambda: copy(offers),
         )
 
 
@@ -90,8 +96,33 @@ def _rooms(case: Case) -> tuple[Case, Case]:
     return case, msgspec.structs.replace(case, reserve_mib=0)
 
 
-def _offered(case: Case, tier: Sequence[Callable[[Case], str | None]]) -> Sequence[str]:
-    return tuple(filter(None, (change(case) for change in tier)))
+def _offers(case: Case) -> Iterator[Sequence[str]]:
+    """Yield the changes by which it fits, from those that take least; all without what fills the cards for nothing."""
+    for base in _rooms(case):
+        before = ""
+        for cause in _CAUSES:
+            change = cause(base)
+            if change and (after := tried(base, change)):
+                base, before = after, f"{before}{change}; "
+                yield [before.removesuffix("; ")] if _gpus_fit(base, base.flags) else []
+        bases = {before: base}
+        if _projector_on_card(base) and (after := tried(base, _PROJECTOR_IN_RAM)):
+            bases[f"{before}{_PROJECTOR_IN_RAM}; "] = after
+        for tier in _CHANGES:
+            yield [f"{before}{text}" for before, one in bases.items() for change in tier if (text := change(one))]
+
+
+def tried(case: Case, change: str) -> Case | None:
+    """Return the case with a change; None where it cannot be read."""
+    try:
+        return case.changed(change)
+    except InvalidFlags:
+        return None
+
+
+def _if_it_fits(case: Case, change: str) -> str | None:
+    after = tried(case, change)
+    return change if after and _gpus_fit(after, after.flags) else None
 
 
 def _gpus_fit(case: Case, flags: Flags) -> bool:
@@ -188,6 +219,56 @@ def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
     return sorted(found.items(), reverse=True)
 
 
+def _full_windows(case: Case) -> str | None:
+    return "leave out --swa-full" if "--swa-full" in case.parsed.words.options else None
+
+
+def _slow_draft(case: Case) -> str | None:
+    draft = case.companion_headers.draft
+    return _no_draft(case) if draft and read_by_a_token(draft) >= read_by_a_token(case.model) else None
+
+
+def _no_draft(case: Case) -> str | None:
+    """What leaves out the draft model, if there is one."""
+    if case.companion_headers.draft is None or draft_of(case.parsed) is None:
+        return None
+    return f"leave out {' and '.join(dict.fromkeys(name for name in case.parsed.used if name in OF_DRAFT))}"
+
+
+def _without_draft(case: Case) -> str | None:
+    change = _no_draft(case)
+    return _if_it_fits(case, change) if change else None
+
+
+def _smaller_cache_without_draft(case: Case) -> str | None:
+    change = _no_draft(case)
+    after = tried(case, change) if change else None
+    smaller = _smaller_cache_type(after) if after else None
+    return f"{change}; {smaller}" if smaller else None
+
+
+def _draft_in_ram(case: Case) -> str | None:
+    """For a draft model that RAM reads in a tenth of the time of a token."""
+    draft = case.companion_headers.draft
+    if draft is None or read_by_a_token(draft) * 10 > case.rig.cpu_bandwidth_gbs * 1e9 / case.speed().tg.expected:
+        return None
+    return _if_it_fits(case, "-ngld 0")
+
+
+def _smaller_draft_cache(case: Case) -> str | None:
+    """A quantised cache of what drafts: precision that costs no answer anything."""
+    cached = draft_command(case.parsed).flags.cache_type_k == "f16" and any(sum(one.kv) for one in case.companions)
+    return _if_it_fits(case, "-ctkd q8_0 -ctvd q8_0") if cached and case.flags.flash_attn != "off" else None
+
+
+def _projector_on_card(case: Case) -> bool:
+    return any(one.kind == "projector" and any(one.weights[: case.cpu]) for one in case.companions)
+
+
+def _projector_in_ram(case: Case) -> str | None:
+    return _if_it_fits(case, _PROJECTOR_IN_RAM) if _projector_on_card(case) else None
+
+
 def _flash_attention(case: Case) -> str | None:
     on = msgspec.structs.replace(case.flags, flash_attn="on")
     return "-fa on" if case.flags.flash_attn == "off" and _gpus_fit(case, on) else None
@@ -242,13 +323,20 @@ def _first(values: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     return values[bisect_left(values, True, hi=len(values) - 1, key=fits)]
 
 
-_PLACEMENTS = (_other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram)
+_CAUSES = (_full_windows, _slow_draft)
+_PLACEMENTS = (
+    _other_shares, _moved_layers, _larger_n_cpu_moe, _n_cpu_moe_with_shares, _more_experts_in_ram, _projector_in_ram
+)  # fmt: skip
 # By what they take from the user: nothing, only where things lie, then speed, precision, and context.
 _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
     (_flash_attention,),
+    (_smaller_draft_cache,),
     _PLACEMENTS,
     (_smaller_micro_batch,),
+    (_draft_in_ram,),
+    (_without_draft,),
     (_smaller_cache_type,),
+    (_smaller_cache_without_draft,),
     (_shorter_context,),
     (fewer_layers,),
 )

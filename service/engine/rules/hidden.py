@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from service.engine.errors import InvalidFlags
 from service.engine.rules.case import Case
-from service.engine.rules.fitting import fewer_layers, other_placements
+from service.engine.rules.fitting import fewer_layers, other_placements, tried
 from service.engine.rules.placement import more_experts, without_rules
 from service.engine.rules.proof import request_seconds
 from service.engine.rules.rule import CARDS, WORTH_SAYING, Found, rule
@@ -35,14 +34,14 @@ def card_hidden(case: Case) -> Iterator[Found]:
 
 def _with_all(case: Case, show: str) -> Iterator[Sequence[str]]:
     """Yield the changes with which everything fits on all cards, and faster than without the hidden ones."""
-    shown = _changed(case, show)
+    shown = tried(case, show)
     if shown is None:
         return
-    now = [case] if case.all_fits else [_changed(case, text) for text in other_placements(case)]
+    now = [case] if case.all_fits else [tried(case, text) for text in other_placements(case)]
     most = min((request_seconds(one) for one in now if one and one.all_fits), default=None)
     good = []
     for text in (show, *(f"{show}; {more}" for more in _used(shown) if more)):
-        after = _changed(case, text)
+        after = tried(case, text)
         if after and after.all_fits and (most is None or request_seconds(after) * WORTH_SAYING < most):
             good.append(text)
     yield good
@@ -55,15 +54,8 @@ def _used(shown: Case) -> Iterator[str]:
     if not shown.all_fits:
         yield from other_placements(shown)
         return
-    if 0 <= shown.flags.n_gpu_layers <= shown.model.n_layer and (whole := _changed(shown, "-ngl 999")):
+    if 0 <= shown.flags.n_gpu_layers <= shown.model.n_layer and (whole := tried(shown, "-ngl 999")):
         yield "-ngl 999" if whole.all_fits else fewer_layers(whole) or ""
     if shown.experts_in_ram:
         yield without_rules(shown).removesuffix("; ")
         yield more_experts(shown)
-
-
-def _changed(case: Case, change: str) -> Case | None:
-    try:
-        return case.changed(change)
-    except InvalidFlags:
-        return None

@@ -12,6 +12,7 @@ from service.engine.check.run import check
 from service.engine.hardware_text import parse_hardware
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from tests.models import build
+from tests.projectors import gemma3_header
 
 WITH_8B = CompanionHeaders(draft=build("Qwen3-8B", "q4_K_M"))
 
@@ -32,7 +33,7 @@ def fix(report: CheckReport) -> str:
     [
         ("-ngl 99 -c 40000 -ctk q8_0 -ctv q8_0", "Qwen3-32B", "RTX 3090, 64GB DDR5", 1_024, NO_COMPANIONS),
         ("-ngl 99 -c 60000 -ctk q8_0 -ctv q8_0 -np 4", "Qwen3-32B", "RTX 3090, 64GB DDR5", 4_096, NO_COMPANIONS),
-        ("-ngl 99 -c 65536 -ctk q8_0 -ctv q8_0 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", 1_024, WITH_8B),
+        ("-ngl 99 -c 131072 -ctk q8_0 -ctv q8_0 -np 4 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", 4_096, WITH_8B),
     ],
 )
 def test_a_smaller_context_is_the_largest_that_keeps_the_reserve(
@@ -59,3 +60,49 @@ def test_where_no_change_keeps_the_reserve_one_that_fits_says_how_little_it_leav
     (found,) = [one for one in report.findings if one.rule == "does-not-fit"]
     assert fix(report) == "-c 38912"
     assert (found.gain or "").startswith("fits with only ")
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "expected"),
+    [
+        ("-ngl all -c 40000 -np 2 -kvu --swa-full", "Gemma-4-31B", "leave out --swa-full"),
+        ("-ngl 99 -c 32768 --swa-full", "Gemma-3-27B", "leave out --swa-full"),
+        ("-ngl 99 -c 65536 --swa-full", "Gemma-4-31B", "leave out --swa-full; -ctk q8_0 -ctv q8_0"),
+    ],
+)
+def test_windows_that_cache_the_whole_context_are_given_up_before_anything_else(
+    options: str, model: str, expected: str
+) -> None:
+    assert fix(checked(options, model, "RTX 3090, 64GB DDR5")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "hardware", "expected"),
+    [
+        ("-ngl 99 -c 16384 -md d.gguf -ngld 99", "Qwen3-30B-A3B", "RTX 4090, 64GB DDR5", "leave out -md and -ngld"),
+        ("-ngl 99 -c 24000 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", "-ctkd q8_0 -ctvd q8_0"),
+        ("-ngl 99 -c 32768 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", "leave out -md"),
+        (
+            "-ngl 99 -c 65536 -np 4 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5",
+            "leave out -md; -ctk q8_0 -ctv q8_0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_draft_model_gives_way_before_precision_context_and_layers(
+    options: str, model: str, hardware: str, expected: str
+) -> None:
+    assert fix(checked(options, model, hardware, WITH_8B)) == expected
+
+
+def test_a_small_draft_model_goes_to_ram_where_it_costs_little_there() -> None:
+    small = CompanionHeaders(draft=build("Qwen3-0.6B", "q4_K_M"))
+    options = "-ngl 28 -c 6144 -md d.gguf"
+    assert fix(checked(options, "Llama-3.3-70B", "RTX 4060 Ti 16GB, 64GB DDR5", small)) == "-ngld 0"
+
+
+def test_a_projector_in_ram_leaves_room_for_more_layers() -> None:
+    images, card = CompanionHeaders(projector=gemma3_header()), "RTX 4060 Ti 16GB, 64GB DDR5"
+    proposed = fix(checked("-ngl 99 -c 8192 --mmproj p.gguf", "Gemma-3-27B", card, images))
+    layers = int(proposed.removeprefix("--no-mmproj-offload; -ngl "))
+    beside = checked(f"-c 8192 --mmproj p.gguf -ngl {layers}", "Gemma-3-27B", card, images)
+    assert not beside.fits
