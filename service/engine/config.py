@@ -68,6 +68,11 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     other: tuple[str, ...] = ()
 
     @property
+    def first_gpu(self) -> int:
+        """The GPU that takes weights from RAM for a batch: the first, with `-sm none` the one in use."""
+        return (self.main_gpu or 0) if self.split_mode == "none" else 0
+
+    @property
     def written_split(self) -> tuple[float, ...]:
         """The shares that a command states as `-ts`: none where `--fit` finds them at startup."""
         return () if self.layers_in_ram else self.tensor_split

@@ -159,8 +159,7 @@ def _where(contents: Contents, product: _Product, in_ram: frozenset[str]) -> tup
         return device, 0
     if not _batch_is_copied(contents, product.experts) or any(name in in_ram for name in product.names):
         return device, 0
-    flags = contents.flags
-    return (flags.main_gpu or 0) if flags.split_mode == "none" else 0, product.n_bytes
+    return contents.flags.first_gpu, product.n_bytes
 
 
 def _batch_is_copied(contents: Contents, experts: bool) -> bool:

@@ -173,7 +173,7 @@ class MemoryPrediction(Contents):
             cpu=self.cpu,
             n_copies=self._n_copies if pipeline else 1,
             offload=self.cpu > 0 and (self.flags.op_offload or as_loaded),
-            first=(self.flags.main_gpu or 0) if self.flags.split_mode == "none" else 0,
+            first=self.flags.first_gpu,
             cuda=self.cuda,
             pinned=kernels and (whole or few_tokens or self.spec.n_tokens < 32),
             kernels=kernels,

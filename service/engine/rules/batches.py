@@ -35,8 +35,9 @@ def micro_batch_small(case: Case) -> Iterator[Found]:
     if not case.copies_experts or case.n_ubatch > _SIZES[0]:
         return
     n_bytes = sum(case.model.by_name[name].nbytes for name in case.experts_in_ram)
+    card = case.device_name(case.flags.first_gpu)
     yield Found(
-        f"{n_bytes / 1e9:,.0f} GB of experts are copied to {case.devices[0].name} for each {case.n_ubatch} tokens of a "
+        f"{n_bytes / 1e9:,.0f} GB of experts are copied to {card} for each {case.n_ubatch} tokens of a "
         "prompt, and larger micro-batches fit",
         severity="warning" if case.n_ubatch < _SIZES[0] else "info",
         changes=lambda: iter([larger_micro_batches(case, case.n_ubatch + 1)]),
@@ -92,7 +93,7 @@ def copying_loses(case: Case) -> Iterator[Found]:
         return
     off = case.spec.offload.switched_off.format(tokens=case.n_ubatch + 1)
     break_even = _break_even(case)
-    link = case.rig.cards[case.devices[0].gpu].pcie_gbs
+    link = case.rig.cards[case.devices[case.flags.first_gpu].gpu].pcie_gbs
     n_bytes = sum(case.model.by_name[name].nbytes for name in case.experts_in_ram)
     yield Found(
         f"each micro-batch copies up to {n_bytes / 1e9:,.0f} GB of experts over a link of {link:,.0f} GB/s: on the "

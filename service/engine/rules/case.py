@@ -362,7 +362,7 @@ def _as_fitted(
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
         return flags
     run = resolve_run(parsed.engine, model, flags, rig, devices, parsed.build, tool=tool, allocator=allocator)
-    cards = [flags.main_gpu or 0] if flags.split_mode == "none" else range(len(devices))
+    cards = [flags.first_gpu] if flags.split_mode == "none" else range(len(devices))
 
     @cache
     def drafting(n_ctx: int) -> list[int]:

@@ -194,7 +194,7 @@ def crossing_seconds(work: Work, machine: Machine) -> float:
     """Return the seconds of weights that cross to another device for every token."""
     moving = [w for w in work.weights if w.stored != w.device]
     seconds = sum(link_seconds(work, machine, w.stored, w.device, w.n_bytes) for w in moving)
-    return seconds * machine.cards[0].copy if moving else 0.0
+    return seconds * machine.first_card.copy if moving else 0.0
 
 
 def link_seconds(work: Work, machine: Machine, source: int, target: int, n_bytes: float) -> float:
@@ -213,10 +213,10 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
         seconds += work.recurrent_layers * _recurrent_launch(work, machine, p)
     if engine_spec(work.engine).memory.fuses_up_and_gate:
         seconds += work.unfused_layers * p["launch.unfused"]
-    if "moe_graphs" in work.lacks and machine.cards and machine.cards[0].backend == "cuda":
+    if "moe_graphs" in work.lacks and machine.cards and machine.first_card.backend == "cuda":
         seconds *= p["before.moe_graphs"]
     if machine.cards:
-        seconds *= machine.cards[0].launch
+        seconds *= machine.first_card.launch
     return seconds * own_coefficient(work, p, "launch")
 
 
@@ -227,8 +227,8 @@ def _recurrent_launch(work: Work, machine: Machine, p: Coefficients) -> float:
         seconds *= p["before.recurrent"]
     elif "recurrent_launches" in work.lacks:
         seconds *= p["before.recurrent_launches"]
-    if machine.cards and machine.cards[0].backend == "metal":
-        seconds *= (_LAPTOP_MAX / machine.cards[0].bandwidth) ** p["launch.recurrent_exponent.metal"]
+    if machine.cards and machine.first_card.backend == "metal":
+        seconds *= (_LAPTOP_MAX / machine.first_card.bandwidth) ** p["launch.recurrent_exponent.metal"]
     return seconds
 
 
@@ -237,7 +237,7 @@ def _synchronisation(work: Work, machine: Machine, p: Coefficients) -> float:
     threads = (p["cpu_layer"] + p["cpu_layer.thread"] * cpu.cores) * cpu.crowded
     if not machine.cards:
         return work.host_layers * threads
-    first = machine.cards[0]
+    first = machine.first_card
     change = first.change_host * (p["change.host_windows"] if machine.windows else 1.0)
     between_cards = 0.0 if is_parallel(work) else work.card_changes * first.change
     return work.host_changes * change + between_cards + work.host_layers * threads

@@ -90,12 +90,20 @@ class CpuRate(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True, dict=True):
-    """The devices that a config uses, in the engine's order, and the CPU: once for a token, once for a batch."""
+    """The devices of a config, in the engine's order, and the CPU: once for a token, once for a batch.
+
+    `first`: the index of the card that takes weights from RAM for a batch.
+    """
 
     cards: tuple[CardRate, ...]
     token_cpu: CpuRate
     batch_cpu: CpuRate
     windows: bool
+    first: int = 0
+
+    @property
+    def first_card(self) -> CardRate:
+        return self.cards[self.first]
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -112,6 +120,7 @@ def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficient
         token_cpu=_cpu_rate(rig, threads, _crowded(rig, threads, p, drives_gpus=bool(devices)), p),
         batch_cpu=_cpu_rate(rig, batch, 1.0, p, _efficient(rig, batch)),
         windows=rig.windows,
+        first=flags.first_gpu,
     )
 
 

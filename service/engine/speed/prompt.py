@@ -58,7 +58,7 @@ class MicroBatch:
                 continue
             device = weights.device
             if device == work.n_devices and weights.is_copied(n_tokens):
-                device, self._copied = 0, True
+                device, self._copied = machine.first, True
             parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
             if device == work.n_devices:
                 in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
@@ -96,7 +96,7 @@ class MicroBatch:
         if layer.fetched_to is not None:
             return layer.fetched_to
         copied = self._copied and 0 < layer.copied_from <= self.n_tokens
-        return 0 if copied and layer.device == self.work.n_devices else layer.device
+        return self.machine.first if copied and layer.device == self.work.n_devices else layer.device
 
 
 class _AttendingLayers(NamedTuple):
@@ -136,20 +136,20 @@ def _crossing(work: Work, machine: Machine, weights: Weights, device: int, p: Co
         return 0.0
     if weights.device == weights.stored == work.n_devices:
         return _copy(work, machine, weights, p, n_tokens)
-    return link_seconds(work, machine, weights.stored, device, weights.n_bytes) * machine.cards[0].copy
+    return link_seconds(work, machine, weights.stored, device, weights.n_bytes) * machine.first_card.copy
 
 
 def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tokens: int) -> float:
     """Only experts that the batch uses are copied (ik_llama.cpp pull request 698; llama.cpp pull request 15346)."""
     share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"]) if work.rules.copies.used_only else 1.0
-    multiple = machine.cards[0].copy
+    multiple = machine.first_card.copy
     if work.rules.interleaves:
         multiple *= p["copy.repacked"]
     elif not work.rules.copies.pinned:
         multiple *= p["copy.pageable"]
     if machine.windows:
         multiple *= p["copy.windows"]
-    return weights.n_bytes * share * multiple / machine.cards[0].link
+    return weights.n_bytes * share * multiple / machine.first_card.link
 
 
 def _times_of_multiplying(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
@@ -327,11 +327,11 @@ def _cpu_attention(work: Work, cpu: CpuRate, p: Coefficients) -> float:
 
 def _overheads(parts: Seconds, work: Work, machine: Machine, p: Coefficients, n_tokens: int, copied: bool) -> None:
     n_layer = work.gpu_layers or (work.n_layer if copied else 0)
-    parts["launch overhead"] += n_layer * p["prompt_layer"] * (machine.cards[0].launch if machine.cards else 1.0)
+    parts["launch overhead"] += n_layer * p["prompt_layer"] * (machine.first_card.launch if machine.cards else 1.0)
     if copied:
         parts["synchronisation"] += max(work.host_layers, 1) * p["copy.layer"]
     else:
         parts["synchronisation"] += work.host_layers * p["cpu_prompt_layer"]
     if work.host_changes and machine.cards:
         n_bytes = work.host_changes * n_tokens * work.n_embd * 4
-        parts["copies over PCIe"] += n_bytes * p["activations"] / machine.cards[0].link
+        parts["copies over PCIe"] += n_bytes * p["activations"] / machine.first_card.link

@@ -39,7 +39,7 @@ def pipeline_gain(work: Work, machine: Machine, p: Coefficients, batches: int) -
     card with a layer or two gains next to nothing.
     """
     copies = engine_spec(work.engine).memory.pipeline_copies if work.pipeline else None
-    if not copies or work.split_mode != "layer" or work.host_layers or machine.cards[0].backend not in _PIPELINES:
+    if not copies or work.split_mode != "layer" or work.host_layers or machine.first_card.backend not in _PIPELINES:
         return 1.0
     by_card = [0.0] * work.n_devices
     for weights in work.weights:

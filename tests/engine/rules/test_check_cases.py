@@ -12,6 +12,7 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.check.report import CheckReport
 from service.engine.check.run import check
+from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
@@ -126,3 +127,17 @@ def test_a_bare_server_is_computed_as_fit_places_it_and_then_as_we_would() -> No
     assert "-ngl 47" in found.message
     assert (found.fix or "").startswith("-fit off; ")
     assert report.memory.devices[0].capacity_mib - report.memory.devices[0].total_mib > 512
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_a_split_the_main_gpu_takes_the_experts_from_ram(engine: Engine) -> None:
+    """With the link and the speed of that card."""
+    rig, model = resolve(parse_hardware("RTX 4090 + RTX 3060, 64GB DDR5")), build("gpt-oss-120b", "exps=mxfp4,*=q8_0")
+    options = "llama-server -ngl 99 -c 8192 -fa on -sm none -cmoe -ub 1024"
+    one, two = (
+        check(f"{env}{options}{mg}", engine, model, rig)
+        for env, mg in (("", " -mg 1"), ("CUDA_VISIBLE_DEVICES=1 ", ""))
+    )
+    (said,) = [found.message for found in one.findings if found.rule == "micro-batch-small"]
+    assert "to CUDA1 for each" in said
+    assert one.speed == two.speed
