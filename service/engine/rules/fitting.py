@@ -25,7 +25,7 @@ from service.engine.units import GIB, MIB
 
 _LEAST_CONTEXT, _STEP = 4_096, 1_024  # tokens: of all slots, and of each
 _LEAST_MICRO_BATCH = 512
-_PROJECTOR_IN_RAM = "--no-mmproj-offload"
+_PROJECTOR_IN_RAM, _FLASH = "--no-mmproj-offload", "-fa on"
 _MOST_MOVES = 64  # of layers between cards
 _MOST_ROUNDS = 3  # of moving experts to RAM
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
@@ -102,14 +102,29 @@ def _offers(case: Case) -> Iterator[Sequence[str]]:
         before = ""
         for cause in _CAUSES:
             change = cause(base)
-            if change and (after := tried(base, change)):
+            after = tried(base, change) if change else None
+            if after and max(after.missing(after.flags)) < max(base.missing(base.flags)):
                 base, before = after, f"{before}{change}; "
                 yield [before.removesuffix("; ")] if _gpus_fit(base, base.flags) else []
-        bases = {before: base}
-        if _projector_on_card(base) and (after := tried(base, _PROJECTOR_IN_RAM)):
-            bases[f"{before}{_PROJECTOR_IN_RAM}; "] = after
-        for tier in _CHANGES:
-            yield [f"{before}{text}" for before, one in bases.items() for change in tier if (text := change(one))]
+        yield from _tiers(base, before)
+        for relief in (_no_draft, _quantised_cache):
+            if (change := relief(base)) and (after := tried(base, change)):
+                base, before = after, f"{before}{change}; "
+                yield from _tiers(base, before)
+
+
+def _tiers(case: Case, before: str) -> Iterator[Sequence[str]]:
+    """Yield the changes of each kind, also with flash attention, and with the projector in RAM.
+
+    `before`: changes made already.
+    """
+    bases = {before: case}
+    if case.flags.flash_attn == "off" and (after := tried(case, _FLASH)):
+        bases = {f"{before}{_FLASH}; ": after, before: case}
+    if _projector_on_card(case) and (after := tried(case, _PROJECTOR_IN_RAM)):
+        bases[f"{before}{_PROJECTOR_IN_RAM}; "] = after
+    for tier in _CHANGES:
+        yield [f"{done}{text}" for done, one in bases.items() for change in tier if (text := change(one))]
 
 
 def tried(case: Case, change: str) -> Case | None:
@@ -270,8 +285,7 @@ def _projector_in_ram(case: Case) -> str | None:
 
 
 def _flash_attention(case: Case) -> str | None:
-    on = msgspec.structs.replace(case.flags, flash_attn="on")
-    return "-fa on" if case.flags.flash_attn == "off" and _gpus_fit(case, on) else None
+    return _if_it_fits(case, _FLASH) if case.flags.flash_attn == "off" else None
 
 
 def _smaller_micro_batch(case: Case) -> str | None:
@@ -279,11 +293,14 @@ def _smaller_micro_batch(case: Case) -> str | None:
     return _first_that_fits(case, "-ub", "n_ubatch", sizes)
 
 
+def _quantised_cache(case: Case) -> str | None:
+    small = case.flags.cache_type_k != "f16" or case.flags.flash_attn == "off"
+    return None if small else "-ctk q8_0 -ctv q8_0"
+
+
 def _smaller_cache_type(case: Case) -> str | None:
-    if case.flags.cache_type_k != "f16" or case.flags.flash_attn == "off":
-        return None
-    quantised = msgspec.structs.replace(case.flags, cache_type_k="q8_0", cache_type_v="q8_0")
-    return "-ctk q8_0 -ctv q8_0" if _gpus_fit(case, quantised) else None
+    change = _quantised_cache(case)
+    return _if_it_fits(case, change) if change else None
 
 
 def _shorter_context(case: Case) -> str | None:

@@ -106,3 +106,19 @@ def test_a_projector_in_ram_leaves_room_for_more_layers() -> None:
     layers = int(proposed.removeprefix("--no-mmproj-offload; -ngl "))
     beside = checked(f"-c 8192 --mmproj p.gguf -ngl {layers}", "Gemma-3-27B", card, images)
     assert not beside.fits
+
+
+def test_flash_attention_is_tried_with_every_other_change() -> None:
+    rig = resolve(parse_hardware("2x RTX 3090, 128GB DDR4"))
+    command = "llama-server -m m.gguf -ngl 99 -c 131072 -np 4 -fa off"
+    report = check(command, "ik_llama.cpp", build("Qwen3-32B", "q4_K_M"), rig)
+    assert fix(report) == "-fa on; -ctk q8_0 -ctv q8_0"
+    assert report.fixed_figures is not None
+    assert report.fixed_figures.fits
+
+
+def test_what_no_one_change_mends_is_mended_by_a_quantised_cache_with_another() -> None:
+    report = checked("-ngl 99 -c 131072 -np 1", "GLM-4.5-Air", "RTX 3090, 64GB DDR5")
+    assert fix(report).startswith("-ctk q8_0 -ctv q8_0; -ot ")
+    assert report.fixed_figures is not None
+    assert report.fixed_figures.memory.devices[0].free_mib >= 512
