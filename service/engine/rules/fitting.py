@@ -20,6 +20,7 @@ from service.engine.rules.case import Case, with_first_rule
 from service.engine.rules.companions import read_by_a_token
 from service.engine.rules.placement import onto_cards
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
+from service.engine.run.settings import speculation_types
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB, MIB
 
@@ -247,7 +248,9 @@ def _no_draft(case: Case) -> str | None:
     """What leaves out the draft model, if there is one."""
     if case.companion_headers.draft is None or draft_of(case.parsed) is None:
         return None
-    return f"leave out {' and '.join(dict.fromkeys(name for name in case.parsed.used if name in OF_DRAFT))}"
+    kinds = speculation_types(case.flags)
+    names = OF_DRAFT | ({"--spec-type"} if any(kind.startswith("draft") for kind in kinds) else set())
+    return f"leave out {' and '.join(dict.fromkeys(name for name in case.parsed.used if name in names))}"
 
 
 def _without_draft(case: Case) -> str | None:

@@ -83,6 +83,10 @@ def test_windows_that_cache_the_whole_context_are_given_up_before_anything_else(
         ("-ngl 99 -c 24000 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", "-ctkd q8_0 -ctvd q8_0"),
         ("-ngl 99 -c 32768 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5", "leave out -md"),
         (
+            "-ngl 99 -c 32768 --spec-type draft-simple -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5",
+            "leave out --spec-type and -md",
+        ),
+        (
             "-ngl 99 -c 65536 -np 4 -md d.gguf", "Qwen3-32B", "RTX 5090, 64GB DDR5",
             "leave out -md; -ctk q8_0 -ctv q8_0",
         ),
