@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from service.engine.commands.reader import OPTION
 from service.engine.commands.shell import quote
-from service.engine.commands.tables import option_named
+from service.engine.commands.tables import option_named, option_names
 from service.engine.commands.unwrap import IN_CONTAINER
+from service.engine.engines import all_engines
 
 _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
@@ -90,9 +91,12 @@ def _with_part(words: Words, part: str) -> Words | None:
         options = list(words.options)
         for name in named:
             options = _left_out(options, *name.partition(" ")[::2])
-        return words._replace(options=tuple(options))
+        return _without_variables(words._replace(options=tuple(options)), [name.partition(" ")[0] for name in named])
     pairs = _pairs(part.removesuffix(_RULES_FIRST))
-    return words._replace(options=tuple(_written(words.options, pairs, part.endswith(_RULES_FIRST)))) if pairs else None
+    if not pairs:
+        return None
+    options = tuple(_written(words.options, pairs, part.endswith(_RULES_FIRST)))
+    return _without_variables(words._replace(options=options), [name for name, _ in pairs])
 
 
 def _in_front(words: Words, new: Sequence[str]) -> Words | None:
@@ -103,6 +107,18 @@ def _in_front(words: Words, new: Sequence[str]) -> Words | None:
         return None
     names = tuple(word.partition("=")[0] + "=" for word in new)
     return words._replace(before=(*new, *(word for word in words.before if not word.startswith(names))))
+
+
+def _without_variables(words: Words, names: Sequence[str]) -> Words:
+    """Return the command without the variables that stand for options: they would be read again. `-ot` rules add up."""
+    options = {name for option in names for name in option_names(option)} - set(option_names("-ot"))
+    variables = {
+        variable
+        for engine in all_engines()
+        for variable, option in engine.commands.options.environment.items()
+        if options.intersection(option_names(option))
+    }
+    return words._replace(before=tuple(word for word in words.before if word.partition("=")[0] not in variables))
 
 
 def _unbound(before: Sequence[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from service.engine.commands.read_files import NEEDS
 from service.engine.commands.render import Launch, bash
 from service.engine.commands.tables import environment_options, known_options, option_names
 from service.engine.config import Engine, FileFormat
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 
 _PLAIN_YAML = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
@@ -160,9 +161,9 @@ def _environment(one: Served) -> Iterator[str]:
     """`LLAMA_ARG_*` variables, as llama-server's own --help names them (`env:`)."""
     launch = launch_of(one.server)
     by_option = {name: variable for variable, name in environment_options(one.engine, "llama-server").items()}
-    if not by_option:
+    if not by_option or engine_spec(one.engine).commands.variables_read_last:  # few, and a few words for on
         raise InvalidFlags(
-            f"{one.engine} takes no options from the environment: use compose or systemd, or --engine llama.cpp",
+            f"{one.engine} takes few options from the environment: use compose or systemd, or --engine llama.cpp",
             field="as",
         )
     if launch.prefix:

@@ -129,7 +129,9 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}
     engine, program = build.engine, _program_meant(named) if named else program or _guess_program(options)
-    reader = OptionReader(build, program, [*_environment_words(engine, program, env), *options])
+    dialect, stood_for = engine_spec(engine).commands, _environment_words(build, program, env)
+    last = program in dialect.variables_read_last
+    reader = OptionReader(build, program, [*options, *stood_for] if last else [*stood_for, *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
     return ParsedCommand(
@@ -290,30 +292,23 @@ def _divide(words: list[str]) -> Words:
     return Words(tuple(words[:first]), None, tuple(words[first:]))
 
 
-def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> list[str]:
-    """Return the options that environment variables stand for; they come first, so that the command's own win."""
-    words: list[str] = []
-    known = known_options(engine, program)
-    for variable, name in environment_options(engine, program).items():
-        value = env.get(variable)
-        if value is None:
-            continue
-        if known[name] or option_named(name, bench=False):
-            words += [name, value]
-        elif value.lower() in ("1", "on", "true", "enabled"):
-            words.append(name)
+def _environment_words(build: Build, program: str, env: dict[str, str]) -> list[str]:
+    """Return the options that environment variables stand for in a build."""
+    commands, words = engine_spec(build.engine).commands, list[str]()
+    known = known_options(build.engine, program)
+    for variable, option in environment_options(build.engine, program).items():
+        came = commands.options.environment_since.get(variable, "")
+        if variable in env and (build.date or "9") >= came and build.has(program, option) is not False:
+            words += commands.of_variable(option, env[variable], known, build.rules)
     return words
 
 
 def _engine_named(program: str, before: Iterable[str]) -> Engine | None:
-    """The engine that a program's name or path, or a variable before it, tells."""
+    """The engine that a program's name or path tells, or a variable before it that no other reads."""
     variables = {word.partition("=")[0] for word in before}
-    for one in all_engines():
-        if any(part in program for part in one.commands.program_names) or variables.intersection(
-            one.commands.options.environment
-        ):
-            return one.name
-    return None
+    reading = [one.name for one in all_engines() if variables.intersection(one.commands.options.environment)]
+    named = (one.name for one in all_engines() if any(part in program for part in one.commands.program_names))
+    return next(named, reading[0] if len(reading) == 1 else None)
 
 
 def _guess_engine(options: Sequence[str], build: BuildAsked | str | None) -> Engine:

@@ -34,7 +34,6 @@ _WORDS_FOR_A_VALUE = re.compile(r"\((?!-)|\.{3}|…")
 _REMARK_BEHIND = re.compile(r"([^\s()]+)\s+(\([^()]*\))")
 _SPAN = re.compile(r"(\d+)-\d+(?:[+*]\d+)?")
 _SWITCH_VALUES = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
-_FLASH_ATTN = {"1": "on", "on": "on", "enabled": "on", "0": "off", "off": "off", "disabled": "off", "auto": "auto"}
 NO_NUMBER = "-fa without a number"  # in `old`, as "bare -fa" is
 _LAYERS_BY_NAME = {"auto": 999, "all": 999, "-1": 999, "-2": 999}  # llama.cpp arg.cpp; -1 in ik_llama.cpp too
 _LOAD_MODES: dict[str, tuple[bool | None, bool]] = {
@@ -325,14 +324,15 @@ class OptionReader:
     def _flash_attn(self, name: str) -> None:
         """Today a value must follow; a bare -fa was "on" in older builds of both engines."""
         following = self.words[self.i].lower().split(",")[0] if self.i < len(self.words) else ""
+        values = self.dialect.flash_attn_words
         if self.bench and self.dialect.bench_reads_numbers and following not in ("", "0", "1"):
-            self.old += [] if _FLASH_ATTN.get(following) == "off" else [NO_NUMBER]
+            self.old += [] if values.get(following) == "off" else [NO_NUMBER]
             self.i, following = self.i + 1, "off"
-        elif following in _FLASH_ATTN:
+        elif following in values:
             self._first(name)
         else:
             self.old.append("bare -fa")
-        self.fields["flash_attn"] = _FLASH_ATTN.get(following, "on")
+        self.fields["flash_attn"] = values.get(following, "on")
 
     def _load_mode(self, name: str) -> None:
         value = self._first(name)

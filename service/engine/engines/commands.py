@@ -48,7 +48,9 @@ class EngineCommands(ABC):
       where f16 and q8_0 do not fit, larger ones first. `rotates_caches_from`: the date from which its builds rotate
       quantised caches by themselves, None if they do not: then 4 bits lose little.
     - `instead_of_building`: by back end, what makes a build needless on a machine that has what it takes.
-    - `option_variables`: how environment variables begin that say what options say, "" where there are none.
+    - `option_variables`: how environment variables begin that say what options say. `variables_read_last`: the programs
+      that read them after the command's own options, which they replace; the others read them before.
+    - `flash_attn_words`: what `-fa` takes for on, off and auto.
       `variables`: others that it alone reads, and what the figures take from them; None: it does not read this one.
     """
 
@@ -74,7 +76,9 @@ class EngineCommands(ABC):
     smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)
     rotates_caches_from: str | None = None
     instead_of_building: Mapping[str, str] = MappingProxyType({})
-    option_variables: str = ""
+    option_variables = "LLAMA_ARG_"
+    variables_read_last: tuple[str, ...] = ()
+    flash_attn_words: Mapping[str, str]
     variables: Mapping[str, Effect | None] = MappingProxyType({})
 
     @abstractmethod
@@ -84,6 +88,17 @@ class EngineCommands(ABC):
     def fit(self, tool: Tool, flags: Flags) -> list[str]:
         """Return the words that keep a complete placement from being changed, or by which the engine finds it."""
         return []
+
+    def of_variable(self, option: str, value: str, known: Mapping[str, bool], rules: BuildRules) -> list[str]:
+        """Return the words that a variable stands for which holds `value` for an option.
+
+        `known`: today's options, and whether a value follows each.
+        """
+        if known.get(option) and not (option == "-fa" and rules.flash_attn_value == "none"):
+            return [option, value]
+        if value.lower() in ("1", "on", "true", "enabled"):
+            return [option]
+        return [no for no in (f"--no-{option.lstrip('-')}", f"-no-{option.lstrip('-')}") if no in known][:1]
 
     @abstractmethod
     def load_mode(self, flags: Flags) -> list[str]:

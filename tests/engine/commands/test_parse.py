@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.builds import BuildAsked
+from service.engine.commands.changes import changed
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.reader import BenchTests
 from service.engine.config import Engine, Flags, Override
@@ -226,7 +227,52 @@ def test_llama_cpp_reads_options_from_the_environment_and_the_command_wins() -> 
     assert (flags.n_ctx, flags.n_ubatch, flags.no_kv_offload, flags.other) == (8192, 1024, True, ("-kvu",))
     assert [rule.pattern for rule in flags.overrides] == ["a", "b"]
     assert parse("LLAMA_ARG_UBATCH=64 llama-bench -p 8", "llama.cpp").flags.n_ubatch == 512
-    assert parse("LLAMA_ARG_UBATCH=64 llama-server", "ik_llama.cpp").flags.n_ubatch == 512
+
+
+@pytest.mark.parametrize("word", ["on", "enabled", "true", "1", "off", "disabled", "false", "0", "auto", "-1"])
+def test_llama_cpp_takes_every_word_for_on_and_off_that_its_parser_does(word: str) -> None:
+    meant = "auto" if word in ("auto", "-1") else "on" if word in ("on", "enabled", "true", "1") else "off"
+    for command in (f"LLAMA_ARG_FLASH_ATTN={word} llama-server -c 8192", f"llama-server -fa {word} -c 8192"):
+        parsed = parse(command, "llama.cpp")
+        assert (parsed.flags.flash_attn, parsed.unknown, parsed.old) == (meant, (), ())
+    then = parse(f"LLAMA_ARG_FLASH_ATTN={word} llama-server -c 8192", "llama.cpp", build="b6100")
+    assert (then.flags.flash_attn, then.unknown) == ("on" if meant == "on" else "off", ())
+    assert ("bare -fa" in then.old) == (meant == "on")
+
+
+def test_a_variable_that_switches_off_is_the_option_s_opposite() -> None:
+    env = "LLAMA_ARG_KV_OFFLOAD=disabled LLAMA_ARG_MMPROJ_OFFLOAD=false LLAMA_ARG_KV_UNIFIED=0 LLAMA_ARG_CPU_MOE=0"
+    parsed = parse(f"{env} llama-server -c 8192", "llama.cpp")
+    assert parsed.flags.no_kv_offload
+    assert "--no-mmproj-offload" in parsed.used
+    assert not {"-kvu", "-cmoe", "--cpu-moe"} & set(parsed.used)
+    assert parsed.unknown == ()
+
+
+def test_the_server_of_ik_llama_cpp_reads_variables_again_behind_its_options() -> None:
+    env = "LLAMA_ARG_CTX_SIZE=65536 LLAMA_ARG_UBATCH=64 LLAMA_ARG_CACHE_TYPE_K=q8_0 LLAMA_ARG_MLOCK=true"
+    flags = parse(f"{env} llama-server -c 8192", "ik_llama.cpp").flags
+    assert (flags.n_ctx, flags.n_ubatch, flags.cache_type_k, flags.mlock) == (65536, 64, "q8_0", True)
+    assert parse(f"{env} llama-cli -c 8192", "ik_llama.cpp").flags.n_ctx == 8192
+    assert parse(f"{env} llama-bench -p 8", "ik_llama.cpp").flags.n_ubatch == 512
+    assert parse(f"{env} llama-server -c 8192", "ik_llama.cpp", build="2025-10-01").flags.n_ctx == 8192
+    assert parse(f"{env} llama-server", "ik_llama.cpp", build="2025-12-01").flags.cache_type_k == "f16"
+
+
+@pytest.mark.parametrize(("word", "meant"), [("1", "on"), ("true", "on"), ("on", "off"), ("0", "off")])
+def test_a_switch_variable_of_ik_llama_cpp_is_on_for_two_words_only(word: str, meant: str) -> None:
+    parsed = parse(f"LLAMA_ARG_FLASH_ATTN={word} llama-server -c 8192", "ik_llama.cpp")
+    assert (parsed.flags.flash_attn, parsed.unknown, parsed.old) == (meant, (), ())
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ik_llama.cpp"])
+def test_a_change_of_an_option_replaces_its_variable(engine: Engine) -> None:
+    words = parse("LLAMA_ARG_CTX_SIZE=65536 LLAMA_ARG_THREADS=8 llama-server -ngl 99", engine).words
+    longer, without = changed(words, "--ctx-size 8192"), changed(words, "leave out -c")
+    assert longer is not None
+    assert longer.line == "LLAMA_ARG_THREADS=8 llama-server -ngl 99 --ctx-size 8192"
+    assert without is not None
+    assert without.line == "LLAMA_ARG_THREADS=8 llama-server -ngl 99"
 
 
 def test_a_windows_path_keeps_its_backslashes() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from service.engine.advice import BuildOption
@@ -51,6 +51,19 @@ class IkCommands(EngineCommands):
     draft_takes_rules = True  # common/speculative.cpp:1940
     server_caps_context = False  # examples/server/server-context.cpp:275, 303; :2234 ends the answer
     variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})
+
+    # common/common.cpp:1927; examples/server/server.cpp:467 reads the variables again behind the options
+    flash_attn_words = MappingProxyType({"on": "on", "1": "on", "off": "off", "0": "off", "auto": "auto"})
+    variables_read_last = ("llama-server",)
+
+    def of_variable(self, option: str, value: str, known: Mapping[str, bool], rules: BuildRules) -> list[str]:
+        """A switch is on for `1` and `true`, and off for any other word (common/common.cpp:388)."""
+        on = value in ("1", "true")
+        if option == "-fa" and rules.flash_attn_value == "needed":
+            return ["-fa", "on" if on else "off"]
+        if option == "-fa":
+            return [] if on else ["-no-fa"]
+        return [option, value] if known.get(option) else [option] if on else []
 
     def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
         """Return all types (common.cpp)."""

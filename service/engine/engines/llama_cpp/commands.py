@@ -63,7 +63,11 @@ class LlamaCommands(EngineCommands):
     drafting = MappingProxyType(_DRAFTING)
     rotates_caches_from = "2026-05-01"  # pull 21038, opened on 2026-03-26 and merged in the month after
     instead_of_building = MappingProxyType(_PACKAGES.instead_of_building)
-    option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
+    flash_attn_words = MappingProxyType(  # common/arg.cpp:1334, 1758
+        dict.fromkeys(("on", "enabled", "true", "1"), "on")
+        | dict.fromkeys(("off", "disabled", "false", "0"), "off")
+        | dict.fromkeys(("auto", "-1"), "auto")
+    )
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
     )
