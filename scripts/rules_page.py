@@ -51,6 +51,12 @@ OF_FIGURES = {
         "The log lacks the sizes of buffers, which the engine prints only if asked.",
         _GIVEN,
     ),
+    "log-request-unused": (
+        "info",
+        "Requests in the log whose times are not comparable: tokens were drafted, or another request ran at the same "
+        "time. Their number, and why.",
+        _GIVEN,
+    ),
     "logs-differ": (
         "warning",
         "In the logs of three rigs or more, a buffer differs from the one computed for the build, architecture and "

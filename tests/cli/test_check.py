@@ -214,6 +214,18 @@ def test_graph_splits_that_are_not_known_are_not_printed() -> None:
     assert re.search(r"\n[1-9]\d* graph splits; memory: source only\n", printed["2026-01-03"])
 
 
+def test_measured_figures_as_expected_are_told_without_their_list() -> None:
+    variant = VariantModel("Q4_K_M", Files(None, None, ()), build("Qwen3-30B-A3B", "q4_K_M"))
+    rig, log = (
+        resolve(parse_hardware(RIG)),
+        "load_tensors: offloaded 49/49 layers to GPU\nCUDA0 model buffer size = 1.00 MiB",
+    )
+    case = BatchCase(command="llama-server -ngl 99 -c 8192", engine="llama.cpp", model="x", hardware=RIG, log=log)
+    printed = as_text(check_lines(checked(case, variant, rig), more=MORE))
+    assert f"measured as expected: 1 of 2 figures ({MORE})\n" in printed
+    assert "offloaded: 49" not in printed
+
+
 def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> None:
     text = DOCS.read_text()
     example = text.split("<!-- output -->\n```text\n")[1].split("```\n")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -9,6 +10,7 @@ import msgspec
 
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check.report import Compared
+from service.engine.commands.companions import draft_of
 from service.engine.estimate import Estimate
 from service.engine.finding import Finding, Severity
 from service.engine.logs.read import LogBuffers, LogReading
@@ -16,8 +18,10 @@ from service.engine.logs.requests import MeasuredSpeed
 from service.engine.measured.summary import speed_at
 from service.engine.memory.figures import COMPUTE_SPREAD
 from service.engine.rules.case import Case
+from service.engine.run.settings import speculation_types
 
 _PARTS = ("weights", "kv", "compute", "output")
+_UNKNOWN_DRAFTS = "the command drafts, and the log does not say what was accepted"
 _UNITS = {"pp": "t/s", "tg": "t/s"}
 # ik_llama.cpp prints hundredths of a MiB, llama.cpp too.
 _TOLERANCE_MIB = 0.02
@@ -151,6 +155,15 @@ def measured_findings(compared: Sequence[Compared]) -> Iterator[Finding]:
         )
 
 
+def comparable_speeds(case: Case, log: LogReading) -> tuple[MeasuredSpeed, ...]:
+    """Return the speeds of a log; of requests only where nothing was drafted, for expected speeds are without that."""
+    return () if log.of_requests and _drafts(case) else log.speeds
+
+
+def _drafts(case: Case) -> bool:
+    return draft_of(case.parsed) is not None or not {"none"}.issuperset(speculation_types(case.flags))
+
+
 def log_findings(case: Case, log: LogReading) -> Iterator[Finding]:
     """Yield what is wrong with a log itself: of another model (then nothing of it is compared), or without buffers."""
     if log.architecture is not None and log.architecture != case.model.architecture:
@@ -161,7 +174,19 @@ def log_findings(case: Case, log: LogReading) -> Iterator[Finding]:
             fix="the log of this command",
             source="general.architecture in the log and in the header",
         )
-    elif case.parsed.program == "llama-server" and case.spec.logs.sizes_at and not log.buffers:
+        return
+    drafted = log.of_requests and bool(log.speeds) and _drafts(case)
+    unused = Counter((*log.unused, *([_UNKNOWN_DRAFTS] if drafted else ())))
+    for why, n in unused.items():
+        requests = "requests are" if drafted else f"{n} request{'s are' if n > 1 else ' is'}"
+        yield Finding(
+            rule="log-request-unused",
+            severity="info",
+            message=f"{requests} not compared: {why}",
+            fix=None,
+            source="the log given (docs/measuring.md)",
+        )
+    if case.parsed.program == "llama-server" and case.spec.logs.sizes_at and not log.buffers:
         yield Finding(
             rule="log-without-buffers",
             severity="info",

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.advice import SpeedPoint
 from service.engine.builds import Build, BuildAsked
-from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
+from service.engine.check.compare import (
+    comparable_speeds,
+    compare_buffers,
+    compare_speeds,
+    log_findings,
+    measured_findings,
+    slow_phase,
+)
 from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory, FixedFigures
@@ -64,7 +71,7 @@ def check(
     strange = list(log_findings(case, reading)) if reading else []
     known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
     compared = [
-        *compare_speeds(case, [*measured, *(known.speeds if known else ())]),
+        *compare_speeds(case, [*measured, *(comparable_speeds(case, known) if known else ())]),
         *(compare_buffers(case, known) if known else ()),
     ]
     names = [device.name for device in case.devices]
@@ -74,7 +81,7 @@ def check(
     fixed = fixed_command(case, command, found, build)
     corrected = fixed.case if fixed else None
     return CheckReport(
-        verdict=_verdict(case, found, corrected, has_run=bool(compared), asked=build is not None),
+        verdict=_verdict(case, found, corrected, has_run=bool(compared or known), asked=build is not None),
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,

@@ -51,7 +51,8 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
     """What a log says.
 
     `offloaded` is how many layers are on GPUs, and of how many. `architecture` is that of the last model loaded.
-    `engine` is the one whose function names the lines begin with.
+    `engine` is the one whose function names the lines begin with. `speeds`: of benchmark rows, or `of_requests`;
+    `unused` says why other requests are left out.
     """
 
     buffers: tuple[LogBuffers, ...] = ()
@@ -60,13 +61,15 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
     speeds: tuple[MeasuredSpeed, ...] = ()
     architecture: str | None = None
     engine: Engine | None = None
+    of_requests: bool = False
+    unused: tuple[str, ...] = ()
 
 
 def read_log(text: str) -> LogReading:
     """Return what a pasted log says; if it holds several runs, what the last one says.
 
     The buffers are the weights and those of the context that takes the most memory. Raises InvalidInput (field `log`)
-    if the log is too long or has too many lines, or holds neither buffers nor speeds.
+    if the log is too long or has too many lines, or holds neither buffers nor requests nor speeds.
     """
     if len(text) > MAX_LOG:
         raise InvalidInput(f"the log has more than {MAX_LOG:,} characters: cut it to one run", field="log")
@@ -74,15 +77,18 @@ def read_log(text: str) -> LogReading:
     if len(lines) > _MAX_LINES:
         raise InvalidInput(f"the log has more than {_MAX_LINES:,} lines: cut it to one run", field="log")
     run = _last_run(lines)
+    speeds = read_speeds(run)
     reading = LogReading(
         buffers=_buffers(run),
         graph_splits=_graph_splits(run),
         offloaded=_offloaded(run),
-        speeds=read_speeds(run),
+        speeds=speeds.rows,
+        of_requests=speeds.of_requests,
+        unused=speeds.unused,
         architecture=_architecture(run),
         engine=next((one.name for one in all_engines() if any(map(one.logs.lines.match, run))), None),
     )
-    if not reading.buffers and not reading.speeds:
+    if not reading.buffers and not reading.speeds and not reading.unused:
         wanted = "lines with `buffer size =`, a table of llama-sweep-bench or llama-bench, or `eval time =`"
         raise InvalidInput(f"the log contains nothing that can be used: {wanted}", field="log")
     return reading

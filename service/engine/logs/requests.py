@@ -389,7 +389,16 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     n_prompt: Count | None = None
 
 
-def read_speeds(lines: Sequence[str]) -> tuple[MeasuredSpeed, ...]:
+class Speeds(NamedTuple):
+    """The speeds in a log. `of_requests`: of a server's requests, else of benchmark rows; `unused`: why those of other
+    requests are left out, a sentence for each."""
+
+    rows: tuple[MeasuredSpeed, ...]
+    of_requests: bool = False
+    unused: tuple[str, ...] = ()
+
+
+def read_speeds(lines: Sequence[str]) -> Speeds:
     """Return the speeds in a log: those of benchmark rows if it has any, else those of a server's requests."""
     reader = RowReader()
     rows = [
@@ -397,13 +406,11 @@ def read_speeds(lines: Sequence[str]) -> tuple[MeasuredSpeed, ...]:
         for line in lines
         for row in reader.read(line)
     ]
-    return tuple((rows or list(_server(lines)))[:MAX_ROWS])
-
-
-def _server(lines: Sequence[str]) -> Iterator[MeasuredSpeed]:
-    for one in read_requests(lines).found:
-        if one.flaw is None:
-            yield from speeds_of(one)
+    if rows:
+        return Speeds(tuple(rows[:MAX_ROWS]))
+    found = read_requests(lines).found
+    speeds = [speed for one in found if one.flaw is None for speed in speeds_of(one)]
+    return Speeds(tuple(speeds[:MAX_ROWS]), bool(found), tuple(one.flaw for one in found if one.flaw))
 
 
 def speeds_of(one: Request) -> Iterator[MeasuredSpeed]:

@@ -31,6 +31,8 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
     yield f"{counted}memory: {basis_words(checked.memory.devices[0].basis)}"
     yield from speed_table(checked.speed)
     yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED, more)
+    if not full and (fine := sum(c.verdict == "within" for c in checked.compared)):
+        yield f"measured as expected: {fine} of {len(checked.compared)} figures ({more})"
     yield ""
     errors = sum(finding.severity == "error" for finding in checked.findings)
     shown = checked.findings if full else checked.findings[: min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)]

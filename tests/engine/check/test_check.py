@@ -206,6 +206,30 @@ def test_a_log_of_another_model_is_said_to_be_one_and_not_compared() -> None:
     assert report.compared == []
 
 
+_REQUEST = """prompt eval time =     184.43 ms /   142 tokens (    1.30 ms per token,   769.93 tokens per second)
+       eval time =  469503.36 ms / 35716 tokens (   13.15 ms per token,    76.07 tokens per second)
+"""
+_ACCEPTED = "draft acceptance = 0.74482 (24673 accepted / 33126 generated)"
+
+
+@pytest.mark.parametrize(
+    ("options", "log", "why"),
+    [
+        ("", _REQUEST, None),
+        ("", _REQUEST + _ACCEPTED, "1 request is not compared: tokens were drafted"),
+        ("--spec-type draft-mtp", _REQUEST, "requests are not compared: the command drafts"),
+        ("--spec-type ngram-simple", _REQUEST, "requests are not compared: the command drafts"),
+        ("-md draft.gguf", _REQUEST, "requests are not compared: the command drafts"),
+        ("--spec-type draft-mtp", _REQUEST + _ACCEPTED, "1 request is not compared: tokens were drafted"),
+    ],
+)
+def test_requests_with_drafted_tokens_are_told_and_not_compared(options: str, log: str, why: str | None) -> None:
+    report = of_3090(f"llama-server -c 65536 -ngl 99 {options}", engine="llama.cpp", log=log)
+    told = [found.message for found in report.findings if found.rule == "log-request-unused"]
+    assert [one.startswith(why or "") for one in told] == ([True] if why else [])
+    assert bool(report.compared) == (why is None)
+
+
 def test_the_engine_is_taken_from_the_log() -> None:
     log = (LOGS / "ik-sweep-table.stderr").read_text()
     report = check("llama-server -c 2048", None, build("Qwen3-0.6B", "q8_0"), resolve(ONE_3090_DESKTOP), log=log)
