@@ -95,8 +95,8 @@ def _with_part(words: Words, part: str) -> Words | None:
     pairs = _pairs(part.removesuffix(_RULES_FIRST))
     if not pairs:
         return None
-    options = tuple(_written(words.options, pairs, part.endswith(_RULES_FIRST)))
-    return _without_variables(words._replace(options=options), [name for name, _ in pairs])
+    written = words._replace(options=tuple(_written(words.options, pairs, part.endswith(_RULES_FIRST))))
+    return _without_variables(written, [name for name, _ in pairs])
 
 
 def _in_front(words: Words, new: Sequence[str]) -> Words | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from service.engine.commands.limits import of_service
 from service.engine.commands.tables import known_options, other_programs
 from service.engine.commands.unwrap import IN_CONTAINER, program_of_image, shown
 from service.engine.config import Engine
@@ -181,7 +182,9 @@ def _of_compose(service: Mapping[str, Any], words: str) -> str:
     entry = _words(service.get("entrypoint"))
     has_gpus = any(service.get(key) for key in _GIVES_GPUS) or any(one.startswith(IN_CONTAINER) for one in pairs)
     cards = shown(_reserved(service), image, has_gpus=has_gpus)
-    return " ".join(word for word in [*map(_assignment, [*pairs, *cards]), entry or program, words] if word)
+    return " ".join(
+        word for word in [*map(_assignment, [*pairs, *cards, *of_service(service)]), entry or program, words] if word
+    )
 
 
 # Keys of a service by which it gets GPUs (compose-spec, 05-services.md and deploy.md).

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from service.engine.commands.forms import words_of_unit
+from service.engine.commands.limits import OF_DOCKER, OF_UNITS
 
 _SET = re.compile(
     r"""^\s*\$env:([A-Za-z_]\w*)\s*=\s*(?:'([^'\n]*)'|"([^"\n]*)"|([^\s;]+))\s*;?\s*""", re.IGNORECASE | re.M
@@ -30,7 +31,7 @@ _CMD_LINE_END = re.compile(r"(?<!\\)\n(?!\s*(?:-|$))")
 _FISH_SET = re.compile(
     r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
 )
-_UNIT_LINE = re.compile(r"^[ \t]*(ExecStart|Environment)=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+_UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
 _CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
@@ -82,6 +83,7 @@ def _from_unit(text: str) -> str | None:
     if not starts:
         return None
     env = [word for name, value in lines if name == "Environment" for word in words_of_unit(value)]
+    env += [f"{name}={value.strip()}" for name, value in lines if name in OF_UNITS and value.strip()]
     command = words_of_unit(starts[-1].lstrip("@-:+!"))
     return shlex.join(command) if not env else " ".join([*map(_assignment, env), shlex.join(command)])
 
@@ -131,6 +133,8 @@ def out_of_container(words: list[str]) -> list[str]:
         has_gpus = has_gpus or name in ("--gpus", *_GIVES_GPUS) or value.startswith(f"{IN_CONTAINER}=")
         if name in _ENVIRONMENT:
             env.append(value)
+        elif name in OF_DOCKER:
+            env.append(f"{OF_DOCKER[name]}={value}")
         elif name == "--gpus":
             given += _cards_asked(value)
         elif name == "--device" and value.startswith(_CDI):

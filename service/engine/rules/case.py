@@ -12,6 +12,7 @@ from service.engine.advice import DeviceMemory
 from service.engine.builds import TODAY
 from service.engine.commands.changes import changed
 from service.engine.commands.companions import draft_of
+from service.engine.commands.limits import memory_limit
 from service.engine.commands.parse import ParsedCommand, parse_words
 from service.engine.config import CPU, Allocator, Device, Engine, Flags, Override, Placement, Tool
 from service.engine.engines import engine_spec
@@ -298,6 +299,15 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return case_of(parsed, self.model, self.rig, line, self.allocator, headers, self.reserve_mib)
 
 
+def _limited(rig: Rig, parsed: ParsedCommand) -> Rig:
+    """Return the machine with the RAM that the command's container or unit may take; GPUs that share it may take
+    more."""
+    limit = memory_limit(parsed.env)
+    if limit is None or limit >= rig.ram_bytes or any(card.unified for card in rig.cards):
+        return rig
+    return msgspec.structs.replace(rig, ram_bytes=limit, usable_ram=min(rig.usable_ram, limit))
+
+
 def case_of(
     parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator,
     companion_headers: CompanionHeaders = NO_COMPANIONS, reserve_mib: int | Sequence[int] | None = None,
@@ -307,7 +317,7 @@ def case_of(
     `reserve_mib`: what a proposed change must leave free, one number or one a card of the rig; None: the usual.
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
-    parsed = _with_metal_default(parsed, rig)
+    parsed, rig = _with_metal_default(parsed, rig), _limited(rig, parsed)
     devices, unknown = chosen_devices(parsed, rig)
     if allocator == "lab":
         devices = with_lab_bytes(devices)

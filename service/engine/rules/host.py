@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.commands.limits import CPUS, VARIABLES, memory_limit
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
-from service.engine.rules.rule import MMAP, Found, rule
+from service.engine.rules.rule import MMAP, UNASKED, Found, rule
 from service.engine.units import GIB, MIB
 
 _THREADS = "threads-and-sockets"
@@ -64,6 +65,24 @@ def no_gpu_in_container(case: Case) -> Iterator[Found]:
             "the container gets no GPU: everything runs on the CPU, unless NVIDIA's runtime is the default",
             "--gpus all before the image (podman: --device nvidia.com/gpu=all; AMD: --device /dev/kfd and /dev/dri)",
         )
+
+
+@rule(
+    "container-limits", "info", UNASKED,
+    "systemd.resource-control(5), docker-run(1), compose-spec deploy.md",
+)  # fmt: skip
+def container_limits(case: Case) -> Iterator[Found]:
+    """What a container or unit limits: the memory bounds the RAM here; a part of the CPU, and variables from a file,
+    are not counted."""
+    env, limit = case.parsed.env, memory_limit(case.parsed.env)
+    if limit is not None and limit <= case.rig.ram_bytes:
+        bounded = not any(card.unified for card in case.rig.cards)
+        counted = "the figures count no more" if bounded else "not counted, because GPUs share it"
+        yield Found(f"the container or unit may take {limit / MIB:,.0f} MiB of RAM: {counted}")
+    if cpus := env.get(CPUS):
+        yield Found(f"the limit of the CPU ({cpus[:20]}) is not counted: speeds are with all cores")
+    if path := env.get(VARIABLES):
+        yield Found(f"{path[:80]} is not read: the figures are without the variables in it")
 
 
 @rule(

@@ -206,6 +206,18 @@ def test_a_log_of_another_model_is_said_to_be_one_and_not_compared() -> None:
     assert report.compared == []
 
 
+@pytest.mark.parametrize(("limit", "fits", "of"), [("8g", False, 8192), ("24g", True, 24576), ("1t", True, None)])
+def test_the_ram_of_a_command_is_that_of_its_container(limit: str, fits: bool, of: int | None) -> None:
+    image = "ghcr.io/ggml-org/llama.cpp:server-cuda"
+    options = "-m m.gguf -c 8192 -ngl 99 --n-cpu-moe 40 --load-mode none"
+    model, rig = build("Qwen3-30B-A3B", "q4_K_M"), resolve(parse_hardware("RTX 3090, 7950X, 64GB"))
+    report = check(f"docker run --gpus all -m {limit} {image} {options}", "llama.cpp", model, rig)
+    assert report.fits == fits
+    assert report.memory.devices[-1].capacity_mib == (of or 65536)
+    assert ("container-limits" in {found.rule for found in report.findings}) == (of is not None)
+    assert fits or "on CPU" in report.verdict
+
+
 _REQUEST = """prompt eval time =     184.43 ms /   142 tokens (    1.30 ms per token,   769.93 tokens per second)
        eval time =  469503.36 ms / 35716 tokens (   13.15 ms per token,    76.07 tokens per second)
 """

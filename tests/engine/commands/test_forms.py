@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.commands.forms import docker, powershell, systemd, words_of_unit
+from service.engine.commands.limits import CPUS, VARIABLES, memory_limit
 from service.engine.commands.parse import parse
 from service.engine.commands.render import Launch, launch
 from service.engine.commands.unwrap import IN_CONTAINER
@@ -119,6 +120,50 @@ def test_a_pasted_docker_line_with_podman_and_a_full_image_is_read() -> None:
 
 def test_the_image_says_which_engine_it_is() -> None:
     assert parse("docker run ik_llama.cpp:server -m a.gguf -c 4096").engine == "ik_llama.cpp"
+
+
+_LIMITED = """services:
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    command: -m /m/a.gguf -c 8192
+    gpus: all
+"""
+_DEPLOYED = """    deploy:
+      resources:
+        limits:
+          cpus: "4"
+          memory: 12gb
+    env_file: [a.env, b.env]
+"""
+_UNIT = """[Service]
+MemoryMax=12G
+CPUQuota=400%
+EnvironmentFile=-/etc/l.env
+ExecStart=/usr/bin/llama-server -m a.gguf -c 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "rest"),
+    [
+        ("docker run --gpus all -m 12g x/llama.cpp:server -m a.gguf -c 8", 12 << 30, {}),
+        (
+            "docker run --memory=512m --cpus 4 --env-file e x/llama.cpp:server -c 8",
+            512 << 20,
+            {CPUS: "4", VARIABLES: "e"},
+        ),
+        (_LIMITED + "    mem_limit: 12884901888\n", 12 << 30, {}),
+        (_LIMITED + "    mem_limit: 12g\n    cpus: 3.5\n", 12 << 30, {CPUS: "3.5"}),
+        (_LIMITED + _DEPLOYED, 12 << 30, {CPUS: "4", VARIABLES: "a.env,b.env"}),
+        (_LIMITED, None, {}),
+        (_UNIT, 12 << 30, {CPUS: "400%", VARIABLES: "-/etc/l.env"}),
+        (_UNIT.replace("12G", "infinity"), None, {CPUS: "400%", VARIABLES: "-/etc/l.env"}),
+    ],
+)
+def test_the_limits_of_a_container_or_unit_are_read(text: str, limit: int | None, rest: dict[str, str]) -> None:
+    env = parse(text, "llama.cpp").env
+    assert memory_limit(env) == limit
+    assert {name: env[name] for name in (CPUS, VARIABLES) if name in env} == rest
 
 
 def test_a_pasted_powershell_command_with_backticks_is_read() -> None:

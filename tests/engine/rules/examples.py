@@ -289,6 +289,20 @@ EXAMPLES = (
         LLAMA,
         DENSE_SMALL,
     ),
+    Example(
+        "container-limits",
+        "docker run --gpus all -m 8g ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -c 4096",
+        "docker run --gpus all -m 0 ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -c 4096",
+        LLAMA,
+        DENSE_SMALL,
+    ),
+    Example(
+        "container-limits",
+        "[Service]\nEnvironmentFile=/etc/llama.env\nExecStart=/usr/bin/llama-server -m m.gguf -c 4096",
+        "[Service]\nExecStart=/usr/bin/llama-server -m m.gguf -c 4096",
+        LLAMA,
+        DENSE_SMALL,
+    ),
     Example("not-as-pasted", f"{GOOD_LLAMA} \\\n# the experts\n-v", f"{GOOD_LLAMA} \\\n  -v", LLAMA),
     Example("not-as-pasted", GOOD_LLAMA.replace(" -ngl", " –ngl"), GOOD_LLAMA, LLAMA),
     Example(
