@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from service.flows.advice.reading import read_models
 from service.wire.advice.check import BatchCase
 from service.wire.advice.check_text import check_lines
 from service.wire.plain_text import as_text
-from tests.models import build
+from tests.local_hub import Blob, LocalHub, Repo
+from tests.models import build, gguf_files
 from tests.projectors import gemma3_file
 
 LOGS = Path(__file__).parents[1] / "data" / "engine_logs"
@@ -261,6 +263,32 @@ def test_a_draft_and_a_projector_of_the_model_are_counted(
     found = {one["kind"]: one for one in json.loads(capsys.readouterr().out)["memory"]["companions"]}
     assert found["draft"]["weights_mib"] > 100
     assert found["projector"]["compute_high_mib"] > found["projector"]["compute_low_mib"]
+
+
+def test_companions_may_be_on_this_disk_or_in_a_repo_wherever_the_model_is(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, n_data = gemma3_file()
+    projector, repo = tmp_path / "mmproj-F16.gguf", "some/Small-GGUF"
+    projector.write_bytes(head)
+    os.truncate(projector, len(head) + n_data)
+
+    def companions(command: str, of: str, *more: str) -> set[str]:
+        words = ["check", f"llama-server -c 4096 -fit off {command}", "--model", of, "-H", RIG, "--json", *more]
+        assert main(words) < 2
+        return {one["kind"] for one in json.loads(capsys.readouterr().out)["memory"]["companions"]}
+
+    (file,) = gguf_files("Qwen3-0.6B", "q8_0")
+    blob = Blob(file.head, len(file.head) + file.n_data)
+    with LocalHub({repo: Repo(lambda: {Path(model).name: blob})}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        assert companions("--mmproj x.gguf", repo, "--mmproj", str(projector)) == {"projector"}
+        assert companions(f"--mmproj {projector}", repo) == {"projector"}
+        assert companions("-md x.gguf", repo, "--draft", model) == {"draft"}
+        assert companions("-md x.gguf", model, "--draft", f"{repo}:Q8_0") == {"draft"}
+        command = ["check", "llama-server -c 4096 --mmproj x.gguf", "--model", repo, "-H", RIG]
+        assert main([*command, "--mmproj", f"{tmp_path}/no.gguf"]) == 2
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_a_projector_that_hf_may_load_is_said_not_to_be_counted_where_the_model_is_a_file_here(

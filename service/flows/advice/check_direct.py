@@ -18,7 +18,7 @@ from service.errors import describe
 from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import NamedRepo, assumed_variant, repo_of, variant_of
 from service.flows.advice.companions import companions, companions_on_disk
-from service.flows.advice.opening import opened, opened_hub, repos_seen
+from service.flows.advice.opening import is_on_disk, opened, opened_hub, repos_seen
 from service.flows.advice.reading import read_models
 from service.hub.listing import RepoListing, Variant
 from service.hub.references import RepoReference
@@ -85,10 +85,19 @@ class DirectChecks:
     def _companions(
         self, case: BatchCase, parsed: ParsedCommand, listing: RepoListing, variant: Variant, path: Path
     ) -> CompanionHeaders:  # fmt: skip
-        if listing.repo is None:
-            return companions_on_disk(parsed, case.draft, case.mmproj, path if path.is_dir() else path.parent)
+        asked = [(name, None) if name and is_on_disk(name) else (None, name) for name in (case.draft, case.mmproj)]
+        (draft, far_draft), (mmproj, far_mmproj) = asked
+        folder = None if listing.repo else path if path.is_dir() else path.parent
+        here = companions_on_disk(parsed, draft, mmproj, folder)
+        if listing.repo is None and not (far_draft or far_mmproj):
+            return here
         with opened_hub(self._settings) as hub:
-            return companions(parsed, case.draft, case.mmproj, listing, variant, hub.list_repo, hub.read_header)
+            found = companions(parsed, far_draft, far_mmproj, listing, variant, hub.list_repo, hub.read_header)
+        return msgspec.structs.replace(
+            found,
+            draft=found.draft if far_draft else here.draft or found.draft,
+            projector=found.projector if far_mmproj else here.projector or found.projector,
+        )
 
 
 def check_directly(settings: Settings, case: BatchCase) -> Checked:

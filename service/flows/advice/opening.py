@@ -68,6 +68,11 @@ def _is_elsewhere(text: str) -> bool:
         return False
 
 
+def is_on_disk(text: str) -> bool:
+    """Whether `text` names a file or folder here, there or not, rather than a repo."""
+    return os.path.exists(text) or _is_path(text)
+
+
 def _is_path(text: str) -> bool:
     """Whether `text` can only be a path: a repo's id has one slash, no such beginning, and names no folder here."""
     is_file = text.lower().endswith(".gguf") and ("/" not in text or Path(text).parent.is_dir())
