@@ -9,12 +9,8 @@ from itertools import pairwise
 
 from service.engine.commands.forms import words_of_unit
 from service.engine.commands.limits import OF_DOCKER, OF_UNITS
+from service.engine.commands.powershell import from_powershell, is_powershell
 
-_SET = re.compile(
-    r"""^\s*\$env:([A-Za-z_]\w*)\s*=\s*(?:'([^'\n]*)'|"([^"\n]*)"|([^\s;]+))\s*;?\s*""", re.IGNORECASE | re.M
-)
-_SINGLE = re.compile(r"'((?:[^']|'')*)'")
-_BACKTICK = re.compile(r"`[ \t]*\r?\n")
 # A line of a batch file, or what stands before `&&` in cmd.
 _CMD_SET = re.compile(
     r"""(?:^|&&?)[ \t]*@?set[ \t]+(?:"([A-Za-z_]\w*)=([^"\n]*)"|([A-Za-z_]\w*)=([^\n&|]*))[ \t]*(?:&&?|$)""",
@@ -67,8 +63,8 @@ def as_bash(text: str) -> str:
     """Return a pasted unit, or a text of PowerShell, cmd or fish, as a command for bash; other text unchanged."""
     if unit := _from_unit(text):
         return unit
-    if "$env:" in text.lower() or _BACKTICK.search(text):
-        return _from_powershell(text)
+    if is_powershell(text):
+        return from_powershell(text)
     if _CMD_SET.search(text) or _CARET.search(text):
         return _from_cmd(text)
     if variables := _FISH_SET.findall(text):
@@ -104,12 +100,6 @@ def _from_cmd(text: str) -> str:
     text = _CMD_VARIABLE.sub(lambda match: values.get((match[1] or match[2]).lower(), match[0]), text)
     set_before = (_assignment(f"{name}={value}") for name, value in found)
     return " ".join([*set_before, _CMD_LINE_END.sub(" ;\n", text.strip())])
-
-
-def _from_powershell(text: str) -> str:
-    env = [f"{name}={shlex.quote(a or b or c)}" for name, a, b, c in _SET.findall(text)]
-    rest = _BACKTICK.sub(" \\\n", _SET.sub("", text)).strip().removeprefix("&").strip()
-    return " ".join([*env, _SINGLE.sub(lambda match: shlex.quote(match[1].replace("''", "'")), rest)])
 
 
 def out_of_container(words: list[str]) -> list[str]:

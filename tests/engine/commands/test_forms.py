@@ -181,6 +181,56 @@ def test_a_pasted_powershell_command_with_backticks_is_read() -> None:
     assert parsed.model_path == "C:\\m\\a.gguf"
 
 
+_SPLATTED = """$ctx = 32768   # tokens
+$Dir = "D:\\models"
+$serverArgs = @(
+    "-m", "$dir\\x.gguf",  # the model
+    "-c", $Ctx
+    '-ot', 'exps=CPU'
+)
+$serverArgs += "-ngl", 99
+& .\\llama-server.exe @serverArgs --jinja
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ctx = 32768\nllama-server.exe -m D:\\models\\x.gguf -c $ctx -ngl 99 --jinja -ot exps=CPU",
+        '$ctx = "32768"\nllama-server.exe -m D:\\models\\x.gguf -c $CTX -ngl 99 --jinja -ot exps=CPU',
+        '$d="D:\\models"; $n = 99;\n.\\llama-server.exe -m "$d\\x.gguf" -c 32768 -ngl $($n) --jinja -ot \'exps=CPU\'',
+        "$m = 'D:\\models'\n$c = 32768\n.\\llama-server.exe -m $m\\x.gguf `\n  -c $c -ngl 99 --jinja -ot exps=CPU",
+        "$c=32768; .\\llama-server.exe -m D:\\models\\x.gguf -c $c -ngl 99 --jinja -ot exps=CPU",
+        _SPLATTED,
+        "$a = '-m', 'D:\\models\\x.gguf', '-c', 32768\n.\\llama-server.exe @a -ngl 99 --jinja -ot exps=CPU",
+        _SPLATTED.replace("\n", "\r\n"),
+    ],
+)
+def test_the_variables_of_powershell_are_resolved(text: str) -> None:
+    parsed = parse(text, "llama.cpp")
+    assert (parsed.model_path, parsed.unknown, parsed.refused) == ("D:\\models\\x.gguf", (), ())
+    assert (parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == (32768, 99)
+    assert parsed.flags.overrides == (Override("exps", "CPU"),)
+
+
+def test_a_variable_of_powershell_sets_the_environment() -> None:
+    parsed = parse("$gpu = 1\n$env:CUDA_VISIBLE_DEVICES = $gpu\nllama-server.exe -c 8192", "llama.cpp")
+    assert parsed.env == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+@pytest.mark.parametrize("grows", ["$a += $a", '$a = "$a$a"'])
+def test_variables_of_powershell_that_grow_without_end_are_refused(grows: str) -> None:
+    lines = ["$a = '0123456789'", *[grows] * 60, "llama-server.exe -m $a -ngl 99"]
+    with pytest.raises(InvalidFlags, match="expand to more than a command can have"):
+        parse("\n".join(lines))
+
+
+def test_an_expression_of_powershell_is_not_guessed() -> None:
+    parsed = parse("$ctx = $base * 2\nllama-server.exe -m a.gguf -c $ctx -ngl 99", "llama.cpp")
+    assert [refused.option for refused in parsed.refused] == ["-c"]
+    assert parsed.flags.n_gpu_layers == 99
+
+
 def test_a_unit_whose_command_goes_over_several_lines_is_read_whole() -> None:
     text = (
         '[Service]\nEnvironment="CUDA_VISIBLE_DEVICES=1"\nExecStart=/opt/llama-server \\\n  -m /m/a.gguf \\ \n'
