@@ -17,6 +17,8 @@ from service.engine.errors import InvalidFlags
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
 _NAMED = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?(?::?-([^{}]*))?\}|([A-Za-z_]\w*))")
+_IN_SUM = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$?\b([A-Za-z_]\w*)")
+_NUMBER = re.compile(r"0|[1-9]\d{0,8}")  # with a zero before it, it would be octal
 _OWN_ARGUMENTS = re.compile(r"\$[@*](?!\w)|\$\{[@*]\}")
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _MOST = 65_536  # characters
@@ -54,6 +56,14 @@ class Variables:
             raise InvalidFlags("the variables expand to more than a command can have", field="command")
         self.used.add(name)
         return words, found.end()
+
+    def number(self, found: re.Match[str]) -> str:
+        """Return the value of a name in a sum if it is a number, else the name."""
+        words = self._words.get(found[1] or found[2], [])
+        if len(words) != 1 or not _NUMBER.fullmatch(words[0]):
+            return found[0]
+        self.used.add(found[1] or found[2])
+        return words[0]
 
     def array_at(self, text: str, start: int) -> tuple[str, bool, str, int] | None:
         """Return the name of the array `NAME=( … )` at a place, whether words are added, those, and where it ends."""
@@ -287,7 +297,7 @@ class _Reader:
         self.i += 1
 
     def _substitution(self) -> str:
-        """Evaluate `$((…))` of numbers, `*` and `+`; anything else only a shell knows."""
+        """Evaluate `$((…))` of numbers and variables, `*` and `+`; anything else only a shell knows."""
         if self.text[self.i] == "`":
             end = self.text.find("`", self.i + 1)
             if end < 0:  # a stray backtick of Markdown
@@ -297,9 +307,10 @@ class _Reader:
             end = self._closing()
         piece = self.text[self.i : end + 1]
         self.i = end + 1
-        if not (piece.startswith("$((") and piece.endswith("))") and _PRODUCT.fullmatch(piece[3:-2])):
+        inner = _IN_SUM.sub(self.variables.number, piece[3:-2])
+        if not (piece.startswith("$((") and piece.endswith("))") and _PRODUCT.fullmatch(inner)):
             return _UNEXPANDED + piece
-        factors = (map(int, term.split("*")) for term in piece[3:-2].split("+"))
+        factors = (map(int, term.split("*")) for term in inner.split("+"))
         return str(sum(map(prod, factors)))
 
     def _closing(self) -> int:
@@ -367,12 +378,25 @@ def _typed_quotes(text: str) -> str:
     return text
 
 
+def _without_arrays(text: str) -> str:
+    """Return a text without its arrays, in which a line's end ends nothing."""
+    nothing, kept, at = Variables(), "", 0
+    for found in _ARRAY.finditer(text):
+        if found.start() < at:
+            continue
+        array = nothing.array_at(text, found.start())
+        if array is None:  # it is not closed
+            break
+        kept, at = kept + text[at : found.start()], array[3]
+    return kept + text[at:]
+
+
 def repairs(text: str) -> tuple[str, ...]:
     """Return a sentence for each place where bash would read `text` differently than it is meant, and read here.
 
     Somebody who pastes it into a terminal runs another command there: one that ends early, has unknown options, etc.
     """
-    said = []
+    said, text = [], _without_arrays(text)
     if remark := _REMARK.search(text):
         shown = " ".join(remark[0].strip("\\ \t\r\n").split())[:_SHOWN]
         said.append(f"bash ends the command at the comment `{shown}`: remove it, with its line")

@@ -648,3 +648,29 @@ def test_a_command_without_any_option_of_the_engines_is_none_of_theirs(command: 
 @pytest.mark.parametrize("command", ["--ctx_size 8192", "my-server -ngl=99", "x --draft-max 4", "serve -fmoe"])
 def test_one_option_of_an_engine_makes_a_command(command: str) -> None:
     assert parse(command).program == "llama-server"
+
+
+@pytest.mark.parametrize("total", ["CTX * NP", "$CTX*$NP", "${CTX} * ${NP} + 0", "2 * CTX*2"])
+def test_a_sum_of_variables_that_the_text_sets_is_known(total: str) -> None:
+    parsed = parse(f'CTX=8192\nNP=4\nllama-server -m a.gguf -c $(({total})) -np "$NP"', "llama.cpp")
+    assert (parsed.flags.n_ctx, parsed.flags.n_parallel, parsed.env) == (32768, 4, {})
+
+
+def test_a_sum_of_what_the_text_does_not_set_is_asked_for() -> None:
+    for command in ("CTX=8192 llama-server -c $((CTX * N))", "CTX=x; llama-server -c $((CTX * 2))"):
+        with pytest.raises(InvalidFlags, match="only a shell knows what"):
+            parse(command)
+
+
+_IN_ARRAY = """ARGS=("$B" \\
+  -m a.gguf \\
+  --jinja \\
+#  --temp 0.6 \\ # qwen3.6
+  --temp 1.0)
+"""
+
+
+def test_a_remark_in_an_array_ends_nothing() -> None:
+    parsed = parse(f'B=llama-server\n{_IN_ARRAY}"${{ARGS[@]}}"', "llama.cpp")
+    assert (parsed.repaired, parsed.unknown, parsed.model_path) == ((), (), "a.gguf")
+    assert parse("llama-server -m a.gguf \\\n# x\n -c 8").repaired
