@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.engine.advice import SpeedPoint
-from service.engine.builds import Build, BuildAsked
+from service.engine.builds import BuildAsked
 from service.engine.check.compare import (
     comparable_speeds,
     compare_buffers,
@@ -17,7 +17,7 @@ from service.engine.check.compare import (
 from service.engine.check.fixed import fixed_command
 from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory, FixedFigures
-from service.engine.commands.parse import ParsedCommand, assumed_command, known_words, parse
+from service.engine.commands.parse import ParsedCommand, assumed_command, build_named, known_words, parse
 from service.engine.commands.reader import READ_AS
 from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
@@ -80,8 +80,9 @@ def check(
     found = in_order([*shown, *findings(case, slow_phase(compared))])
     fixed = fixed_command(case, command, found, build)
     corrected = fixed.case if fixed else None
+    told = build is not None or build_named(parsed.words.program or "") is not None
     return CheckReport(
-        verdict=_verdict(case, found, corrected, has_run=bool(compared or known), asked=build is not None),
+        verdict=_verdict(case, found, corrected, has_run=bool(compared or known), asked=told),
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,
@@ -96,7 +97,7 @@ def check(
             *assumed_command(parsed, "command"),
             *why,
             *hardware.assumed,
-            *_assumed_build(case.parsed.build, build is not None),
+            *_assumed_build(case.parsed, build is not None),
         ],
         flags=effective_flags(case.run, case.parsed.flags, parsed.used),
     )
@@ -160,8 +161,11 @@ def _companions(case: Case) -> Iterator[CompanionMemory]:
                 )
 
 
-def _assumed_build(build: Build, asked: bool) -> Iterator[Assumption]:
-    if build.doubt:
+def _assumed_build(parsed: ParsedCommand, asked: bool) -> Iterator[Assumption]:
+    build, named = parsed.build, build_named(parsed.words.program or "") is not None
+    if not asked and named:
+        yield Assumption("build", build.label, "the program's folder or image names it", _BUILD_DECIDES)
+    elif build.doubt:
         yield Assumption("build", build.label, build.doubt, _BUILD_DECIDES)
     elif not asked:
         yield Assumption("build", build.label, "no build was given: the newest known here", _BUILD_DECIDES)

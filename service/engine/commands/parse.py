@@ -43,6 +43,7 @@ _RENAMED = re.compile(rf"(?:^|[-_.])({'|'.join(_LLAMA_PROGRAMS)})(?:$|[-_.])")
 _PARSERS = ("llama-server", "llama-bench")  # those that read options: every other program takes the first one's
 
 _PRINTED_DASH = re.compile(rf"[{PRINTED_DASHES}]{{1,2}}([A-Za-z][\w-]*(?:=.*)?)", re.S)
+_BUILD_IN_PATH = re.compile(r"(?<![A-Za-z0-9])b(\d{4,5})(?=[-_.]?[^/\\]*[/\\])")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
@@ -104,7 +105,8 @@ def parse(
 ) -> ParsedCommand:
     """Return `command` parsed for `engine` (None: guessed from its program, options and `build`).
 
-    `program`: the one that a command without any is for; `build`: the one whose defaults apply (None: today's). Raises
+    `program`: the one that a command without any is for; `build`: the one whose defaults apply (None: the one that the
+    program's path or image names, else today's). Raises
     InvalidInput for an unknown build, InvalidFlags for what only a shell could expand.
     """
     found = only_command(command)
@@ -113,7 +115,9 @@ def parse(
     chosen, others = _chosen(_programs(commands))
     words = _divide([_typed(word) for word in expanded(chosen)])
     named = engine or found.engine or _engine_named(words.program or program or "", words.before)
-    parsed = parse_words(words, resolve_build(named or _guess_engine(words.options, build), build), program)
+    build = build_named(words.program or "") if build is None else build
+    of = named or _guess_engine(words.options, build)
+    parsed = parse_words(words, resolve_build(of, build), program)
     return msgspec.structs.replace(
         parsed,
         guessed=named is None,
@@ -179,6 +183,13 @@ def _program_meant(word: str) -> str:
         return renamed[1]
     near = get_close_matches(name, _LLAMA_PROGRAMS, n=1, cutoff=_NEAR)
     return near[0] if near else name
+
+
+def build_named(program: str) -> BuildAsked | None:
+    """Return the build that a program's folder names, or the tag of the image that it is in: `llama-b6100-bin-…`."""
+    named = _BUILD_IN_PATH.search(program)
+    asked = BuildAsked(number=int(named[1])) if named else None
+    return asked if asked and any(_build_of(one, asked) for one in ENGINES) else None
 
 
 def assumed_command(parsed: ParsedCommand, field: str) -> list[Assumption]:

@@ -189,4 +189,4 @@ def program_of_image(image: str) -> str:
     `ik_llama` in the image's name says which engine it is.
     """
     engine, (_, _, tag) = "ik_llama.cpp/" if "ik_llama" in image else "", image.rpartition(":")
-    return f"{engine}{f'{tag}/' if re.fullmatch(r'[a-z]+-[a-z]+[0-9.]*', tag) else ''}llama-server"
+    return f"{engine}{f'{tag}/' if re.fullmatch(r'[a-z]+-[a-z]+[0-9.]*(?:-b[0-9]+)?', tag) else ''}llama-server"

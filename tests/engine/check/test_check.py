@@ -218,6 +218,14 @@ def test_the_ram_of_a_command_is_that_of_its_container(limit: str, fits: bool, o
     assert fits or "on CPU" in report.verdict
 
 
+def test_the_build_of_an_image_s_tag_is_named_as_assumed() -> None:
+    image = "ghcr.io/ggml-org/llama.cpp:server-cuda-b6100"
+    report = of_3090(f"docker run --gpus all {image} -m m.gguf -c 4096 -fa", "llama.cpp")
+    assert "retired-flag" not in {found.rule for found in report.findings}
+    (assumed,) = [one for one in report.assumed if one.field == "build"]
+    assert (assumed.value[:5], assumed.why) == ("b6100", "the program's folder or image names it")
+
+
 _REQUEST = """prompt eval time =     184.43 ms /   142 tokens (    1.30 ms per token,   769.93 tokens per second)
        eval time =  469503.36 ms / 35716 tokens (   13.15 ms per token,    76.07 tokens per second)
 """

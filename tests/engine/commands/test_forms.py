@@ -341,3 +341,23 @@ def test_the_cards_that_a_container_is_given_are_read(text: str, given: str | No
 def test_a_command_is_read_out_of_markdown_and_without_what_it_printed(text: str) -> None:
     parsed = parse(text, "llama.cpp")
     assert (parsed.model_path, parsed.flags.n_ctx, parsed.unknown) == ("a.gguf", 4096, ())
+
+
+_CUDA = "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda"
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (f"{_CUDA}-b6100 -m a.gguf -fa", "b6100"),
+        ("docker run ghcr.io/ggml-org/llama.cpp:server-b6100 -m a.gguf -fa", "b6100"),
+        ("/opt/llama-b6100-bin-ubuntu-x64/build/bin/llama-server -m a.gguf -fa", "b6100"),
+        (r"C:\ai\b6100\llama-server.exe -m C:\a.gguf -fa", "b6100"),
+        (f"{_CUDA} -m a.gguf", None),
+        (f"{_CUDA}-b99999 -m a.gguf", None),
+        ("/opt/sub6100/llama-server -m /m/b6100/a.gguf", None),
+    ],
+)
+def test_the_build_is_the_one_that_an_image_s_tag_or_a_folder_names(command: str, label: str | None) -> None:
+    assert parse(command, "llama.cpp").build.label.startswith(label or "b11312 ")
+    assert parse(command, "llama.cpp", build="b5000").build.label.startswith("b5000")
