@@ -20,13 +20,15 @@ class Options(msgspec.Struct, frozen=True):
     `environment`: the variables that stand for an option, by its name; `environment_since`: from which day on, where no
     build reads them from the first. `newer`: options that came after the newest
     build known here, by the engine's own list of a later day, which the file names; llama-bench has none of them.
-    `today`: what to write for an option that its programs no longer have under that name.
+    `elsewhere`: options that only programs without a list here have. `today`: what to write for an option that its
+    programs no longer have under that name.
     """
 
     programs: dict[str, Names]
     environment: dict[str, str] = {}
     environment_since: dict[str, str] = {}
     newer: Names = Names("", "")
+    elsewhere: str = ""
     today: dict[str, str] = {}
 
 

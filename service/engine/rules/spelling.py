@@ -139,8 +139,11 @@ def retired_flag(case: Case) -> Iterator[Found]:
         today = _loading(case, name) or _drafting(case, name) or spelling.get(name)
         today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name) or _other_name(case, name))
         other = None if today else _others_option(case, name)
+        if other and program not in case.spec.commands.options.programs:
+            continue
         if other:
-            message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
+            message = f"{name} is an option of {other}; {program} of {engine} refuses it"
+            today = f"leave out {name}"
         elif name == "bare -fa":
             message = "-fa now needs a value: without one, it takes the next word"
         elif name == NO_NUMBER:
@@ -320,7 +323,9 @@ def _known_then(case: Case, name: str) -> bool:
 
 
 def _others_option(case: Case, name: str) -> str | None:
-    """Return the other engine whose program of that name has the option, or None."""
+    """Return whose option it is: of the engine's other programs, or of the other engine's program of that name."""
+    if name in case.spec.commands.options.elsewhere.split():
+        return f"other programs of {case.engine}"
     others = (one.name for one in all_engines() if one.name != case.engine)
     return next((engine for engine in others if name in known_options(engine, case.parsed.program)), None)
 

@@ -318,3 +318,15 @@ def test_a_context_that_yarn_stretches_is_not_called_unused() -> None:
     for more, unused in (("", True), (" --rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 40960", False)):
         (said,) = [f for f in found(example, example.broken + more) if f.rule == example.rule]
         assert ("uses no more than that per slot" in said.message) is unused
+
+
+# common/arg.cpp:2400, 2420 of llama.cpp: not options of the server.
+@pytest.mark.parametrize("option", ["--grp-attn-n 2", "-gan 2", "--prompt-cache x", "--show-timings"])
+def test_an_option_of_other_programs_of_the_same_engine_is_named_as_theirs(option: str) -> None:
+    example = Example("unknown-flag", f"{GOOD_LLAMA} {option}", GOOD_LLAMA, LLAMA)
+    messages = [one.message for one in found(example, example.broken) if one.severity == "error"]
+    assert [f"{option.split()[0]} is an option of other programs of llama.cpp" in one for one in messages] == [True]
+    in_that = GOOD_LLAMA.replace("llama-server", "llama-completion")
+    assert not [
+        one for one in found(example, f"{in_that} {option}") if "option" in one.message and one.severity == "error"
+    ]
