@@ -46,7 +46,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
     did.
     """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
-    (offers,) = tee(_offers(case), 1)
+    (offers,) = tee(_offers(case), 1)  # every card's finding tries them from the first; none is worked out twice
     unless = ", also as -fit places it" if case.fit_places else _unless(case)
     for i, row in small:
         over = row.total_high_mib - row.capacity_mib
