@@ -65,6 +65,11 @@ class Architectures:
         """
         return self._since.get(name)
 
+    def learned_after(self, name: str, date: str | None) -> str | None:
+        """Return the day from which every build knows the architecture, where one of `date` does not; else None."""
+        since = self._since.get(name)
+        return since[1] if since and date and date < since[0] else None
+
     def having(self, fact: str) -> frozenset[str]:
         """Return the architectures of which a fact holds; none where the engine has no such fact."""
         return self._having.get(fact, frozenset())

@@ -43,10 +43,11 @@ def cannot_load(case: Case) -> Iterator[Found]:
         yield Found(cpu, "", severity=None if computes else "warning")
     reason = unsupported_model(case.engine, case.model, case.run.build.date)
     if reason:
-        name, since = case.model.architecture, case.spec.architectures.since(case.model.architecture)
+        name = case.model.architecture
         others = () if name in case.spec.architectures.known else all_engines()
         other = next((one.name for one in others if name in one.architectures.known), None)
-        newer = f"a build of {case.engine} from {since[1]} or newer" if since else ""
+        day = case.spec.architectures.learned_after(name, case.run.build.date)
+        newer = f"a build of {case.engine} from {day} or newer" if day else ""
         yield Found(reason, f"{other}, which knows it" if other else newer)
 
 

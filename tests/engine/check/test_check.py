@@ -505,3 +505,11 @@ def test_a_build_from_before_the_architecture_does_not_load_the_model(
     refused = [finding for finding in report.findings if finding.rule == "cannot-load"]
     assert bool(refused) != loads
     assert loads or "or newer do" in refused[0].message
+
+
+def test_types_that_no_build_loads_are_not_answered_with_a_newer_build() -> None:
+    rig = resolve(parse_hardware("RTX 4090, Ryzen 9 7950X, 128GB DDR5-5600"))
+    report = check("llama-server -m x.gguf -ngl 99 -c 8192", "llama.cpp", build("GLM-4.5-Air", "iq4_ks"), rig)
+    (refused,) = [finding for finding in report.findings if finding.rule == "cannot-load"]
+    assert "cannot load the tensor types" in refused.message
+    assert refused.fix is None

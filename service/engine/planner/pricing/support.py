@@ -88,10 +88,8 @@ def _architecture(engine: Engine, model: Model, date: str | None) -> str | None:
         return f"{engine} knows the architecture {name!r} only since {known.newer[name]}, which is not described here"
     if name not in known.known:
         return f"{engine} does not know the architecture {name!r} (as of build {today(engine).label})"
-    since = known.since(name)
-    if date is None or since is None or date >= since[0]:
-        return None
-    return f"{engine} of {date} does not know the architecture {name!r}: builds from {since[1]} or newer do"
+    day = known.learned_after(name, date)
+    return day and f"{engine} of {date} does not know the architecture {name!r}: builds from {day} or newer do"
 
 
 def _types(engine: Engine, model: Model) -> str | None:
