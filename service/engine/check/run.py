@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.engine.advice import SpeedPoint
-from service.engine.builds import BuildAsked
+from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import (
     comparable_speeds,
     compare_buffers,
@@ -80,9 +80,9 @@ def check(
     found = in_order([*shown, *findings(case, slow_phase(compared))])
     fixed = fixed_command(case, command, found, build)
     corrected = fixed.case if fixed else None
-    told = build is not None or build_named(parsed.words.program or "") is not None
+    named = build is None and build_named(parsed.words.program or "") is not None
     return CheckReport(
-        verdict=_verdict(case, found, corrected, has_run=bool(compared or known), asked=told),
+        verdict=_verdict(case, found, corrected, has_run=bool(compared or known), asked=build is not None or named),
         engine=case.engine,
         build=case.parsed.build.label,
         program=case.parsed.program,
@@ -97,7 +97,7 @@ def check(
             *assumed_command(parsed, "command"),
             *why,
             *hardware.assumed,
-            *_assumed_build(case.parsed, build is not None),
+            *_assumed_build(case.parsed.build, asked=build is not None, named=named),
         ],
         flags=effective_flags(case.run, case.parsed.flags, parsed.used),
     )
@@ -161,9 +161,8 @@ def _companions(case: Case) -> Iterator[CompanionMemory]:
                 )
 
 
-def _assumed_build(parsed: ParsedCommand, asked: bool) -> Iterator[Assumption]:
-    build, named = parsed.build, build_named(parsed.words.program or "") is not None
-    if not asked and named:
+def _assumed_build(build: Build, *, asked: bool, named: bool) -> Iterator[Assumption]:
+    if named:
         yield Assumption("build", build.label, "the program's folder or image names it", _BUILD_DECIDES)
     elif build.doubt:
         yield Assumption("build", build.label, build.doubt, _BUILD_DECIDES)

@@ -112,13 +112,13 @@ def _in_front(words: Words, new: Sequence[str]) -> Words | None:
 def _without_variables(words: Words, names: Sequence[str]) -> Words:
     """Return the command without the variables that stand for options: they would be read again. `-ot` rules add up."""
     options = {name for option in names for name in option_names(option)} - set(option_names("-ot"))
-    variables = {
-        variable
-        for engine in all_engines()
-        for variable, option in engine.commands.options.environment.items()
-        if options.intersection(option_names(option))
-    }
-    return words._replace(before=tuple(word for word in words.before if word.partition("=")[0] not in variables))
+    stay = (word for word in words.before if options.isdisjoint(_stands_for(word.partition("=")[0])))
+    return words._replace(before=tuple(stay))
+
+
+def _stands_for(variable: str) -> set[str]:
+    found = (engine.commands.options.environment.get(variable) for engine in all_engines())
+    return {name for option in found if option for name in option_names(option)}
 
 
 def _unbound(before: Sequence[str]) -> Iterator[str]:

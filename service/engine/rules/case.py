@@ -236,8 +236,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def table_with(self, flags: Flags) -> list[DeviceMemory]:
         """Return the table with other flags on the same devices, companions with them. Raises InvalidFlags."""
         run, memory = self.run_of(flags), self.predict(flags)
-        beside = companions_of(self.parsed, run, memory, self.companion_headers) if self.companions else ()
-        return device_table(memory, self.devices, [0] * len(self.devices), self.rig, beside)
+        companions = companions_of(self.parsed, run, memory, self.companion_headers) if self.companions else ()
+        return device_table(memory, self.devices, [0] * len(self.devices), self.rig, companions)
 
     def missing(self, flags: Flags) -> list[float]:
         """Return the MiB that each card lacks with other flags, also for what it has to keep free; up to 0: nothing."""

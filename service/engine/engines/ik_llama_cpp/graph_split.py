@@ -78,13 +78,14 @@ class _SharedOut(MemoryPrediction):
     """
 
     shares: Shares | RoughShares
+    in_parts = False
     arrivals: Sequence[tuple[int, int | None]] = ()
 
     def share_out(self, shares: Shares | RoughShares) -> None:
         """Take the shares, and the graph in parts where it is described."""
         self.shares = shares
-        self.in_parts = isinstance(shares, Shares) and in_parts(self.model, self.spec, shares)
-        if isinstance(shares, Shares) and self.in_parts:
+        if isinstance(shares, Shares) and in_parts(self.model, self.spec, shares):
+            self.in_parts = True
             self.spec = msgspec.structs.replace(self.spec, cards=shares.on_cards(self.flags))
 
     def _computed(self, replay: Replay) -> Computed:

@@ -33,7 +33,7 @@ _ROW_PADDING = 512
 _FEED_FORWARD = ("ffn_{}.weight", "ffn_{}_exps.weight", "ffn_{}_shexp.weight")
 _LAST_OF_A_PART = ("attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight")
 _ON_EVERY_CARD = ("attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "exp_probs_b.bias")
-_WHOLE = ("attn_q_a.weight", "attn_kv_a_mqa.weight", "ffn_gate_inp.weight")  # of what is not described, beside vectors
+_WHOLE = ("attn_q_a.weight", "attn_kv_a_mqa.weight", "ffn_gate_inp.weight")  # on every card, as vectors are
 
 
 def can_share(model: Model, flags: Flags) -> bool:

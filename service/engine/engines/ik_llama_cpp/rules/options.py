@@ -77,11 +77,11 @@ def speculation_with_slots(case: Case) -> Iterator[Found]:
     since="2025-11-05", fix="leave out the draft model, or the projector", refused="loading",
 )  # fmt: skip
 def draft_with_projector(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp's server refuses a draft model beside a projector."""
+    """ik_llama.cpp's server refuses a draft model together with a projector."""
     parsed, used = case.parsed, {*case.parsed.used}
     if projector_of(parsed) is not None and loads_draft(parsed) and parsed.program == "llama-server":
         draft, image = (" and ".join(sorted(used & {*names})) for names in ((*DRAFT, "--spec-type"), PROJECTOR))
-        message = "a draft model (-md) beside a projector (--mmproj): the server refuses it and ends"
+        message = "a draft model (-md) together with a projector (--mmproj): the server refuses that and exits"
         yield Found(message, f"leave out {draft}, or leave out {image}")
 
 
@@ -90,7 +90,7 @@ def draft_with_projector(case: Case) -> Iterator[Found]:
     since="2026-07-24", fix="leave out -cd",
 )  # fmt: skip
 def draft_context_unused(case: Case) -> Iterator[Found]:
-    """`-cd` beside `-c`: the draft model has the context of the model."""
+    """`-cd` given together with `-c`: the draft model has the model's context all the same."""
     name = next((name for name in case.parsed.used if name in CONTEXT), None)
     if name and case.parsed.flags.n_ctx and loads_draft(case.parsed):
         message = f'{name} has no effect: the draft model has the context of the model; -draft "-c N" gives it another'
