@@ -259,7 +259,8 @@ def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_o
 
 
 def test_a_way_to_split_that_nobody_has_proven_is_not_said_to_be_hardly_faster() -> None:
-    body = ask("Llama-3.1-8B", "q4_K_M", "q8_0", hardware=rigs.EIGHT_3090, engine="ik_llama.cpp")
+    two = msgspec.structs.replace(rigs.ONE_3090_DESKTOP, gpus=[Gpu(name="RTX 3090", count=2)])
+    body = ask("Llama-3.1-8B", "q4_K_M", "q8_0", hardware=two, engine="ik_llama.cpp")
     why = [one.why for one in body.losers if one.placed and "-sm graph" in one.differs and "faster than #" in one.why]
     assert why
     ending = "but the speed of -sm graph is unproven: it ranks by its predicted time times 1.15"

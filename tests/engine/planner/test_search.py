@@ -397,7 +397,7 @@ def test_a_third_card_gets_its_turn_where_two_hold_everything_by_forecast_only()
     """Llama-3.3-70B in Q4_K_M was offered with FFN in RAM and one P40, though three hold it whole."""
     rig = resolve(parse_hardware("3x Tesla P40, 2x Xeon E5-2680 v4, 128GB DDR4-2400 x8"))
     model = build("Llama-3.3-70B", "q4_k_m")
-    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    goal = resolve_goal(GoalRequest(context=20_480), model.n_ctx_train)
     (outcome,) = search([SearchCase("llama.cpp", 0, model, rig, goal, Constraints())])
     best = min(outcome.contenders, key=lambda c: c.cost(goal))
     assert (best.candidate.strategy, len(best.candidate.cards)) == ("all on GPU", 3)
@@ -563,3 +563,19 @@ def test_an_engines_own_placement_that_leaves_the_head_in_ram_is_placed_again_wi
     hardware = Hardware(gpus=gpus, cpu=Cpu(model="Threadripper PRO 7965WX"), ram=ram, os="Windows 11")
     config = first(ask("Qwen3-32B", "exps=iq2_ks,*=iq5_ks", hardware=hardware, goal=GoalRequest(preset="agent")))
     assert (config.strategy, config.flags.n_gpu_layers) == ("FFN in RAM", 999)
+
+
+@pytest.mark.full
+def test_whole_layers_in_ram_get_the_smallest_micro_batch_on_the_card_that_is_best() -> None:
+    """With 4,096 tokens at a time the P40 was best; with fewer it holds more, but only the 3060 was tried so."""
+    hardware = Hardware(
+        gpus=[Gpu(name="RTX 3060", free_gib=4.32), Gpu(name="Tesla P40", free_gib=5.65)],
+        cpu=Cpu(model="EPYC 9355"),
+        ram=Ram(total_gb=512, type="DDR5", channels=12, mts=6400),
+    )
+    model = build("GLM-5.3-Flash", "q4_k_m")
+    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    (outcome,) = search([SearchCase("llama.cpp", 0, model, resolve(hardware), goal, Constraints())])
+    best = min(outcome.contenders, key=lambda c: c.cost(goal))
+    assert 1 in best.candidate.cards
+    assert best.typical < 0.9 * min(c.typical for c in outcome.contenders if c.candidate.cards == (0,))

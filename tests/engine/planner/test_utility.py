@@ -364,3 +364,13 @@ def test_on_cards_that_an_engines_authors_do_not_test_a_gain_of_two_per_cent_doe
     assert chosen(tested, faster := replace(untested, seconds=36)) is faster
     body = ask("Qwen3-32B", "q4_k_m", hardware=parse_hardware("2x Tesla P40, Xeon E5-2680 v4, 64GB DDR4-2400"))
     assert first(body).engine == "llama.cpp"
+
+
+def test_another_card_must_save_more_than_a_hundredth_of_the_time() -> None:
+    one = Figures(seconds=24, tg=60, pp=900, loss=1.4, on_gpu=True)
+    six = replace(one, n_cards=6)
+    assert chosen(one, replace(six, seconds=23.2)) is one
+    assert chosen(one, faster := replace(six, seconds=20)) is faster
+    cards = "2x RTX 4060 Ti 16GB PCIe 3.0 x4, 2x RTX 2080 Super, 2x RTX A6000, 2x Xeon Platinum 8480+, 128GB DDR5-4800"
+    body = ask("Mamba-Codestral-7B", "iq4_xs", hardware=parse_hardware(cards), goal=GoalRequest(preset="long"))
+    assert len(first(body).devices) == 2

@@ -208,7 +208,7 @@ def _choice(config: AdvisedConfig, goal: Goal, *, known: bool) -> Choice:
     loss = config.loss_percent[1] if config.loss_percent else loss_of_bits(config.bpw)
     loss = max(loss, loss_of_bits(16))  # 16 bits count as Q8_0 (`quality.ranking_loss`)
     given = Given(config.goal_seconds[1] * weighed.usual, tg, pp, loss)
-    figures = figures_of(config.flags, config.strategy, weighed, given, known=known)
+    figures = figures_of(config.flags, config.strategy, len(config.devices) - 1, weighed, given, known=known)
     decides = deciding_loss(loss, goal, shared=weighed.shared)
     return Choice(cost(figures, goal), decides, weighed.cards_left, _fast_enough(config, goal))
 

@@ -145,7 +145,7 @@ class Contender(msgspec.Struct, frozen=True, dict=True):
     def _figures(self) -> Figures:
         tg, pp = self.speed.tg.expected, self.speed.pp.expected
         given = Given(self.typical, tg, pp, self.loss)
-        return figures_of(self.fitted.flags, self.candidate.strategy, self.weighed, given)
+        return figures_of(self.fitted.flags, self.candidate.strategy, len(self.candidate.cards), self.weighed, given)
 
 
 def has_to_be_built(
@@ -171,7 +171,9 @@ class Given(NamedTuple):
     loss: float
 
 
-def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, known: bool = False) -> Figures:
+def figures_of(
+    flags: Flags, strategy: str, n_cards: int, weighed: Weighed, given: Given, *, known: bool = False
+) -> Figures:
     """Return the figures that the cost of a config is made of, whether it is forecast, placed or advised.
 
     `known`: its speeds were measured, so `together_factor` does not apply.
@@ -183,6 +185,7 @@ def figures_of(flags: Flags, strategy: str, weighed: Weighed, given: Given, *, k
         pp=given.pp / factor,
         loss=given.loss,
         on_gpu=strategy == "all on GPU",
+        n_cards=n_cards,
         ram_used=weighed.ram_used,
         raises_limit=weighed.raises_limit,
         together=factor > 1,

@@ -30,6 +30,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
   learned, for which a few per cent of the time do not pay.
 - an engine on NVIDIA cards older than those its authors test it on: `_UNTESTED`, so that a gain of one or two per cent
   there does not decide.
+- each card after the first: `_ANOTHER_CARD`. It draws power and could run something else, for which a gain of one per
+  cent does not pay.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command. Twice that for a dense model, of which every token reads
   all that lies there.
@@ -62,6 +64,7 @@ _Q8_BPW = 8.5
 FOUR_BITS = 4.5  # bits of a value in q4_0, with its share of the scale
 _BUILDING, _BUILDING_ON_WINDOWS = 0.02, 0.15
 _OTHER_ENGINE = 0.05
+_ANOTHER_CARD = 0.01
 _UNTESTED = 0.05
 OTHER_BUILD = 0.1  # of cost: how much better another back end than the usual one of these cards has to be
 
@@ -92,10 +95,11 @@ _BY_PRESET = {"fastest": Weights(0.0, comfort=0.001, other=0.0), "quality": WEIG
 class Figures(msgspec.Struct, frozen=True):
     """What the cost is made of: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
 
-    `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
-    to let the GPU use more of a shared memory. `together`: all cards share every layer. `cache`: types of K and V.
-    `to_build`: the engine has to be built first, perhaps on `windows`. `dense`: no mixture. `untested`: on cards so old
-    that the engine's authors do not test it there. `other_engine`: not the engine of the command in use.
+    `n_cards`: how many cards it uses. `ram_used`: the share that it takes of the RAM that a model may have.
+    `raises_limit`: the system must be told first to let the GPU use more of a shared memory. `together`: all cards
+    share every layer. `cache`: types of K and V. `to_build`: the engine has to be built first, perhaps on `windows`.
+    `dense`: no mixture. `untested`: on cards so old that the engine's authors do not test it there. `other_engine`: not
+    the engine of the command in use.
     """
 
     seconds: float
@@ -103,6 +107,7 @@ class Figures(msgspec.Struct, frozen=True):
     pp: float
     loss: float
     on_gpu: bool
+    n_cards: int = 1
     ram_used: float = 0.0
     raises_limit: bool = False
     together: bool = False
@@ -143,6 +148,7 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + building
         + (_UNTESTED if figures.untested else 0.0)
         + (_OTHER_ENGINE if figures.other_engine else 0.0)
+        + _ANOTHER_CARD * max(0, figures.n_cards - 1)
     )
     return (
         math.log1p(figures.seconds / comfortable)

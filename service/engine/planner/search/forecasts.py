@@ -112,7 +112,8 @@ class Forecasts:
     ) -> float:
         """Return the cost (as a pick) of a candidate that takes `slower` times the seconds of its forecast."""
         given = Given(forecast.seconds * slower, forecast.tg, forecast.pp, self.loss)
-        return cost(figures_of(candidate.flags, candidate.strategy, self._weighed, given), goal, pick)
+        figures = figures_of(candidate.flags, candidate.strategy, len(candidate.cards), self._weighed, given)
+        return cost(figures, goal, pick)
 
     def slower(self, candidate: Candidate) -> float:
         """Return how many times the seconds of its forecast a candidate is likely to take, by others that were placed.
