@@ -363,14 +363,17 @@ class VariantSearch:
         return first()
 
     def _place_other_layers(self) -> None:
-        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards; and
-        the best without cards that lacked room for one, which leave the others a larger micro-batch."""
+        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them on cards, of
+        all and on the best one's cards; and the best without cards that lacked room for one, which leave the others a
+        larger micro-batch."""
         if any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
             return
         by_layer = [one for one in self.queue if one.candidate.cards and one.candidate.splits_by_layer]
-        smallest = min(by_layer, key=lambda one: (one.candidate.flags.n_ubatch, one.cost), default=None)
+        by_size = sorted(by_layer, key=lambda one: (one.candidate.flags.n_ubatch, one.cost))
+        cards = self.best().candidate.cards
+        on_its_cards = (one for one in by_size if one.candidate.cards == cards)
         without = (one for one in by_layer if self._short_cards and not self._short_with(one.candidate))
-        for one in (smallest, next(without, None)):
+        for one in (next(iter(by_size), None), next(on_its_cards, None), next(without, None)):
             if one is not None and one in self.queue:
                 self.queue.remove(one)
                 self.place(one)
