@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from service.engine.builds import BuildAsked
+from service.engine.commands.changes import Words
 from service.engine.commands.parse import parse
 from service.engine.commands.shell import is_windows, split_commands
+from service.engine.commands.unwrap import in_container, out_of_container
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules, refused
@@ -37,16 +39,19 @@ def fixed_command(
     Each fix is tried on top of those before it. One for speed that gains nothing there, and one after which something
     else is as wrong, something does not fit that did, or a card keeps less free than proposed changes leave, gives way
     to what its rule proposes there, if anything. A fix that is optional is left out.
-    None also where `command` is another form than a line that starts the program (`docker run`, PowerShell, a file of
-    another program), which such a line would not replace, or where other machines take a part (`--rpc`), without which
-    fixes are proven.
+    None also where `command` is another form than a line that starts the program, perhaps in a container (PowerShell, a
+    file of another program), which such a line would not replace, or where other machines take a part (`--rpc`),
+    without which fixes are proven.
     """
-    if not _is_a_line(command, case) or case.has_remote:
+    typed = _typed(command, case)
+    if typed is None or case.has_remote:
         return None
     after = _corrected(case, found)
     if after is case and not case.parsed.repaired:
         return None
-    words = after.parsed.words
+    words = _as_typed(typed, case.parsed.words, after.parsed.words)
+    if words is None:
+        return None
     if not is_windows(command):
         line = words.line
     elif any("=" in word for word in words.before) or '"' in words.line:
@@ -57,15 +62,26 @@ def fixed_command(
     return None if again is None or _wrong(again)[0] else Fixed(line, again)
 
 
-def _is_a_line(command: str, case: Case) -> bool:
-    """Whether the words of the command are those of the text, and start a program."""
+def _typed(command: str, case: Case) -> list[str] | None:
+    """Return the words of the text, if they are those of the command, or start them in a container; else None."""
     try:
         commands = split_commands(command)
     except InvalidFlags:
-        return False
+        return None
     words = case.parsed.words
     meant = [*words.before, words.program, *words.options]
-    return len(commands) == 1 and words.program is not None and len(commands[0]) == len(meant)
+    is_one = len(commands) == 1 and words.program is not None and len(out_of_container(commands[0])) == len(meant)
+    return commands[0] if is_one else None
+
+
+def _as_typed(typed: list[str], before: Words, after: Words) -> Words | None:
+    """Return the corrected words in the form of those that were typed; None where a container has no option for it."""
+    if out_of_container(typed) is typed:
+        return after
+    removed = [word for word in before.before if word not in after.before]
+    added = [word for word in after.before if word not in before.before]
+    found = in_container(typed, removed, added, after.options)
+    return Words((), found[0], tuple(found[1:])) if found else None
 
 
 def _read_again(line: str, case: Case, build: BuildAsked | str | None) -> Case | None:

@@ -19,7 +19,7 @@ from service.engine.engines import all_engines
 _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
-ALL_FOR_THE_CONTAINER = "all GPUs for the container (docker run --gpus all)"
+ALL_FOR_THE_CONTAINER = "all GPUs for the container (docker run --gpus all, compose: `gpus: all`)"
 _INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
 _VALUE_INSTEAD = re.compile(r"-\S+ (\S+) instead of (\S+)")
 _VARIABLE = re.compile(r"(?:[\w./:=,@%+-]*\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))+[\w./:=,@%+-]*")

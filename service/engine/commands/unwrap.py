@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from service.engine.commands.forms import words_of_unit
 from service.engine.commands.limits import OF_DOCKER, OF_UNITS
@@ -32,6 +33,7 @@ _CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
 _QUOTES = "\"'"
+_NAMED = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
 # Options of `docker run` by which a container gets GPUs, besides --gpus; and images that are built for the CPU alone
 # (docs/docker.md of llama.cpp: `server`, `light` and `full` without a back end behind it).
@@ -102,24 +104,43 @@ def _from_cmd(text: str) -> str:
     return " ".join([*set_before, _CMD_LINE_END.sub(" ;\n", text.strip())])
 
 
+class _Started(NamedTuple):
+    """A container that is started: where its runtime and its image stand, and each option between with its place and
+    value."""
+
+    runtime: int
+    image: int
+    options: tuple[tuple[int, str, str], ...]
+
+
+def _started(words: list[str]) -> _Started | None:
+    """Return what `docker run` starts; None where the words do no such thing."""
+    index = next((i for i in range(len(words)) if _runs_a_container(words[i : i + 3])), None)
+    if index is None:
+        return None
+    options, at = list[tuple[int, str, str]](), words.index("run", index) + 1
+    while at < len(words) and words[at].startswith("-"):
+        name, joined, value = words[at].partition("=")
+        takes = not joined and name not in _SWITCHES
+        options.append((at, name, words[at + 1] if takes and at + 1 < len(words) else value))
+        at += 2 if takes else 1
+    return _Started(index, at, tuple(options))
+
+
 def out_of_container(words: list[str]) -> list[str]:
     """Return the words that a container runs, its variables before them; none where it runs nothing; other words as
     they are.
 
     The program is the server, which is what the engines' images start, unless the arguments begin with another.
     """
-    index = next((i for i in range(len(words)) if _runs_a_container(words[i : i + 3])), None)
-    if index is None:
+    started = _started(words)
+    if started is None:
         prepares = words[:1] and words[0].rsplit("/", 1)[-1] in _RUNTIMES and words[1:2] != ["exec"]
         return [] if prepares else words  # `docker build --target server`
-    before, rest = words[:index], words[words.index("run", index) + 1 :]
     env: list[str] = []
     given: list[str] = []
-    has_gpus, at = False, 0
-    while at < len(rest) and rest[at].startswith("-"):
-        name, joined, value = rest[at].partition("=")
-        takes = not joined and name not in _SWITCHES
-        value = rest[at + 1] if takes and at + 1 < len(rest) else value
+    has_gpus = False
+    for _, name, value in started.options:
         has_gpus = has_gpus or name in ("--gpus", *_GIVES_GPUS) or value.startswith(f"{IN_CONTAINER}=")
         if name in _ENVIRONMENT:
             env.append(value)
@@ -129,20 +150,44 @@ def out_of_container(words: list[str]) -> list[str]:
             given += _cards_asked(value)
         elif name == "--device" and value.startswith(_CDI):
             given.append(value.removeprefix(_CDI))
-        at += 2 if takes else 1
-    image, arguments = rest[at : at + 1], rest[at + 1 :]
-    named = program_of_image("".join(image))
+    image, arguments = "".join(words[started.image : started.image + 1]), words[started.image + 1 :]
+    named = program_of_image(image)
     if (action := _action(arguments)) is not None:
         named, arguments = named.replace("llama-server", action), arguments[1:]
     program = [] if action is None and arguments and not arguments[0].startswith("-") else [named]
+    before = words[: started.runtime]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
     return [
         *launcher,
         *(e for e in env if "=" in e),
-        *shown(given, "".join(image), has_gpus=has_gpus),
+        *shown(given, image, has_gpus=has_gpus),
         *program,
         *arguments,
     ]
+
+
+def in_container(words: list[str], removed: Collection[str], added: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a `docker run` that starts its program with other options, and other variables before it.
+
+    `removed`, `added`: words before the program, as `out_of_container` has them. [] where the words start no container,
+    or where one of these is no variable.
+    """
+    started = _started(words)
+    if started is None or not all(_NAMED.fullmatch(word) for word in added):
+        return []
+    gone = set[int]()
+    for at, name, value in started.options:
+        cards = name in ("--gpus", "--device") and any(word.startswith(f"{IN_CONTAINER}=") for word in removed)
+        if cards or (name in _ENVIRONMENT and value in removed):
+            gone.update((at,) if "=" in words[at] else (at, at + 1))
+    kept = [word for i, word in enumerate(words[: started.image]) if i not in gone]
+    for word in added:
+        name, _, value = word.partition("=")
+        shows = ["--gpus", value if value == "all" else f'"device={value}"'] if name == IN_CONTAINER else ["-e", word]
+        kept += shows
+    arguments = words[started.image + 1 :]
+    n_program = int(bool(arguments) and (_action(arguments) is not None or not arguments[0].startswith("-")))
+    return [*kept, words[started.image], *arguments[:n_program], *options]
 
 
 def _action(arguments: Sequence[str]) -> str | None:

@@ -5,12 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from service.engine.commands.changes import ALL_FOR_THE_CONTAINER
+from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
 from service.engine.rules.case import Case
 from service.engine.rules.fitting import fewer_layers, other_placements, tried
 from service.engine.rules.placement import more_experts, without_rules
 from service.engine.rules.proof import request_seconds
 from service.engine.rules.rule import CARDS, WORTH_SAYING, Found, rule
 from service.engine.run.devices import hidden_cards
+
+
+@rule(
+    "no-gpu-in-container", "error", "which-card-is-cuda0",
+    "docker-run(1), --gpus; docs/docker.md of llama.cpp: images without a back end in their name run on the CPU",
+    fix="--gpus all, and an image of the GPU's back end",
+)  # fmt: skip
+def no_gpu_in_container(case: Case) -> Iterator[Found]:
+    """A container that gets no GPU, or whose program cannot use one, on a machine that has one."""
+    given = case.parsed.env.get(IN_CONTAINER)
+    if given == WITHOUT_BACKEND and case.rig.cards:
+        yield Found(
+            "the image is built for the CPU only: no GPU is used, even if the container has one",
+            "an image with the GPU's back end in its name (server-cuda, server-vulkan, server-rocm)",
+        )
+    elif given == NOT_GIVEN and case.rig.cards:
+        yield Found(
+            "the container gets no GPU: everything runs on the CPU, unless NVIDIA's runtime is the default",
+            changes=lambda: _with_gpus(case),
+        )
+
+
+def _with_gpus(case: Case) -> Iterator[Sequence[str]]:
+    """Yield the changes with which a container has all GPUs, and what then has room on them; else how it gets them."""
+    nvidia = all(card.backend == "cuda" for card in case.rig.cards)
+    shown = tried(case, ALL_FOR_THE_CONTAINER) if nvidia else None
+    if shown is not None:
+        more = (f"{ALL_FOR_THE_CONTAINER}; {text}" for text in _used(shown) if text)
+        yield [ALL_FOR_THE_CONTAINER, *more]
+    given = "--gpus all before the image (compose: `gpus: all`)"
+    yield [given if nvidia else "--device /dev/kfd --device /dev/dri before the image"]
 
 
 @rule(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.commands.limits import CPUS, VARIABLES, memory_limit
-from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
@@ -45,26 +44,6 @@ def too_many_threads(case: Case) -> Iterator[Found]:
         kind = "performance" if hybrid else "physical"
         message = f"-t {n} is more than the {cores} {kind} cores{' (assumed)' if assumed else ''}: {why}"
         yield Found(message, f"-t {cores}", severity="info" if assumed else None)
-
-
-@rule(
-    "no-gpu-in-container", "error", "which-card-is-cuda0",
-    "docker-run(1), --gpus; docs/docker.md of llama.cpp: images without a back end in their name run on the CPU",
-    fix="--gpus all, and an image of the GPU's back end",
-)  # fmt: skip
-def no_gpu_in_container(case: Case) -> Iterator[Found]:
-    """A container that gets no GPU, or whose program cannot use one, on a machine that has one."""
-    given = case.parsed.env.get(IN_CONTAINER)
-    if given == WITHOUT_BACKEND and case.rig.cards:
-        yield Found(
-            "the image is built for the CPU only: no GPU is used, even if the container has one",
-            "an image with the GPU's back end in its name (server-cuda, server-vulkan, server-rocm)",
-        )
-    elif given == NOT_GIVEN and case.rig.cards:
-        yield Found(
-            "the container gets no GPU: everything runs on the CPU, unless NVIDIA's runtime is the default",
-            "--gpus all before the image (podman: --device nvidia.com/gpu=all; AMD: --device /dev/kfd and /dev/dri)",
-        )
 
 
 @rule(

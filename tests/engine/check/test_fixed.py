@@ -173,7 +173,6 @@ def test_options_that_were_renamed_keep_their_values() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda -m m.gguf -fa -c 8192",
         "-m m.gguf -fa -c 8192",
         "services:\n  llama:\n    image: llama.cpp:server-cuda\n    gpus: all\n    command: -m m.gguf -fa -c 8192",
     ],
@@ -182,6 +181,32 @@ def test_a_form_that_a_line_would_not_replace_has_no_fixed_line(command: str) ->
     report = check(command, "llama.cpp", AIR, RIG)
     assert [f for f in report.findings if f.severity == "error"]
     assert report.fixed is None
+
+
+CUDA_IMAGE = "ghcr.io/ggml-org/llama.cpp:server-cuda"
+
+
+@pytest.mark.parametrize(
+    ("start", "corrected"),
+    [
+        (f"docker run --gpus all -v ~/m:/m {CUDA_IMAGE}", f"docker run --gpus all -v ~/m:/m {CUDA_IMAGE}"),
+        (f"docker run --rm {CUDA_IMAGE}", f"docker run --rm --gpus all {CUDA_IMAGE}"),
+        ("sudo podman run --gpus all -e A=b x:full-cuda -s", "sudo podman run --gpus all -e A=b x:full-cuda -s"),
+        ("docker run --gpus all x llama-server", "docker run --gpus all x llama-server"),
+    ],
+)
+def test_the_corrected_command_starts_the_same_container(start: str, corrected: str) -> None:
+    report = check(f"{start} -m /m/a.gguf -fa -c 8192 -ngl 99 -ot exps=CPU", "llama.cpp", AIR, RIG)
+    assert report.fixed is not None
+    assert report.fixed.startswith(f"{corrected} -")
+    assert all(words in report.fixed for words in ("-m /m/a.gguf -c 8192 -ngl 99 -ot exps=CPU", " -fa on"))
+
+
+def test_a_variable_that_a_fix_replaces_is_not_given_to_the_container() -> None:
+    start = f"docker run --gpus all -e LLAMA_ARG_N_CPU_MOE=9 -e HF_TOKEN=x {CUDA_IMAGE}"
+    report = check(f"{start} -m m.gguf -c 8192", "llama.cpp", AIR, resolve(parse_hardware("RTX 3060, 128GB")))
+    assert report.fixed is not None
+    assert report.fixed.startswith(f"docker run --gpus all -e HF_TOKEN=x {CUDA_IMAGE} -m m.gguf -c 8192 ")
 
 
 def test_a_fix_may_hide_a_card() -> None:

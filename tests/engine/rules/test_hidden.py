@@ -8,6 +8,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
+from service.engine.commands.changes import ALL_FOR_THE_CONTAINER
 from service.engine.finding import Finding
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
@@ -72,13 +73,13 @@ def test_cards_that_a_container_is_not_given_are_hidden(given: str, hardware: st
     (found,) = hidden(f"docker run {given} ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99", hardware)
     assert found.message.startswith(f"{count}NVIDIA ")
     assert found.message.endswith(f" hidden by the container, which is given GPU {shown}")
-    assert found.fix == "all GPUs for the container (docker run --gpus all)"
+    assert found.fix == ALL_FOR_THE_CONTAINER
     assert (found.gain or "").startswith("fits: ")
 
 
 def test_experts_go_to_a_card_that_a_container_is_not_given() -> None:
     (found,) = hidden("docker run --gpus device=0 ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -ngl 99 -cmoe")
-    assert (found.fix or "").startswith("all GPUs for the container (docker run --gpus all); -ot 'blk")
+    assert (found.fix or "").startswith(f"{ALL_FOR_THE_CONTAINER}; -ot 'blk")
 
 
 @pytest.mark.parametrize(
