@@ -26,6 +26,7 @@ from service.engine.hardware_text.llama import (
     read_vulkan_init,
 )
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
+from service.engine.hardware_text.opencl import read_clinfo
 from service.engine.hardware_text.questions import ask_about_machines, ask_about_shared_memory, ask_about_version
 from service.engine.hardware_text.rocm import read_rocm_smi, read_rocminfo
 from service.engine.hardware_text.runtimes import (
@@ -83,6 +84,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_speccy,
     read_task_manager,
     read_vulkaninfo,
+    read_clinfo,
     read_lspci,
     read_lshw,
     read_fetch,
@@ -102,6 +104,8 @@ _JOURNAL = re.compile(
 )
 # The kernel of WSL, and the versions before and after it: `5.15.153.1-microsoft-standard-WSL2`
 _WSL_KERNEL = re.compile(r"\b\d+\.\d+\.\d+[\w.]*-microsoft-standard", re.I)
+# A prompt of Windows, or a program or library on a drive of it.
+_WINDOWS_PATH = re.compile(r"^\s*(?:PS )?[A-Z]:\\[^\n<>|]{0,120}>|\b[A-Z]:\\[^\n:*?\"<>|]{1,200}\.(?:dll|exe)\b", re.M)
 _MARKUP = re.compile(r"^> |\s*<br ?/?>$")  # of quoted text and ends of lines
 _MOST_LINES = 4_000
 
@@ -146,6 +150,8 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
     stated_first = sorted(beside_laptops_cpu(_read(lines, _RECOGNISERS)), key=lambda f: f.tool != "")
     if _WSL_KERNEL.search(text):
         stated_first.insert(0, Found(tool="kernel", os="wsl2"))
+    elif _WINDOWS_PATH.search(text):
+        stated_first.append(Found(tool="path", os="windows"))
     hardware = combine(stated_first, gpus_required)
     ask_about_machines(hardware, text)
     ask_about_shared_memory(hardware, text)

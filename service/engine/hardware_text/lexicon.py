@@ -134,7 +134,7 @@ RATE = re.compile(
     r"|4400|4600|4800|5200|5400|5600|5800|6000|6200|6400|6600|6800|7000|7200|7600|8000|8200|8400|8533|8800)(?![\w.]*\w)"
 )  # fmt: skip
 CHANNELS = re.compile(
-    r"(\d{1,2})[\s-]?(?:channels?|ch)\b|(dual|quad|hexa|octa)[\s-]?channel\b|(zwei|vier|acht)kanal\b|(doble|cuádruple)\scanal\b",
+    r"(\d{1,2})[\s-]?(?:channels?|ch)\b|(single|dual|triple|quad|hexa|octa)[\s-]?channel\b|(ein|zwei|drei|vier|acht)kanal\b|(doble|cuádruple)\scanal\b",
     _I,
 )
 # `dual socket`, `2-socket`, and the makers' `2P` and `2S`.
@@ -144,7 +144,8 @@ SOCKETS = re.compile(
     _I,
 )
 CHANNEL_WORDS = {
-    "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
+    "single": 1, "dual": 2, "triple": 3, "quad": 4, "hexa": 6, "octa": 8, "ein": 1, "zwei": 2, "drei": 3, "vier": 4,
+    "acht": 8, "doble": 2, "cuádruple": 4,
 }  # fmt: skip
 FREE = re.compile(
     r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gi|g|mib|mb)\s(?:are\s)?(?:free|available)\b(?:\s(ram|vram|gpu)\b)?\)?", _I
@@ -428,7 +429,10 @@ NOTE = re.compile(
     r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{1,3}\s?(?:cpu\s)?pci-?e?\s?(?:[1-6]\.\d\s)?lanes?\b|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|\d{1,3}[\s-]?(?:threads?|workers)\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"
     r"|cuda ?[:=]? ?(?:\d+(?:\.\d+)*\b(?! ?g)|\(v?\d+(?:\.\d+)*\)?)"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
-    r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
+    r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr"
+    r"|sapphire|powercolor|xfx|asrock|sparkle|turbo|gaming\s(?:oc|x|z|trio|pro)|trio|eagle|windforce|pulse|nitro"
+    r"|red\s(?:devil|dragon)|hell\s?hound|merc(?:\s\d{3})?|qick(?:\s\d{3})?|speedster|challenger|steel\slegend"
+    r"|limited\sedition|(?:ai\s)?pro(?=\s\d{2,3}\s?gb\b))\b",
     _I,
 )
 

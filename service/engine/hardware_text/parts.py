@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -250,8 +250,13 @@ def own_gpus(cpu: Cpu | None, *, is_named: bool) -> tuple[Gpu, ...]:
     model = cpu.model if cpu is not None and cpu.model else ""
     name = _OWN_GPU.get(row.name) if (row := cpu_row(model)) else None
     if name is None and is_named:
-        name = next((graphics for pattern, graphics in _GRAPHICS if pattern.search(model)), None)
+        name = next(iter(graphics_of(model)), None)
     return (Gpu(name=name),) if name else ()
+
+
+def graphics_of(text: str) -> tuple[str, ...]:
+    """Return the integrated GPUs of processors that a text names, of those that models run on."""
+    return tuple(graphics for pattern, graphics in _GRAPHICS if pattern.search(text))
 
 
 def without_displays(gpus: Sequence[Gpu], for_display: Mapping[str, bool]) -> tuple[list[Gpu], list[str]]:
@@ -286,5 +291,9 @@ def without_own(gpus: Sequence[Gpu], of_cpu: Container[str], own: Sequence[Gpu])
     kept = [gpu for gpu in gpus if gpu not in left_out]
     if not cards or any(is_shared(gpu.name) for gpu in kept):
         return kept, []
-    names = dict.fromkeys(gpu.name for gpu in (*left_out, *own))
-    return kept, [f"{name} of the processor: not counted, name it as a part for a Vulkan build" for name in names]
+    return kept, not_counted(dict.fromkeys(gpu.name for gpu in (*left_out, *own)))
+
+
+def not_counted(names: Iterable[str]) -> list[str]:
+    """Return what is said of integrated GPUs that are there and not used."""
+    return [f"{name} of the processor: not counted, name it as a part for a Vulkan build" for name in names]

@@ -29,6 +29,7 @@ from service.engine.hardware_text.parts import (
     are_threads,
     counted,
     is_of_other_device,
+    not_counted,
     numbered,
     one_cpu,
     own_gpus,
@@ -129,6 +130,8 @@ class _Reading(CardDetails):
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(is_shared(gpu.name) for gpu in named)))
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
+        if not gpus and not self.no_gpu:
+            self.notes += not_counted(gpu.name for gpu in own_gpus(cpu, is_named=True))
         return Found(
             gpus=gpus,
             come_with_cpu=all(gpu.name in self.of_cpu for gpu in self.gpus),

@@ -22,7 +22,9 @@ _STRIX_HALO = r"(?:strix\s?halo\s(?:amd\s)?ryzen|strix\s?halo|ryzen)\s(?:ai\s)?(
 _KINDS_OF_CORES = ("a", "an", "one", "single", "dual", "double", "twin", "triple", "quad")
 _SOME = "|".join(n for n in lex.NUMBERS if n not in _KINDS_OF_CORES)
 _SIGNS = {
-    "双通道": " dual channel ", "四通道": " quad channel ", "八通道": " 8 channels ",
+    "没有独立显卡": ", no discrete GPU, ", "无独立显卡": ", no discrete GPU, ", "没有独显": ", no discrete GPU, ",
+    "无独显": ", no discrete GPU, ", "没有显卡": ", no discrete GPU, ", "无显卡": ", no discrete GPU, ",
+    "单通道": " single channel ", "双通道": " dual channel ", "四通道": " quad channel ", "八通道": " 8 channels ",
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
     "双路": " dual ", "双插槽": " dual ", "单路": " single ", "双卡": " dual ", "单卡": " single ",
     "通道": " channels ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ", "物理": " physical ", "虚拟": " virtual ",
@@ -39,7 +41,7 @@ _SIGNS = {
     "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
 # `15,9 GB`, of a Windows that is not English
-_DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
+_DECIMAL_COMMA = re.compile(r"(?<![\w.])(\d{1,3}),(\d|00)(?=\s?(?:g(?:i?b|o)|ghz)\b)", _I)
 # `16 x DDR5-4800`, `12x DDR4 32GB 2933`: modules, with the size of one behind their kind.
 # `6x32G+6x64G`
 _SUM_OF_MODULES = re.compile(
@@ -131,8 +133,25 @@ _RESPELLED = tuple(
     (re.compile(pattern, _I), right)
     for pattern, right in (
         (r"(?<=\d)\+(?=双路|单路)", " + "),
+        (  # as Windows says of the memory installed: `(27,6 GB verwendbar)`, `(utilizável: 15,8 GB)`
+            r"\((\d{1,4})[.,](\d{1,2})\s?(?:GB|Go|ГБ)\s?(?:verwendbar|utili[sz]ables?|utilizzabil[ei]|可用)\)",
+            r"(\1.\2 GB usable)",
+        ),
+        (
+            r"\((?:utilizáve(?:l|is)|dostępn[ea]|доступно)\s?:\s?(\d{1,4})[.,](\d{1,2})\s?(?:GB|ГБ)\)",
+            r"(\1.\2 GB usable)",
+        ),
+        (  # `keine dedizierte Grafikkarte`, `without a graphics card`
+            r"\b(?:no|without(?:\san?)?|ohne|keine?n?|sans|sin|senza|sem)\s"
+            r"(?:(?:dedicated|discrete|separate|dedizierte?n?|separate|eigene?)\s)?"
+            r"(?:(?:graphics|video)\scards?|grafikkarten?|graka|carte\s(?:graphique|vidéo)|tarjeta\s(?:gráfica|de\svídeo)"
+            r"|scheda\s(?:grafica|video)|placa\sde\svídeo|(?<=dedicated\s)graphics|(?<=discrete\s)graphics)\b"
+            r"|\b(?:ohne|keine?|sans|sin|senza|sem)\s(?:dedizierte\s)?gpus?\b",
+            "no discrete GPU",
+        ),
         (rf"(\bi[3579])[\s-]{_LAKES}[\s,:–-]{{1,3}}(?=\d{{3,5}}\w{{0,3}}\b)", r"\1-"),  # `i5 Tiger Lake - 1135G7`
         (r"\btwo\s(?=numa\b)", "2 "),
+        (r"\bnitro\+(?=\s)", "nitro"),  # of a card's name, no part behind it
         (  # `4x 3090 (1 Ti + 3 FE)`
             r"\b(\d{1,2})\s?[x×]\s?((?:nvidia\s|geforce\s|rtx\s?){0,3}\d{4})s?(?:\*\*)?\s?"
             rf"\({_KIND_OF_CARD}\s?(?:\+|,|&|and)\s?{_KIND_OF_CARD}(?:[,;]\s([^()\n]{{1,60}}))?\)",
@@ -202,7 +221,7 @@ _RESPELLED = tuple(
         ),  # `RAM runs at 3600`, which names a Ryzen as well
         (rf"(\d\s?gb\s)of\s{_RATE}(?=\s(?:ram|memory)\b)", r"\1\2MHz"),  # `64GB of 3200 RAM`
         (
-            rf"(\d\s?gb(?:\sddr[345])?\s)(dual|quad|hexa|octa)\s{_RATE}\b{_NO_UNIT}",
+            rf"(\d\s?gb(?:\sddr[345])?\s)(single|dual|triple|quad|hexa|octa)\s{_RATE}\b{_NO_UNIT}",
             r"\1\2 channel \3MHz",
         ),
         (r"(?<!xeon\s)(?<!platinum\s)(?<![\w-])(8[45]\d{2}c)(?![\w-])", r"Xeon \1"),
@@ -228,7 +247,7 @@ _RESPELLED = tuple(
             r"\2 gen \1",
         ),
         (  # `DDR4-3200 quad`
-            r"\b(ddr[345](?:[\s-]?\d{4,5})?\s)(dual|quad|hexa|octa)(?=\s*(?:[,;.)\n]|$|\d{2,4}\s?gb))",
+            r"\b(ddr[345](?:[\s-]?\d{4,5})?\s)(single|dual|triple|quad|hexa|octa)(?=\s*(?:[,;.)\n]|$|\d{2,4}\s?gb))",
             r"\1\2 channel",
         ),
         (r"\b(?:xeon\s)?scalable\s(?:\d\w\w\sgen\s)?(?=\d{4})", "Xeon "),
@@ -270,6 +289,10 @@ _ALLOTTED = re.compile(
     r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?"
     rf"|{_GB}\s(?:of\s)?(?:bios|uefi)[\s-](?:allocated|assigned|reserved|set)\s(?:gpu\smemory|v-?ram)\b"
     rf"|{_GB}\s(?:of\s)?gtt\b"
+    r"|(?<![\d.])([1246]\s?gb)\suma\b(?!\s(?:lp)?ddr)"
+    rf"|{_GB}\s(?:of\s)?v-?ram\s(?:is\s)?(?:allocated|assigned|reserved|dedicated|set(?:\saside)?|carved\sout)"
+    r"\s(?:in|by|via)\s(?:the\s)?(?:bios|uefi)\b"
+    rf"|{_GB}\s(?:of\s)?dedicated\s(?:v-?ram|(?:gpu|graphics|video)\smemory)\b"
     rf"|\bgpu\s(?:can|may|could)\s(?:use|access|address|allocate)\s(?:up\sto\s)?{_GB}"
     rf"|\b(?:gtt|uma(?:\sframe\s?buffer)?)\b(?:\s(?:memory|size|limit|total|of|is|set|raised|to)\b)*\s?[:=]?\s?~?\s?{_GB}"
     rf"|\b(?:(?:gpu|graphics)\smemory|v-?ram)(?:\s(?:setting|size|is)\b)*\s(?:set|configured|raised)\s(?:to|at)\s{_GB}",

@@ -13,7 +13,7 @@ from service.engine.catalogue.names import gpu_rows, gpus_named_in
 from service.engine.hardware import Cpu, Ram
 from service.engine.hardware_text.cim import is_integrated
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, cut, is_shared, unreadable
-from service.engine.hardware_text.parts import own_gpus, sockets_by_threads
+from service.engine.hardware_text.parts import graphics_of, own_gpus, sockets_by_threads
 
 _SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _UNDER_A_SLOT = (
@@ -82,7 +82,8 @@ def read_lspci(lines: Sequence[str]) -> Claim | None:
     found = {i: m[1] for i, line in enumerate(lines) if (m := _PCI.match(line))}
     if not found:
         return None
-    said = [name for line in lines if not _PCI_LINE.match(line) for name in gpus_named_in(line)]
+    beside = [line for line in lines if not _PCI_LINE.match(line)]
+    said = [name for line in beside for name in (*gpus_named_in(line), *graphics_of(line))]
     cards = list(_apart(name for text in found.values() if (name := _product(text, said))))
     seen = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(cards))
     return Claim(Found(tool="lspci", seen=seen), frozenset(i for i, line in enumerate(lines) if _PCI_LINE.match(line)))
@@ -284,8 +285,8 @@ def _product(text: str, said: Sequence[str] = ()) -> str:
         return f"{maker} {re.split(r' (?:Max-Q|Mobile)', named[-1])[0]} Laptop GPU"
     name = _listed(f"{maker} {named[-1]}")
     if "/" in name and not gpu_rows(name):
-        numbers = re.findall(r"\d{3,4}", name)
-        if one := next((card for card in said if re.sub(r"\D", "", card) in numbers), ""):
+        numbers = re.findall(r"\d{2,4}(?!\d|\s?GB)", name)
+        if one := next((card for card in said if re.sub(r"\d+\s?GB|\D", "", card) in numbers), ""):
             return one
         raise unreadable(name, "several cards have this chip: write which one it is, on a line of its own")
     return name
