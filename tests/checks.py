@@ -17,7 +17,14 @@ from service.engine.run.resolved import resolve_run
 def visible_devices(command: ParsedCommand, rig: Rig) -> tuple[Device, ...]:
     """The devices that an engine started with this command's environment would see."""
     shown = command.env.get("CUDA_VISIBLE_DEVICES", command.env.get("HIP_VISIBLE_DEVICES"))
-    if shown is None:
+    selected = command.env.get("ONEAPI_DEVICE_SELECTOR")
+    if "-dev none" in " ".join(command.flags.other):
+        cards = []
+    elif command.flags.split_mode == "none":
+        cards = [0]
+    elif selected is not None:
+        cards = [int(n) for n in selected.removeprefix("level_zero:").split(",")]
+    elif shown is None:
         cards = list(range(len(rig.cards)))
     elif command.env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         by_pci = {card.pci_index: i for i, card in enumerate(rig.cards)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,11 +22,12 @@ from service.engine.run.settings import option_value
 from service.engine.units import MIB
 
 # Variables that say which cards are seen, by the back end that reads them (HIP programming guide, "environment
-# variables"; llama.cpp ggml-vulkan.cpp, ggml_vk_instance_init).
+# variables"; llama.cpp ggml-vulkan.cpp, ggml_vk_instance_init; docs/backend/SYCL.md).
 _VISIBLE: dict[str, tuple[str, ...]] = {
     "cuda": ("CUDA_VISIBLE_DEVICES",),
     "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     "vulkan": ("GGML_VK_VISIBLE_DEVICES",),
+    "sycl": ("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK"),
 }
 VISIBLE = tuple(dict.fromkeys(name for names in _VISIBLE.values() for name in names))
 _OWN_VARIABLE = {
@@ -37,6 +38,9 @@ _OWN_VARIABLE = {
     "ZE_AFFINITY_MASK": "sycl",
     "ONEAPI_DEVICE_SELECTOR": "sycl",
 }
+SELECTOR = "ONEAPI_DEVICE_SELECTOR"
+# `level_zero:0,2`, `level_zero:0;level_zero:2`: cards by number; other forms (`level_zero:gpu`) show all.
+_SELECTED = re.compile(r"level_zero:\d{1,2}(?:[,;](?:level_zero:)?\d{1,2})*")
 _DEVICE = re.compile(r"(cuda|rocm|hip|vulkan|sycl|metal|mtl)\d*", re.I)
 _BACKENDS = {"hip": "rocm", "mtl": "metal"}
 _BUILT_FOR = re.compile(r"(?<![a-z])(cuda|rocm|hip|vulkan|sycl|metal)(?![a-z])")  # `build-vulkan/bin/…`
@@ -58,12 +62,16 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
     if shown is None:
         return tuple(sorted(numbers.values(), key=lambda i: _place(numbers, i)))
     found: list[int] = []
-    for entry in (part.strip() for part in shown.split(",")):
+    for entry in _entries(shown):
         card = _card(entry, numbers, rig)
         if card is None or card in found:
             break
         found.append(card)
-    return tuple(found)
+    return tuple(sorted(found) if name in _VISIBLE["sycl"] else found)  # oneAPI's choose, and leave the order
+
+
+def _entries(shown: str) -> list[str]:
+    return [part.strip() for part in re.sub(r"level_zero:", "", shown).replace(";", ",").split(",")]
 
 
 def backend_named(parsed: ParsedCommand) -> str | None:
@@ -125,7 +133,21 @@ def rig_of_devices(hardware: Hardware, names: Sequence[str]) -> Rig:
 def _variable(env: Mapping[str, str], rig: Rig) -> str | None:
     """The variable, of those that are set, by which the rig's back end chooses cards."""
     names = _VISIBLE.get(rig.cards[0].backend, ()) if rig.cards else VISIBLE
-    return next((name for name in names if name in env and not VARIABLE.fullmatch(env[name])), None)
+    return next(
+        (
+            name
+            for name in names
+            if name in env
+            and not VARIABLE.fullmatch(env[name])
+            and (name != SELECTOR or _SELECTED.fullmatch(env[name].strip()))
+        ),
+        None,
+    )
+
+
+def showing(name: str, cards: Iterable[int | str]) -> str:
+    """Return the value of a variable that shows these cards, by number or UUID."""
+    return ("level_zero:" if name == SELECTOR else "") + ",".join(map(str, cards))
 
 
 def _inside(given: str, numbers: Mapping[int, int], rig: Rig) -> dict[int, int]:
@@ -142,7 +164,7 @@ def first_unknown_card(env: Mapping[str, str], rig: Rig) -> str | None:
     name = _variable(env, rig)
     if name is None or not rig.cards:
         return None
-    entries = [part.strip() for part in env[name].split(",")]
+    entries = _entries(env[name])
     seen = len(visible_cards(env, rig))
     return f"{name}: {entries[seen][:60]}" if entries[seen:] and entries[seen] not in ("", "-1") else None
 
@@ -218,7 +240,8 @@ def hidden_cards(parsed: ParsedCommand, rig: Rig, devices: Sequence[Device]) -> 
     name = _variable(env, rig)
     if name is not None and set(hidden) - set(seen):
         order = (*seen, *(card for card in hidden if card not in seen))
-        changes.append(f"{name}={','.join(str(_place(numbers, card)) for card in order)} before the command")
+        value = showing(name, (_place(numbers, card) for card in order))
+        changes.append(f"{name}={value} before the command")
         by.append(f"{name}={env[name][:_SHOWN]}")
     for option in (one for one in parsed.used if one in _DEVICE_OPTIONS):
         changes.append(f"leave out {option}")

@@ -509,3 +509,20 @@ def test_where_no_expert_layer_lies_on_the_card_the_reason_says_all_stay_in_ram(
     body = ask(R1, "iq4_xs", hardware=hardware, goal=goal, engine="ik_llama.cpp")
     (text,) = [r.text for r in first(body).reasons if r.rule == "experts-in-ram"]
     assert text == "all 58 expert layers stay in RAM, where each token reads only the experts it uses"
+
+
+@pytest.mark.parametrize(
+    ("cards", "shown"),
+    [
+        ("2x Arc B580 12GB, Ryzen 5 5500, 32GB, sycl", "ONEAPI_DEVICE_SELECTOR=level_zero:0 llama-server"),
+        ("2x RX 7900 XTX, Ryzen 9 7950X, 64GB, vulkan", "-sm none"),
+    ],
+)
+def test_a_model_on_one_of_two_cards_of_amd_or_intel_is_kept_off_the_other(cards: str, shown: str) -> None:
+    """Without it, llama.cpp divides every model among all cards; two under Vulkan are slower than one."""
+    hardware = parse_hardware(cards)
+    body = ask("Llama-3.1-8B", "q4_k", hardware=hardware)
+    all_hold(body, "Llama-3.1-8B", hardware)
+    alone = next(c for c in body.configs if len([d for d in c.devices if d.device != "CPU"]) == 1)
+    assert shown in alone.commands.server
+    assert alone is body.configs[0]

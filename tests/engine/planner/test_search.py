@@ -147,6 +147,12 @@ def test_eight_like_cards_are_tried_in_eight_numbers() -> None:
     assert [len(cards) for cards in card_sets(resolve(rigs.EIGHT_3090))] == [8, 7, 6, 5, 4, 3, 2, 1]
 
 
+def test_with_vulkan_one_card_is_tried_where_all_are_alike() -> None:
+    """Which one it is makes no difference then; of unlike cards the driver's order is unknown."""
+    assert card_sets(resolve(parse_hardware("3x RX 7900 XTX, 7950X, 64GB, vulkan"))) == [(0, 1, 2), (0,)]
+    assert card_sets(resolve(parse_hardware("RX 7900 XTX + RX 6800, 7950X, 64GB, vulkan"))) == [(0, 1)]
+
+
 def test_of_three_kinds_of_cards_any_number_of_one_kind_is_tried_alone() -> None:
     """Qwen3-30B lay on eight cards of three kinds at 119 t/s; on two of the fast ones it makes 156."""
     rig = resolve(parse_hardware("3x RTX A6000 + 3x RTX 3090 + 2x Tesla P40, EPYC 7763, 768GB"))

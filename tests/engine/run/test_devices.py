@@ -66,3 +66,21 @@ def test_a_command_for_a_vulkan_build_sees_vulkan_devices_and_one_for_cuda_only_
     assert visible_cards({"GGML_VK_VISIBLE_DEVICES": "1"}, rig_of(f"{RADEONS}, vulkan")) == (1,)
     of_ik = rig_of(mixed, parsed=parse("llama-server -c 8 -fmoe", "ik_llama.cpp"))
     assert [card.name for card in of_ik.cards] == [geforce], "the only card that the engine drives"
+
+
+ARCS = resolve(parse_hardware("4x Arc A770 16GB, EPYC 7532, 256GB, sycl"))
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        ("ONEAPI_DEVICE_SELECTOR=level_zero:0 llama-server -c 8", (0,)),
+        ("ONEAPI_DEVICE_SELECTOR='level_zero:1,3' llama-server -c 8", (1, 3)),
+        ("ONEAPI_DEVICE_SELECTOR='level_zero:2;level_zero:0' llama-server -c 8", (0, 2)),
+        ("ZE_AFFINITY_MASK=2 llama-server -c 8", (2,)),
+        ("ONEAPI_DEVICE_SELECTOR=level_zero:gpu llama-server -c 8", (0, 1, 2, 3)),
+        ("ONEAPI_DEVICE_SELECTOR='level_zero:*' llama-server -c 8", (0, 1, 2, 3)),
+    ],
+)
+def test_the_selector_of_oneapi_shows_cards_by_their_number(command: str, seen: tuple[int, ...]) -> None:
+    assert visible_cards(parse(command, "llama.cpp").env, ARCS) == seen

@@ -19,6 +19,7 @@ from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.ranking.rank import Contender
+from service.engine.run.devices import SELECTOR, showing
 from service.engine.run.environment import prefix_of
 from service.engine.units import MIB
 
@@ -26,7 +27,7 @@ MODELS_DIR = "models"
 # Compute capabilities of Xavier and Orin: what CUDA 12 compiles for ARM servers, packages and images, is none of theirs
 # (conda-forge.org/docs/how-to/advanced/cuda/tegra).
 _TEGRA = (7.2, 8.7)
-_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
+_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES", "sycl": SELECTOR}
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -51,9 +52,25 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
         return {variable: ",".join(card.uuid or "" for card in chosen)}
     if chosen and variable == "CUDA_VISIBLE_DEVICES" and all(card.pci_index is not None for card in chosen):
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", variable: ",".join(str(card.pci_index) for card in chosen)}
-    if tuple(cards) == tuple(range(len(rig.cards))):
+    if tuple(cards) == tuple(range(len(rig.cards))) or (variable == SELECTOR and not cards):
         return {}
-    return {variable: ",".join(str(c) for c in cards)}
+    return {variable: showing(variable, cards)}
+
+
+def on_these(engine: Engine, flags: Flags, rig: Rig, cards: Sequence[int]) -> Flags:
+    """Return the flags, with what keeps an engine to `cards` where no variable does (`environment`).
+
+    `-sm none` for one of several like cards under Vulkan: it names none of them, as the driver orders them, and the
+    engine leaves out integrated GPUs before it takes the first. `-dev none` for none: with `-ngl 0` alone, prompts are
+    computed on a GPU that is there (llama.cpp src/llama.cpp, llama_model_load_from_file_impl).
+    """
+    backend = rig.cards[0].backend if rig.cards else "cuda"
+    if backend in ("cuda", "rocm") or backend not in engine_spec(engine).backends:
+        return flags
+    if not cards:
+        return msgspec.structs.replace(flags, other=(*flags.other, "-dev", "none"))
+    is_one = len(cards) == 1 < len(rig.cards) and backend == "vulkan"
+    return msgspec.structs.replace(flags, split_mode="none") if is_one else flags
 
 
 def commands(
@@ -68,7 +85,7 @@ def commands(
     stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
-    prefix = prefix_of(flags.numa)
+    prefix, flags = prefix_of(flags.numa), on_these(engine, flags, rig, cards)
     bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)

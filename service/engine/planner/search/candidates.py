@@ -155,12 +155,13 @@ def card_sets(rig: Rig) -> list[Cards]:
     """Return the sets of cards worth trying, the largest sets first; in each, the fastest cards first.
 
     Cards of one kind are interchangeable, so a set is how many of each kind it has. Where these are too many, a kind is
-    used or left out as a whole, unless it is alone. With Vulkan all cards are used: hiding some takes the driver's
-    order, which is unknown.
+    used or left out as a whole, unless it is alone. With Vulkan all cards are used, or one where all are alike: hiding
+    others takes the driver's order, which is unknown.
     """
-    if any(card.backend == "vulkan" for card in rig.cards):
-        return [tuple(range(len(rig.cards)))]
     kinds = _kinds(rig.cards)
+    if any(card.backend == "vulkan" for card in rig.cards):
+        whole = tuple(range(len(rig.cards)))
+        return [whole, (0,)] if len(kinds) == 1 < len(whole) else [whole]
     counts = [range(len(kind) + 1) for kind in kinds]
     if math.prod(map(len, counts)) > _MOST_SETS:
         counts = [range(0, len(kind) + 1, len(kind)) for kind in kinds]
