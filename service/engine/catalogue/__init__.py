@@ -19,7 +19,7 @@ from service.engine.catalogue.limits import check
 from service.engine.config import Device, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig
+from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig, os_family
 
 _MATTERS = (
     "gpus", "ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz",
@@ -57,6 +57,7 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
     With cards of several makers, there is one rig for each maker's cards, and last one with all cards under Vulkan. So
     it is where a maker's own back end supports only some of the cards, and Vulkan drives the others. If the cards are
     AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one with Vulkan.
+    AMD's cards have both under Windows, whose drivers bring Vulkan, but not the libraries that a ROCm build needs.
     Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast (llama.cpp
     issue 19918), and last one with SYCL. With an ARM processor, Vulkan drives the cards of both makers.
     Raises as `resolve` does.
@@ -83,6 +84,8 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
         ways = [with_vulkan, cards]
     if hardware.backend is None and cards and all(map(_shares_with_amd, cards)):
         ways = [*(ways if all(card.generation in _ROCM_KNOWS for card in cards) else []), with_vulkan]
+    elif _lacks_rocm(hardware) and makes.keys() == {"rocm"}:
+        ways = [*ways, with_vulkan]
     return tuple(_rig(host, some, (*notes, *_own_backend(hardware, own, some)), fitted) for some in ways)
 
 
@@ -107,6 +110,15 @@ def _only_with_vulkan(cards: Sequence[Card], unsupported: Sequence[Card]) -> Ass
 
 def _vendor(card: Card) -> str:
     return _VENDOR.get(card.backend, "NVIDIA" if card.generation == "kepler" else "AMD")
+
+
+def _lacks_rocm(hardware: Hardware) -> bool:
+    """Whether a machine is not known to have what llama.cpp's own ROCm build needs, and is sure to have Vulkan.
+
+    Its archive for Windows brings the HIP runtime, but neither hipBLAS nor rocBLAS. Without them it lists no card, says
+    nothing and computes on the CPU (llama.cpp issues 26964 and 26996, pull 26973).
+    """
+    return hardware.backend is None and os_family(hardware.os or "") == "windows"
 
 
 def _shares_with_amd(card: Card) -> bool:
@@ -166,7 +178,7 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
         why = f"no back end was given: ROCm does not support {named}; state rocm if yours was built for it"
     elif names != makers:
         why = "no back end was given: Vulkan packages run on this GPU as they are; state rocm for a ROCm build"
-    elif all(map(_shares_with_amd, own)):
+    elif all(map(_shares_with_amd, own)) or (_lacks_rocm(hardware) and makers == {"rocm"}):
         why = "no back end was given: ROCm is clearly faster for prompts like these; state vulkan for a Vulkan build"
     yield Assumption("hardware.backend", names.pop(), why, "speed, and the build of the engine")
 

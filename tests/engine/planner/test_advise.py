@@ -526,3 +526,12 @@ def test_a_model_on_one_of_two_cards_of_amd_or_intel_is_kept_off_the_other(cards
     alone = next(c for c in body.configs if len([d for d in c.devices if d.device != "CPU"]) == 1)
     assert shown in alone.commands.server
     assert alone is body.configs[0]
+
+
+def test_under_windows_amds_cards_run_what_their_driver_brings() -> None:
+    """The archive for ROCm lacks hipBLAS and rocBLAS, lists no card without them and says nothing (issue 26996)."""
+    usual = ask("Llama-3.1-8B", "q4_k", hardware=parse_hardware("RX 6800, Ryzen 5 5600, 32GB, Windows 11"))
+    assert first(usual).devices[0].device == "Vulkan0"
+    assert "winget install llama.cpp" in [package.line for package in first(usual).commands.packages]
+    for said in ("RX 6800, Ryzen 5 5600, 32GB, Windows 11, ROCm", "RX 6800, Ryzen 5 5600, 32GB, Ubuntu"):
+        assert first(ask("Llama-3.1-8B", "q4_k", hardware=parse_hardware(said))).devices[0].device == "ROCm0"
