@@ -252,3 +252,14 @@ def test_the_example_of_what_to_write_instead_is_another_than_was_assumed(field:
     assert fact.say == say
     if "[" in say:
         assert resolve(parse_hardware(f"{fact.say}, 128GB")).cards[0].total == 116 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "assumed", "example"),
+    [("Arc A770", "16", "Arc A770 8GB"), ("RX 580", "8", "RX 580 4GB"), ("RTX 4060 Ti", "8", "RTX 4060 Ti 16GB")],
+)
+def test_a_size_that_was_assumed_is_corrected_by_one_that_the_card_is_sold_with(
+    name: str, assumed: str, example: str
+) -> None:
+    fact = fact_of(Assumption("hardware.gpus[0].vram_gib", assumed, "why", "what fits"), [Gpu(name=name)])
+    assert fact.say == example

@@ -308,7 +308,8 @@ def basis_words(basis: str) -> str:
 
 
 # By the last part of the path: the name, the unit of the value, and an example that states another; {card} is the GPU's
-# name, {half} half of the value ({s} its plural), {ram} a usual other speed of such RAM.
+# name, {half} half of the value ({s} its plural), {ram} a usual other speed of such RAM, {size} another memory that the
+# card is sold with.
 _NAMES = {
     "total_gb": ("RAM", " GB", "128GB"),
     "free_gb": ("RAM in WSL", " GB", ""),
@@ -317,7 +318,7 @@ _NAMES = {
     "cpu": ("CPU", "", "Ryzen 9 7950X"),
     "ghz": ("CPU clock", " GHz", ""),
     "gpus": ("GPUs", "", "2x RTX 3090"),
-    "vram_gib": ("VRAM of the {card}", " GiB", "{card} 12GB"),
+    "vram_gib": ("VRAM of the {card}", " GiB", "{card} {size}GB"),
     "pcie": ("PCIe link of the {card}", "", "{card} PCIe 3.0 x4"),
     "bandwidth_gbs": ("memory bandwidth of the {card}", " GB/s", ""),
     "display": ("display on the {card}", "", "headless"),
@@ -346,9 +347,12 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
     if "{half}" in say and not number_alone:
         say = ""
     stated = float(one.value.replace(",", "")) if number_alone else 0.0
+    sizes = sorted({row.vram_gib for row in gpu_rows(card) if row.vram_gib} - {stated}, reverse=True)
+    if "{size}" in say and not sizes:
+        say = ""
     kind, rate, other = next(row[1:] for row in _RAM if stated >= row[0])
     half, ram = f"{stated / 2 if stated > 1 else 2:.0f}", f"{kind}-{other if stated == rate else rate}"
-    say = say.format(card=card, half=half, s="" if half == "1" else "s", ram=ram)
+    say = say.format(card=card, half=half, s="" if half == "1" else "s", ram=ram, size=f"{sizes[0]:g}" if sizes else "")
     return Fact(name=name.format(card=card), value=value, why=one.why, changes=one.matters, say=say)
 
 
