@@ -80,7 +80,10 @@ def refine(search: VariantSearch) -> None:
     if not search.build.date:
         _respan(search, search.best())
         if not search.best().candidate.user_fields:
-            _keep_baselines(search, search.best())
+            best = search.best()
+            _keep_baselines(search, best)
+            if search.best() is not best:
+                _place_rivals(search)
 
 
 def _neighbours(search: VariantSearch, best: Contender) -> list[Queued]:
@@ -102,15 +105,23 @@ def _on_fewer_cards(search: VariantSearch, best: Contender) -> list[Queued]:
 def _place_rivals(search: VariantSearch) -> None:
     """Place what differs from the best one in its cards and is likely to cost as much, on the fewest cards first.
 
-    As good on fewer cards is better, and on others it is a tie.
+    As good on fewer cards is better, and on others it is a tie. On some of the best one's cards, with its micro-batch,
+    the forecast alone says what is likely: other placements there may have been slow because they cannot be pipelined.
     """
-    best, known = search.best(), {frozenset(c.candidate.cards) for c in search.contenders}
-    limit = best.cost(search.case.goal) + noise_beside(best)
-    alike = [one for one in search.queue if differs_in_cards_only(one.candidate, best.candidate)]
+    best = search.best()
+    limit, cards = best.cost(search.case.goal) + noise_beside(best), frozenset(best.candidate.cards)
+    known = {(frozenset(c.candidate.cards), c.candidate.flags.n_ubatch) for c in search.contenders}
     rivals: dict[frozenset[int], Queued] = {}
-    for one in sorted(alike, key=search.likely_cost):
-        if search.likely_cost(one) < limit and (cards := frozenset(one.candidate.cards)) not in known:
-            rivals.setdefault(cards, one)
+    for one in sorted(search.queue, key=search.likely_cost):
+        chosen, n_ubatch = frozenset(one.candidate.cards), one.candidate.flags.n_ubatch
+        if not differs_in_cards_only(one.candidate, best.candidate):
+            continue
+        if chosen < cards and n_ubatch == best.candidate.flags.n_ubatch:
+            may_be, tried = one.cost < limit, (chosen, n_ubatch) in known
+        else:
+            may_be, tried = search.likely_cost(one) < limit, any(chosen == others for others, _ in known)
+        if may_be and not tried:
+            rivals.setdefault(chosen, one)
     for one in sorted(rivals.values(), key=lambda one: len(one.candidate.cards))[:_RIVALS]:
         if one in search.queue:  # one that was placed may have taken its like along
             search.queue.remove(one)
