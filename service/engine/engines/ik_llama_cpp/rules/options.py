@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from service.engine.commands.companions import CONTEXT, DRAFT, PROJECTOR, loads_draft, projector_of
+from service.engine.commands.companions import (
+    CONTEXT,
+    DRAFT,
+    DRAFT_REPO,
+    IN_QUOTES,
+    PROJECTOR,
+    loads_draft,
+    projector_of,
+)
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
@@ -15,6 +23,8 @@ from service.engine.rules.rule import BUILDING, UNASKED, Found, rule
 from service.engine.run.settings import option_value, speculation_types
 from service.engine.units import MIB
 
+_WITH_A_MODEL = ("draft", "dflash", "dspark")
+_WITHOUT_A_MODEL = ("ngram_simple", "ngram_map_k", "ngram_map_k4v", "ngram_mod", "ngram_cache", "suffix")
 _ONE_SLOT_FROM = "2026-06-12"  # 8a3802517, pull 1949
 
 
@@ -52,6 +62,29 @@ def copies_of_ram(case: Case) -> Iterator[Found]:
             f"builds of that time make {copies} pipeline copies with several GPUs, also of weights in RAM, which may "
             "fail to allocate; the figures are for a build with -DGGML_SCHED_MAX_COPIES=1"
         )
+
+
+@rule(
+    "speculation-refused", "error", UNASKED, "ik_llama.cpp pull 1789 (f4f4b3ff2), common/common.cpp:288-346",
+    since="2026-05-15", fix="one kind of speculation, with what it needs", refused="options",
+)  # fmt: skip
+def speculation_refused(case: Case) -> Iterator[Found]:
+    """Kinds of `--spec-type` that lack their draft model, or that do not go together."""
+    kinds = [kind.partition(":")[0].replace("-", "_") for kind in speculation_types(case.flags)]
+    why = _refused_because(kinds, has_draft=any(name in (*DRAFT, *DRAFT_REPO, *IN_QUOTES) for name in case.parsed.used))
+    if why and all(kind in case.spec.commands.speculations for kind in kinds):
+        yield Found(f"--spec-type {','.join(kinds)}: {why}", "leave out --spec-type")
+
+
+def _refused_because(kinds: Sequence[str], *, has_draft: bool) -> str:
+    alone = next((kind for kind in kinds if kind in _WITH_A_MODEL and not has_draft), None)
+    if alone is not None:
+        return f"{alone} needs a draft model (-md)"
+    if len(kinds) > 2:
+        return "at most two kinds go together"
+    if len(kinds) == 2 and (kinds[0] not in _WITHOUT_A_MODEL or kinds[1] not in ("mtp", "draft")):
+        return "of two kinds the first must be one of the prompt's own text (ngram_…, suffix), and then mtp or draft"
+    return ""
 
 
 @rule(
