@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
@@ -135,6 +135,7 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
     engine, program = build.engine, _program_meant(named) if named else program or _guess_program(options)
     dialect, stood_for = engine_spec(engine).commands, _environment_words(build, program, env)
     last = program in dialect.variables_read_last
+    options = tuple(_without_presets(options, dialect.options.presets))
     reader = OptionReader(build, program, [*options, *stood_for] if last else [*stood_for, *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
@@ -301,6 +302,13 @@ def _divide(words: list[str]) -> Words:
     if first and _program_meant(words[first - 1]) in _LLAMA_PROGRAMS:
         return Words(tuple(words[: first - 1]), words[first - 1], tuple(words[first:]))
     return Words(tuple(words[:first]), None, tuple(words[first:]))
+
+
+def _without_presets(options: Iterable[str], presets: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options with what presets stand for in their place, which later ones change."""
+    for word in options:
+        yield word
+        yield from presets.get(word, "").split()
 
 
 def _environment_words(build: Build, program: str, env: dict[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ class Options(msgspec.Struct, frozen=True):
     build reads them from the first. `newer`: options that came after the newest
     build known here, by the engine's own list of a later day, which the file names; llama-bench has none of them.
     `elsewhere`: options that only programs without a list here have. `today`: what to write for an option that its
-    programs no longer have under that name.
+    programs no longer have under that name. `presets`: what an option stands for that sets several others.
     """
 
     programs: dict[str, Names]
@@ -30,6 +30,7 @@ class Options(msgspec.Struct, frozen=True):
     newer: Names = Names("", "")
     elsewhere: str = ""
     today: dict[str, str] = {}
+    presets: dict[str, str] = {}
 
 
 class _Listed(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.reader import BenchTests
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
+from service.flows.advice.command_model import repo_in_command
 from tests.engine.commands.published import Published, published
 
 
@@ -674,3 +675,11 @@ def test_a_remark_in_an_array_ends_nothing() -> None:
     parsed = parse(f'B=llama-server\n{_IN_ARRAY}"${{ARGS[@]}}"', "llama.cpp")
     assert (parsed.repaired, parsed.unknown, parsed.model_path) == ((), (), "a.gguf")
     assert parse("llama-server -m a.gguf \\\n# x\n -c 8").repaired
+
+
+def test_an_option_that_sets_several_others_stands_for_them_and_later_ones_change_them() -> None:
+    parsed = parse("llama-server --gpt-oss-120b-default -c 32768")
+    flags = parsed.flags
+    assert (flags.n_ctx, flags.n_ubatch, flags.n_batch, flags.n_parallel) == (32_768, 2_048, 32_768, 2)
+    assert repo_in_command(parsed) == "ggml-org/gpt-oss-120b-GGUF"
+    assert parsed.words.line == "llama-server --gpt-oss-120b-default -c 32768"
