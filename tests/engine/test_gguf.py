@@ -6,7 +6,7 @@ import contextlib
 import struct
 import time
 import tracemalloc
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from service.engine.ggml_types import type_named
 from service.engine.gguf import write as gguf_file
 from service.engine.gguf.header import ArraySummary, Header, merge_shards
 from service.engine.gguf.parser import MAX_HEADER_BYTES, MAX_KEPT, MAX_TEXT_BYTES, HeaderParser, parse_header
-from service.engine.gguf.window import NeedMore
+from service.engine.gguf.window import NeedMore, Window
 from service.engine.model import build_model
 from tests.models import build_header, gguf_bytes, gguf_files
 from tests.sampling import examples
@@ -400,6 +400,27 @@ def test_where_a_header_is_cut_changes_nothing(data: st.DataObject) -> None:
     pieces = [content[a:b] for a, b in pairwise([0, *cuts, len(content)])]
     found = [header for piece in pieces if (header := parser.feed(piece)) is not None]
     assert found[0] == parse_header(content)
+
+
+@given(st.data())
+@examples(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_many_texts_of_any_length_are_passed_as_one_by_one_wherever_they_are_cut(data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.sampled_from((0, 1, 7, 10, 62, 63, 64, 255, 256, 300)), min_size=1, max_size=6))
+    texts = [text("\n" * length) for length in lengths * data.draw(st.integers(1, 200))]
+    body = b"".join(texts)
+    window, left = Window(), len(texts)
+    for a, b in pairwise(sorted({0, *data.draw(st.lists(st.integers(0, len(body)), max_size=4)), len(body)})):
+        window.add(body[a:b])
+        left = window.skip_strings(left, 1 << 10)
+        window.commit()
+        ends = list(accumulate(map(len, texts), initial=0))
+        assert (left, window.absolute) == next(
+            (len(texts) - n, end) for n, end in enumerate(ends) if end + 8 > b or n == len(texts)
+        )
+    too_long = Window()
+    too_long.add(body + text("\n" * 300))
+    with pytest.raises(InvalidHeader, match="300 bytes"):
+        too_long.skip_strings(len(texts) + 1, 299)
 
 
 def test_memory_stays_flat_however_large_the_vocabulary_is() -> None:

@@ -10,6 +10,7 @@ header that was read by a jump is marked (`Header.by_jump`), and believed only f
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,13 @@ from service.engine.gguf.header import Header
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 SAMPLE = 256  # bytes at the beginning and the end of an array that are compared
 SMALLEST = 32 << 10  # bytes of an array that is worth a jump
+
+# Nearly all texts of a tokenizer are short. A regular expression passes many of them at once, in a third of the time
+# that a loop over them takes. Its alternatives begin with different bytes, so that none is tried after another failed.
+_AT_ONCE, _SHORT = 128, 63
+_SHORT_TEXTS = re.compile(
+    rb"(?>%s){%d}+" % (b"|".join(rb"\x%02x\0{7}.{%d}" % (n, n) for n in range(_SHORT + 1)), _AT_ONCE), re.DOTALL
+)
 
 
 class LargeArray(msgspec.Struct, frozen=True):
@@ -178,14 +186,20 @@ class Window:
     def skip_strings(self, count: int, limit: int) -> int:
         """Skip up to `count` texts, as far as their lengths were fed, and return how many are left.
 
-        Raises InvalidHeader for a text that is longer than `limit` bytes.
+        Raises InvalidHeader for a text that is longer than `limit` bytes, which are more than a short text has.
         """
         data, position, last, unpack = self._data, self.position, len(self._data) - 8, _U64.unpack_from
         while count and position <= last:
-            length = unpack(data, position)[0]
-            if length > limit:
-                raise InvalidHeader(f"an array element of {length} bytes is longer than {limit}")
-            position += 8 + length
-            count -= 1
+            if count >= _AT_ONCE and (short := _SHORT_TEXTS.match(data, position)) is not None:
+                position, count = short.end(), count - _AT_ONCE
+                continue
+            for _ in range(min(count, _AT_ONCE)):
+                if position > last:
+                    break
+                length = unpack(data, position)[0]
+                if length > limit:
+                    raise InvalidHeader(f"an array element of {length} bytes is longer than {limit}")
+                position += 8 + length
+                count -= 1
         self.position = position
         return count
