@@ -245,6 +245,10 @@ class AllocatorState:
         self.arenas = arenas
         self.after: dict[_SegmentKey, tuple[AllocatorState, tuple[int, ...]]] = {}
 
+    def unlink(self) -> None:
+        """Forget the states that follow, which may be followed by this one."""
+        self.after.clear()
+
 
 def free_blocks(arenas: Sequence[Arena]) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the free blocks of each arena as (offset, bytes)."""

@@ -68,18 +68,19 @@ class Replay:
         ]
         self.resolved = self._resolve()
 
-    def _place(self, number: int, devices: tuple[int, ...], in_ram: frozenset[int]) -> PlacedSegment:
+    def _place(self, number: int, devices: tuple[int, ...], in_ram: frozenset[int]) -> Stage:
         key = number, devices, in_ram, self.options
-        placed: PlacedSegment | None = self.graph.memo.get(key)
-        if placed is None:
+        start: Stage | None = self.graph.memo.get(key)
+        if start is None:
             segment = self.graph.segments[number]
             placed = PlacedSegment(segment, devices, in_ram, self.options, self.graph.inputs)
-            self.graph.memo[key] = placed
+            start = self.graph.memo[key] = placed.start()
+            self.graph.linked.append(placed)
             self.graph.n_kept += len(segment.codes)
-        return placed
+        return start
 
     def _resolve(self) -> list[ResolvedSegment]:
-        stages: list[Stage] = [placed.start for placed in self._placed]
+        stages = list(self._placed)
         for depth in range(4):
             current, order = -1, range(len(stages))
             for j in reversed(order) if depth % 2 else order:
@@ -165,7 +166,7 @@ class Replay:
             arenas, held, own = new_arenas(options.cpu), list[LiveTensor](), [list[LiveTensor]() for _ in self.slots]
             for j, t, device, size in leafs:
                 (held if t >= SHARED else own[j]).append(LiveTensor(t, device, arenas[device].take(size), size, 0))
-                is_input = t in graph.inputs or t in self._placed[j].segment.own_inputs
+                is_input = t in graph.inputs or t in self._placed[j].placed.segment.own_inputs
                 for _ in range(options.n_copies - 1 if is_input else 0):
                     arenas[device].take(size)
             for size, device in copied:
@@ -193,6 +194,7 @@ class Replay:
         state: AllocatorState | None = self.graph.memo.get(arenas)
         if state is None:
             state = self.graph.memo[arenas] = AllocatorState(arenas)
+            self.graph.linked.append(state)
         return state
 
     def _run(self, programs: list[Program], start: _Start) -> Marks:

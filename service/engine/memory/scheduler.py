@@ -79,7 +79,10 @@ class PlacedSegment:
         self.segment, self.slots, self.options = segment, slots, options
         self.fixed = self._fixed(in_ram, inputs)
         self.stages: dict[tuple[int, tuple[int, ...]], Stage] = {}
-        self.start = self.stage(0, tuple(self.fixed.get(t, -1) for t in segment.real))
+
+    def start(self) -> Stage:
+        """Return the stage before the first pass."""
+        return self.stage(0, tuple(self.fixed.get(t, -1) for t in self.segment.real))
 
     def stage(self, depth: int, devices: tuple[int, ...]) -> Stage:
         """Return the stage with these devices at a depth: the same object for the same ones."""
@@ -87,6 +90,17 @@ class PlacedSegment:
         if found is None:
             found = self.stages[depth, devices] = Stage(self, depth, devices)
         return found
+
+    def unlink(self) -> None:
+        """Forget the stages and what came of them, all of which refer to this."""
+        for stage in list(self.stages.values()):
+            for resolved in list(stage.resolved.values()):
+                for pieces in list(resolved.pieces.values()):
+                    pieces.programs.clear()
+                resolved.pieces.clear()
+            stage.resolved.clear()
+            stage.followed.clear()
+        self.stages.clear()
 
     def _fixed(self, in_ram: frozenset[int], inputs: frozenset[int]) -> dict[int, int]:
         segment, slots, options = self.segment, self.slots, self.options

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from random import Random
 
 import msgspec
@@ -12,9 +14,11 @@ from service.engine.memory.allocator import Arenas, Script
 from service.engine.memory.figures import Memory
 from service.engine.memory.graphs import GraphCache, graphs_of
 from service.engine.memory.graphs.kinds import layers_of_each_kind, with_neighbours
+from service.engine.memory.scheduler import PlacedSegment
 from service.engine.memory.spec import make_spec
+from service.engine.model import build_model
 from tests.bare_runs import memory_on
-from tests.models import build
+from tests.models import build, build_header
 from tests.sampling import models_on_engines, some_of
 
 GIB = 1 << 30
@@ -156,6 +160,30 @@ def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first()
 
     assert graphs.in_one_piece(model, specs[1]) is not second
     assert graphs.in_one_piece(model, specs[2]) is third
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_placements_came_to_goes_with_the_graph_and_waits_for_no_collection(engine: Engine) -> None:
+    model, refs = build_model(build_header("Qwen3-30B-A3B", "q4_K_M")), list[weakref.ref[object]]()
+    gc.disable()
+    try:
+        for n in (0, 20):
+            moved = Override(rf"blk\.(\d|1\d|{n})\.ffn_.*_exps", "CPU")
+            memory_on(engine, model, Flags(n_ctx=8192, n_gpu_layers=99, overrides=(moved,)), [24 * GIB] * 2)
+        for part in [part for graph in graphs_of(model)._kept.values() if graph for part in graph.linked]:
+            if isinstance(part, PlacedSegment):
+                resolved = [found for stage in part.stages.values() for found in stage.resolved.values()]
+                pieces = [cut for found in resolved for cut in found.pieces.values()]
+                refs += map(
+                    weakref.ref, (part, *resolved, *pieces, *(p for cut in pieces for p in cut.programs.values()))
+                )
+                del resolved, pieces
+            del part
+        assert len(refs) > 20
+        model.__dict__.clear()
+        assert [ref() for ref in refs if ref() is not None] == []
+    finally:
+        gc.enable()
 
 
 def test_layers_between_others_are_of_other_kinds() -> None:

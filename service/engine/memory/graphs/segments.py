@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from service.engine.memory.graph import VIEW_OPS, Graph, Slot, joined_type
@@ -112,6 +112,13 @@ class Segment:
         return self._slot_codes[slot]
 
 
+class Linked(Protocol):
+    """A part of what a replay came to that is linked to others in circles, which only collecting cycles would free."""
+
+    def unlink(self) -> None:
+        """Forget what is linked to it and can be computed again."""
+
+
 class SegmentedGraph:
     """The segments of a model's graph, and the one of each layer; a graph in one piece has no layers.
 
@@ -155,12 +162,20 @@ class SegmentedGraph:
         )
         self.rope_bytes = next(ropes, 0)
         self.memo: dict[object, Any] = {}
+        self.linked: list[Linked] = []
         self.n_kept = self._n_tensors = len(graph.op)
 
     def forget(self) -> None:
         """Drop what replays came to: a graph in one piece is met in each way only once."""
         self.memo.clear()
+        linked, self.linked = self.linked, []
+        for part in linked:
+            part.unlink()
         self.n_kept = self._n_tensors
+
+    def __del__(self) -> None:
+        for part in getattr(self, "linked", ()):  # without them where the layers do not repeat
+            part.unlink()
 
     def _alike(self) -> Iterator[int]:
         """Yield for each layer the first segment that is equal to its own."""
