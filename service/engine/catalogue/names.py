@@ -54,8 +54,10 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     if share := _share(name):
         return (share,)
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
-    rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
-    rows = rows or _rows_of_key(gpu_key(CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: the whole chip
+    alone = remark_of(name)[0]
+    # `M3 Ultra 80-core GPU`: the whole chip. Most names are the same in all three readings, and no card's.
+    readings = dict.fromkeys((whole, alone, CORES.sub(" ", alone)))
+    rows = next((rows for reading in readings if (rows := _rows_of_key(gpu_key(reading)))), ())
     if _OF_NVIDIA.search(whole):  # a `GTX 860M` is no Radeon 860M
         rows = tuple(row for row in rows if row.backend == "cuda" or not row.unified)
     else:  # and an `860M` is the Radeon
