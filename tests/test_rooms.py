@@ -67,10 +67,18 @@ def no_tree_is_left() -> Iterator[None]:
     tree_of.cache_clear()
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement in a tree, however deep: without their expressions, which are most of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def imports(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(tree_of(path)):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
