@@ -23,8 +23,9 @@ settings.load_profile("quick")
 pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
-# one. A session of tests lives longer and does it seldom: whole once two million objects more are held, some 200 MB.
-gc.set_threshold(100_000, 10, 2)
+# one. A session of tests lives longer and does it seldom: first among the last million objects, some 100 MB. Nearly all
+# of what lives as long stays for long: looking at it once for each hundred thousand took twice the time.
+gc.set_threshold(1_000_000, 1, 1)
 gc.disable()  # until the tests are collected: what is loaded for them stays
 
 
