@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from service.engine.config import CPU, Override
 from service.engine.errors import InvalidFlags
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
+from service.engine.tensor_names import layer_of
 
 _MAX_KEPT = 1024  # patterns remembered a model
 
@@ -42,17 +44,42 @@ def overridden(model: Model, rules: tuple[Override, ...], n_devices: int) -> dic
 
 def matching_names(model: Model, pattern: str) -> tuple[str, ...]:
     """Return the tensor names that contain a match of `pattern`, in file order. Raises InvalidFlags as above."""
-    known: dict[str, tuple[str, ...] | str] = model.__dict__.setdefault("_matching_names", {})
-    found = known.get(pattern)
+    found = _known(model).get(pattern)
     if found is None:
         names = [t.name for t in model.tensors]
         try:
             found = tuple(names[i] for i in model.match(pattern, names))
         except InvalidFlags as refused:
             found = refused.detail
-        if len(known) >= _MAX_KEPT:
-            known.clear()
-        known[pattern] = found
+        _remember(model, pattern, found)
     if isinstance(found, str):
         raise InvalidFlags(found, field="-ot")
     return found
+
+
+def names_in_blocks(model: Model, pattern: str, numbers: str, indices: Collection[int]) -> tuple[str, ...]:
+    """Return what `matching_names` finds with `numbers`, which matches exactly these numbers of blocks, for `pattern`'s
+    `{}`.
+
+    The pattern is searched for once, with any number. A search for placements writes hundreds that differ in their
+    numbers alone; to compile each takes longer than all else about a rule.
+    """
+    written = pattern.format(numbers)
+    if written not in _known(model):
+        of_any = [(name, layer_of(name)) for name in matching_names(model, pattern.format("[0-9]+"))]
+        if written != pattern and all(layer is not None for _, layer in of_any):
+            _remember(model, written, tuple([name for name, layer in of_any if layer in indices]))
+    return matching_names(model, written)
+
+
+def _known(model: Model) -> dict[str, tuple[str, ...] | str]:
+    """The names that patterns found in a model, or why a pattern is refused."""
+    known: dict[str, tuple[str, ...] | str] = model.__dict__.setdefault("_matching_names", {})
+    return known
+
+
+def _remember(model: Model, pattern: str, found: tuple[str, ...] | str) -> None:
+    known = _known(model)
+    if len(known) >= _MAX_KEPT:
+        known.clear()
+    known[pattern] = found

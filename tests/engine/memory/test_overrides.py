@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.commands.expert_rules import number_pattern
 from service.engine.config import Override
 from service.engine.errors import InvalidFlags
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
-from service.engine.run.overrides import device_index, matching_names, overridden
+from service.engine.run.overrides import device_index, matching_names, names_in_blocks, overridden
 from tests.models import build
 from tests.sampling import examples
 
@@ -63,3 +66,19 @@ def test_any_text_is_matched_or_refused(text: str) -> None:
     except InvalidFlags:
         return
     assert set(names) <= set(model.by_name)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "Qwen3-32B"])
+@pytest.mark.parametrize("pattern", [r"blk\.{}\.ffn_.*_exps", r"blk\.{}\.ffn_(up|gate)\.", r"k\.{}\.", "exps", "attn"])
+@examples(100)
+@given(st.data())
+def test_a_pattern_of_some_blocks_finds_what_a_search_for_it_would(
+    name: str, pattern: str, data: st.DataObject
+) -> None:
+    model = build(name, "q8_0")
+    blocks = data.draw(st.sets(st.integers(0, model.n_layer + 9), min_size=1))
+    written = pattern.format(number_pattern(blocks))
+    searched = tuple(t.name for t in model.tensors if re.search(written, t.name))
+
+    assert names_in_blocks(model, pattern, number_pattern(blocks), blocks) == searched
+    assert matching_names(model, written) == searched

@@ -17,7 +17,7 @@ from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout import Hosted, Layout, Starts, Unplaced
-from service.engine.run.overrides import matching_names
+from service.engine.run.overrides import matching_names, names_in_blocks
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
 
@@ -126,8 +126,8 @@ def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
     numbers, among = number_pattern(indices), set(indices)
     wanted = tuple(name for name, layer in _of_all_blocks(model, option) if layer in among)
     for usual in (_EXPERTS if model.moe_layers else _DENSE)[option]:
-        if matching_names(model, pattern := usual.format(numbers)) == wanted:
-            return pattern
+        if names_in_blocks(model, usual, numbers, among) == wanted:
+            return usual.format(numbers)
     return _exact(model, option, indices)
 
 
