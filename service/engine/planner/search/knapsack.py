@@ -67,17 +67,16 @@ def pack_greedily(items: Sequence[Item], room: int) -> Packed:
             n = min(items[i].n_blocks, left // n_bytes)
             counts[i][0], left, saved = n, left - n * n_bytes, saved + n * gain
     for _ in range(_MOST_ADDED):
-        parts = [
-            (item.saved[option], i, option)
-            for i, item in enumerate(items)
-            for option in (1, 2)
-            if 0 < item.n_bytes[option] <= left and sum(counts[i]) < item.n_blocks
-        ]
-        gain, i, option = max(parts, default=(0.0, 0, 0))
-        if gain <= 0:
+        gain, best, part = 0.0, -1, 0
+        for i, item in enumerate(items):
+            if sum(counts[i]) < item.n_blocks:
+                for option in (1, 2):
+                    if gain <= item.saved[option] and item.saved[option] > 0 and 0 < item.n_bytes[option] <= left:
+                        gain, best, part = item.saved[option], i, option
+        if best < 0:
             break
-        counts[i][option] += 1
-        left, saved = left - items[i].n_bytes[option], saved + gain
+        counts[best][part] += 1
+        left, saved = left - items[best].n_bytes[part], saved + gain
     taken = tuple((whole, pairs, downs) for whole, pairs, downs in counts)
     return Packed(taken, room - left, saved)
 

@@ -52,6 +52,10 @@ _Source: TypeAlias = tuple[int, Option | None]
 """Blocks with pieces in RAM: their kind, and the part that is there (None: all of it)."""
 
 
+_Filled: TypeAlias = tuple[tuple[Item, ...], Packed, tuple[tuple[_Source, int], ...], float]
+"""What a span holds of the pieces of its blocks: the fields of Span from `items` on but `left`."""
+
+
 class _Taken(NamedTuple):
     """Pieces that a card hosts, before it is known whose: the number of blocks by option."""
 
@@ -103,11 +107,14 @@ class LayoutSearch:
         self.blocks, self.n_slots, self.costs, self.sizes = blocks, n_slots, costs, sizes
         self.ram_rate = ram_rate
         self.n_cards = len(sizes.rooms)
-        self._spans: dict[Pack, dict[tuple[int, int, int], Span]] = {pack: {}, pack_greedily: {}}
+        cards = range(self.n_cards)
+        self._spans: dict[Pack, list[dict[tuple[int, int], Span]]] = {
+            how: [{} for _ in cards] for how in (pack, pack_greedily)
+        }
+        self._filled: dict[tuple[Pack, int, tuple[tuple[int, int], ...], int], _Filled] = {}
         self._seconds: dict[Starts, float] = {}
         self._kinds = {block.kind: block for block in blocks}
         self._smallest = min((piece.n_bytes for block in blocks for piece in block.pieces), default=0)
-        cards = range(self.n_cards)
         self._items = [{k: self._item(b, card) for k, b in self._kinds.items()} for card in cards]
         missing: tuple[Option | None, ...] = (None, "down", "up and gate")
         sources = list(product(self._kinds, missing))
@@ -167,9 +174,9 @@ class LayoutSearch:
         if known is None:
             spans = self._spans_of(starts, pack_greedily)
             known = self._seconds_of(starts, spans)
-            may_save = sum(span.may_save for span in spans)
+            may_save = sum([span.may_save for span in spans])
             if may_save:
-                left = sum(span.left for span in spans if span.left >= self._smallest)
+                left = sum([span.left for span in spans if span.left >= self._smallest])
                 least = known - min(left * self._most_a_byte, may_save)
                 if least >= limit:
                     return least
@@ -187,18 +194,18 @@ class LayoutSearch:
                         yield (*starts[:first], *moved, *starts[last + 1 :])
 
     def _spans_of(self, starts: Starts, how: Pack) -> tuple[Span, ...]:
-        known, found = self._spans[how], []
-        for card, (start, end) in enumerate(pairwise(starts)):
-            span = known.get((card, start, end))
+        found = []
+        for card, (known, ends) in enumerate(zip(self._spans[how], pairwise(starts), strict=True)):
+            span = known.get(ends)
             if span is None:
-                span = known[card, start, end] = self._new_span(card, start, end, how)
+                span = known[ends] = self._new_span(card, *ends, how)
             found.append(span)
         return tuple(found)
 
     def _seconds_of(self, starts: Starts, spans: Sequence[Span]) -> float:
         """The seconds of the request without what hosting saves."""
-        used = sum(end > start for start, end in pairwise(starts))
-        return self.costs.base + sum(span.seconds for span in spans) + (used - 1) * self.costs.card_change
+        used = sum([end > start for start, end in pairwise(starts)])
+        return self.costs.base + sum([span.seconds for span in spans]) + (used - 1) * self.costs.card_change
 
     def _new_span(self, card: int, start: int, end: int, how: Pack) -> Span:
         last = min(end, len(self.blocks))
@@ -206,16 +213,23 @@ class LayoutSearch:
         room = self.sizes.rooms[card] - (self._bytes_before[last] - self._bytes_before[min(start, last)])
         if start < end == self.n_slots:
             seconds, room = seconds + self.costs.head[card], room - self.sizes.heads[card]
-        counts = Counter(self._block_kinds[start:last])
-        items = tuple(
-            [self._items[card][kind].times(n if self._kinds[kind].pieces else 0) for kind, n in counts.items()]
-        )
-        packed = how(items, room)
         if room < 0:
             seconds -= room * _TOO_FULL
-        in_ram = tuple(_in_ram(items, packed))
-        may_save = sum(n * max(self._most_saved[source], 0.0) for source, n in in_ram)
+        # Many spans of as many blocks have the same kinds and room, wherever they start.
+        key = how, card, tuple(Counter(self._block_kinds[start:last]).items()), room
+        filled = self._filled.get(key)
+        if filled is None:
+            filled = self._filled[key] = self._fill(*key)
+        items, packed, in_ram, may_save = filled
         return Span(seconds - packed.saved, items, packed, room - packed.n_bytes, in_ram, may_save)
+
+    def _fill(self, how: Pack, card: int, counts: tuple[tuple[int, int], ...], room: int) -> _Filled:
+        """Pack pieces of so many blocks of each kind, all of one card, into its room."""
+        own = self._items[card]
+        items = tuple([own[kind].times(n if self._kinds[kind].pieces else 0) for kind, n in counts])
+        packed = how(items, room)
+        in_ram = tuple(_in_ram(items, packed))
+        return items, packed, in_ram, sum(n * max(self._most_saved[source], 0.0) for source, n in in_ram)
 
     def _item(self, block: Block, card: int) -> Item:
         """What a block of this kind saves on a card that owns it."""
