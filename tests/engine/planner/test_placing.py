@@ -12,6 +12,9 @@ from service.engine.config import Engine, Flags, Override
 from service.engine.engines.ik_llama_cpp.placement import split_layers as split_ik
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.device_shares import split_layers as split_llama
+from service.engine.planner.pricing import costs
+from service.engine.planner.pricing.blocks import blocks_of
+from service.engine.planner.pricing.costs import costs_of
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
@@ -288,3 +291,19 @@ def test_the_plainest_placement_has_the_first_layers_in_ram_and_fills_every_card
     experts = sum(t.nbytes for t in problem.model.by_layer[problem.model.n_layer // 2] if "_exps." in t.name)
     assert all(left < 2 * experts for left in slack(problem, found.memory)[:-1])
     assert isinstance(check(problem, found.flags), Fitted)
+
+
+@pytest.mark.parametrize(("hardware", "engine", "model"), [
+    (rigs.EIGHT_3090, "ik_llama.cpp", "DeepSeek-R1-0528"),
+    (rigs.EIGHT_3090, "llama.cpp", "Llama-3.3-70B"),
+    (rigs.TWO_5090_TWO_4090, "llama.cpp", "Qwen3.5-122B-A10B"),
+])  # fmt: skip
+def test_like_cards_cost_what_each_would_if_it_were_worked_out_alone(
+    hardware: Hardware, engine: Engine, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(hardware, engine, model, "q4_K_M")
+    flags, blocks = flags_of(problem), blocks_of(problem.model, engine)
+    together = costs_of(problem, flags, blocks)
+    monkeypatch.setattr(costs, "_alike", lambda machine: range(len(machine.cards)))
+
+    assert costs_of(problem, flags, blocks) == together

@@ -8,7 +8,8 @@ for each kind of block and device from the speed functions that `check` uses.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from service.engine.config import Flags, Override, Placement
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
+from service.engine.speed.machine import Machine
 from service.engine.speed.predict import TimedRequest, request_of
 from service.engine.speed.sums import weights_of, work_of
 from service.engine.speed.work import Attention, Weights, Work
@@ -57,20 +59,34 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
         kinds.setdefault(block.kind, block)
     parts = _Parts(problem, work, request, base)
     card_change = request.seconds(replace(work, card_changes=work.card_changes + 1)) - base
-    ordered = [kinds[kind] for kind in sorted(kinds)]
+    ordered, alike = [kinds[kind] for kind in sorted(kinds)], _alike(request.machine)
     return Costs(
         base=base,
-        fixed=tuple(tuple(parts.fixed(block, d) for d in range(n_devices)) for block in ordered),
+        fixed=tuple(_by_card(alike, partial(parts.fixed, block)) for block in ordered),
         pieces=tuple(
-            tuple(tuple(parts.moved(piece.names, n_devices, d) for d in range(n_devices)) for piece in block.pieces)
+            tuple(_by_card(alike, partial(parts.moved, piece.names, n_devices)) for piece in block.pieces)
             for block in ordered
         ),
-        head=tuple(parts.moved(("output.weight", "output_norm.weight"), 0, d) for d in range(n_devices)),
+        head=_by_card(alike, partial(parts.moved, ("output.weight", "output_norm.weight"), 0)),
         host_change=request.seconds(replace(work, host_changes=work.host_changes + 1)) - base,
         card_change=card_change,
         away_change=card_change * math.exp(problem.rig.calibration.parameters["change.card"].spread),
         host_layer=request.seconds(replace(work, host_layers=work.host_layers + 1)) - base,
     )
+
+
+def _alike(machine: Machine) -> list[int]:
+    """For each card the first one on which a part costs the same: one with the same rates that has nothing yet.
+
+    That is not the first card, which has everything, nor may another one have the weights that are copied for batches.
+    """
+    kinds = machine.kinds
+    return [d if d == 0 or machine.first else kinds.index(kind, 1) for d, kind in enumerate(kinds)]
+
+
+def _by_card(alike: Sequence[int], cost: Callable[[int], float]) -> tuple[float, ...]:
+    found = {card: cost(card) for card in dict.fromkeys(alike)}
+    return tuple(found[card] for card in alike)
 
 
 def _everything_on_the_first(model: Model, blocks: Sequence[Block], n_devices: int) -> Placement:
