@@ -53,23 +53,25 @@ class MicroBatch:
         work, machine, p, n_tokens = self.work, self.machine, self.p, self.n_tokens
         parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
         known: dict[tuple[object, ...], float] = {}
+        of_experts, loop = hit_share(work, n_tokens), _expert_loop(work, p)
         for weights in work.weights:
             if weights.use == "head":
                 continue
-            device = weights.device
+            device, hit = weights.device, of_experts if weights.use == "expert" else 1.0
             if device == work.n_devices and weights.is_copied(n_tokens):
                 device, self._copied = machine.first, True
-            parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
+            if weights.stored != device:
+                parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
             if device == work.n_devices:
-                in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
+                in_ram.add(work, weights, machine.batch_cpu, p, n_tokens, hit)
             else:
                 card = machine.cards[device]
                 key = weights.type, weights.use, weights.interleaved, weights.fused, machine.kinds[device]
                 if key not in known:
                     known[key] = _times_of_multiplying(work, weights, card, p)
-                multiplying[device] += _multiply_on_card(work, weights, card, p, n_tokens, known[key])
-                if card.backend in CUDA_KERNELS:
-                    parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
+                multiplying[device] += _multiply_on_card(work, weights, card, p, n_tokens, hit, known[key])
+                if weights.use == "expert" and card.backend in CUDA_KERNELS:
+                    parts["launch overhead"] += weights.n_tensors * work.n_expert * hit * loop / _EXPERT_TENSORS
         parts["weights on GPU"] = cards_seconds(work, multiplying)
         parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(machine.batch_cpu)
         return parts
@@ -125,15 +127,13 @@ def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, 
     return MicroBatch(work, machine, p, n_tokens).seconds(n_kv)
 
 
-def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
-    """Return the expected share of the experts that a batch uses, with uniform routing (1 for dense weights)."""
-    return float(1 - (1 - work.share) ** n_tokens) if weights.use == "expert" else 1.0
+def hit_share(work: Work, n_tokens: float) -> float:
+    """Return the expected share of the experts that a batch uses, with uniform routing."""
+    return float(1 - (1 - work.share) ** n_tokens)
 
 
 def _crossing(work: Work, machine: Machine, weights: Weights, device: int, p: Coefficients, n_tokens: int) -> float:
-    """Return the seconds in which weights reach the device that computes with them, if they lie elsewhere."""
-    if weights.stored == device:
-        return 0.0
+    """Return the seconds in which weights reach the device that computes with them, from elsewhere."""
     if weights.device == weights.stored == work.n_devices:
         return _copy(work, machine, weights, p, n_tokens)
     return link_seconds(work, machine, weights.stored, device, weights.n_bytes) * machine.first_card.copy
@@ -141,7 +141,8 @@ def _crossing(work: Work, machine: Machine, weights: Weights, device: int, p: Co
 
 def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tokens: int) -> float:
     """Only experts that the batch uses are copied (ik_llama.cpp pull request 698; llama.cpp pull request 15346)."""
-    share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"]) if work.rules.copies.used_only else 1.0
+    some = weights.use == "expert" and work.rules.copies.used_only
+    share = hit_share(work, n_tokens ** p["copy.hit_exponent"]) if some else 1.0
     multiple = machine.first_card.copy
     if work.rules.interleaves:
         multiple *= p["copy.repacked"]
@@ -165,10 +166,9 @@ def _times_of_multiplying(work: Work, weights: Weights, card: CardRate, p: Coeff
 
 
 def _multiply_on_card(
-    work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int, multiple: float
+    work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int, hit: float, multiple: float
 ) -> float:  # fmt: skip
     operations = 2.0 * weights.n_elements * n_tokens
-    hit = hit_share(work, weights, n_tokens)
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
@@ -207,13 +207,10 @@ def _old_matmul(work: Work, weights: Weights, card: CardRate, p: Coefficients) -
     return multiple
 
 
-def _expert_loop(work: Work, weights: Weights, p: Coefficients, n_tokens: int) -> float:
-    """Return the seconds of starting kernels for every expert that the batch hits, one after the other."""
-    if weights.use != "expert":
-        return 0.0
+def _expert_loop(work: Work, p: Coefficients) -> float:
+    """Return the seconds of starting kernels for one expert that the batch hits, after those for the one before it."""
     loop = p["expert_loop"] * own_coefficient(work, p, "expert_loop")
-    loop *= p["before.expert_loop"] if "expert_batches" in work.lacks else 1.0
-    return weights.n_tensors * work.n_expert * hit_share(work, weights, n_tokens) * loop / _EXPERT_TENSORS
+    return loop * (p["before.expert_loop"] if "expert_batches" in work.lacks else 1.0)
 
 
 class _InRam(msgspec.Struct):
@@ -224,8 +221,7 @@ class _InRam(msgspec.Struct):
     expert_computing: float = 0.0
     other_computing: float = 0.0
 
-    def add(self, work: Work, weights: Weights, cpu: CpuRate, p: Coefficients, n_tokens: int) -> None:
-        hit = hit_share(work, weights, n_tokens)
+    def add(self, work: Work, weights: Weights, cpu: CpuRate, p: Coefficients, n_tokens: int, hit: float) -> None:
         used = work.share if weights.use == "expert" else 1.0
         own = engine_spec(work.engine).speed
         operations = 2.0 * weights.n_elements * used * n_tokens
