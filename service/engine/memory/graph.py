@@ -96,7 +96,8 @@ class Graph:
     """A finished graph: lists indexed by tensor, and the nodes and leafs in order.
 
     `root` is -1 for what is no view; `home` the slot that fixes a tensor's device (its own or its root's), `weight` the
-    slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
+    slot of the first weight among a node's sources, `offloadable` whether a card takes the product with it from RAM,
+    `overwrites` the positions of sources that the result may replace.
     `weights`: the weights, and the views of them (without gaps): what `bind` gives the bytes of a model. `padding` and
     `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the engine puts on
     the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
@@ -346,44 +347,42 @@ def finish(
     `in_place`: operations that may overwrite a source. `offloadable`: whether a card takes an operation whose weight is
     in RAM. `weightless`: operations that are not drawn to where their weights are.
     """
-    every = builder.all
+    every, slots = builder.all, builder.slots
     layouts: dict[tuple[str, Shape, Shape], int] = {}
     layout = [layouts.setdefault((n.kind, n.ne, n.nb), len(layouts)) for n in every]
+    paddings = [cuda_row_padding(kind, ne[0]) for kind, ne, _ in layouts]
+    home = [n.slot if n.root is None else n.root.slot for n in every]
+    weight = [-1 if not n.src or n.op in weightless else _weight(n, slots) for n in every]
     return Graph(
         op=[n.op for n in every],
         n_bytes=[n.n_bytes for n in every],
         root=[-1 if n.root is None else n.root.index for n in every],
-        sources=[tuple(s.index for s in n.src) for n in every],
+        sources=[tuple([s.index for s in n.src]) for n in every],
         overwrites=[_overwrites(n, layout) if n.op in in_place else () for n in every],
         slot=[n.slot for n in every],
-        home=[n.slot if n.root is None else n.root.slot for n in every],
-        weight=[-1 if n.op in weightless else _weight(n, builder.slots) for n in every],
-        offloadable=[offloadable(n) for n in every],
-        padding=[cuda_row_padding(n.kind, n.ne[0]) for n in every],
-        slots=builder.slots,
-        weights=[(n.index, n.ne) for n in every if _shows_weight(n, builder.slots)],
+        home=home,
+        weight=weight,
+        offloadable=[of >= 0 and offloadable(n) for n, of in zip(every, weight, strict=True)],
+        padding=[paddings[of] for of in layout],
+        slots=slots,
+        weights=[(n.index, n.ne) for n, of in zip(every, home, strict=True) if of >= 0 and slots[of].kind != "cache"],
         nodes=[n.index for n in builder.nodes],
         leafs=[n.index for n in builder.leafs],
         inputs=[n.index for n in builder.leafs if n.index in builder.inputs],
         outputs=frozenset(builder.outputs),
         pins=builder.pins,
         ram_pins=builder.ram_pins,
-        stored={n.index: read for n in builder.nodes if (read := tuple(s.slot for s in n.src if s.slot >= 0))},
+        stored={n.index: read for n in builder.nodes if (read := tuple([s.slot for s in n.src if s.slot >= 0]))},
         layer_starts=builder.layer_starts,
         starts=frozenset(builder.starts),
         filled_in=builder.filled_in,
     )
 
 
-def _shows_weight(node: Node, slots: list[Slot]) -> bool:
-    home = node.slot if node.root is None else node.root.slot
-    return home >= 0 and slots[home].kind != "cache"
-
-
 def _overwrites(node: Node, layout: list[int]) -> tuple[int, ...]:
     """Sources of the node's own layout; views and weights too, for the copy of one on another device is neither."""
     own = layout[node.index]
-    return tuple(i for i, s in enumerate(node.src) if layout[s.index] == own)
+    return tuple([i for i, s in enumerate(node.src) if layout[s.index] == own])
 
 
 def _weight(node: Node, slots: list[Slot]) -> int:

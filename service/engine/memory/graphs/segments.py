@@ -19,19 +19,39 @@ from service.engine.model import Model
 _OF_LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
+class _Codes(dict[int, int]):
+    """The codes of tensors in a segment: each is asked for many times, and found once."""
+
+    def __init__(self, owners: Owners, number: int) -> None:
+        self._owners, self._number = owners, number
+
+    def __missing__(self, t: int) -> int:
+        code = self[t] = self._owners.code(self._number, t)
+        return code
+
+
+class _SlotCodes(dict[int, int]):
+    """The numbers of slots in a segment."""
+
+    def __missing__(self, slot: int) -> int:
+        raise NotRepeating
+
+
 class Segment:
     """One layer's part of a graph, or what comes before or after all layers. Tensors are named by their codes."""
 
     def __init__(self, graph: Graph, number: int, owners: Owners, lists: Lists) -> None:
-        self._graph, self._number, self._owners = graph, number, owners
+        self._graph, self._owners = graph, owners
         self.whole = not graph.layer_starts
         own = owners.own(number)
         self.late = [SHARED + t for t in owners.late.get(number, ())]
         self.leafs: list[int] = []
-        code = {t: self._code(t) for t in own}
+        code = self._code = _Codes(owners, number)
         self.codes = [code[t] for t in own]
         self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
-        self._slot_codes = {graph.slot[t]: i for i, t in enumerate(t for t in own if graph.slot[t] >= 0)}
+        slot = self._slot_codes = _SlotCodes(
+            {graph.slot[t]: i for i, t in enumerate(t for t in own if graph.slot[t] >= 0)}
+        )
         of_layer = 0 < number < owners.n_segments - 1
         self.stored_twice = frozenset(
             code[t]
@@ -40,21 +60,21 @@ class Segment:
         )
         inputs = frozenset(graph.inputs)
         self.own_inputs = frozenset(code[t] for t in own if t in inputs and code[t] < PREVIOUS)
-        self.slot_of = {code[t]: self._slot_codes[graph.slot[t]] for t in own if graph.slot[t] >= 0}
+        self.slot_of = {code[t]: slot[graph.slot[t]] for t in own if graph.slot[t] >= 0}
         self.nodes: list[int] = []
         self.n_bytes = {code[t]: graph.n_bytes[t] for t in own}
         self.padding = {code[t]: graph.padding[t] for t in own}
-        self.root = {code[t]: self._code(graph.root[t]) if graph.root[t] >= 0 else -1 for t in own}
+        self.root = {code[t]: code[graph.root[t]] if graph.root[t] >= 0 else -1 for t in own}
         self.roots = {t: root for t, root in self.root.items() if root >= 0}
-        self.sources = {code[t]: tuple(map(self._code, graph.sources[t])) for t in own if graph.sources[t]}
+        self.sources = {code[t]: tuple([code[s] for s in graph.sources[t]]) for t in own if graph.sources[t]}
         self.overwrites = {code[t]: graph.overwrites[t] for t in own if graph.overwrites[t]}
         self.is_view = frozenset(code[t] for t in own if graph.op[t] in VIEW_OPS)
-        self.home = {code[t]: self._slot(graph.home[t]) for t in own if graph.home[t] >= 0}
-        self.weight = {code[t]: self._slot(graph.weight[t]) for t in own if graph.weight[t] >= 0}
+        self.home = {code[t]: slot[graph.home[t]] for t in own if graph.home[t] >= 0}
+        self.weight = {code[t]: slot[graph.weight[t]] for t in own if graph.weight[t] >= 0}
         self.offloadable = frozenset(code[t] for t in own if graph.offloadable[t])
         self.outputs = frozenset(code[t] for t in own if t in graph.outputs)
         self.without_kernel = frozenset(code[t] for t in own if t in graph.without_kernel)
-        self.stored = {code[t]: tuple(map(self._slot, graph.stored[t])) for t in own if t in graph.stored}
+        self.stored = {code[t]: tuple([slot[s] for s in graph.stored[t]]) for t in own if t in graph.stored}
         self.flash_copies = {code[t]: graph.flash_copies[t] for t in own if t in graph.flash_copies}
         self.pins = [(code[t], self._layer_slot(layer)) for t, layer in lists.pins[number]]
         self.ram_pins = [code[t] for t in lists.ram_pins[number]]
@@ -62,41 +82,38 @@ class Segment:
         self.on_cards = {code[t]: card for t, card in lists.on_cards[number]}
         self.starts = frozenset(code[t] for t in lists.starts[number])
         self.reduces = frozenset(code[t] for t in own if graph.op[t] == "REDUCE")
-        self.norms_at_weights = [(code[a], code[b], self._slot(s)) for a, b, s in lists.norms_at_weights[number]]
+        self.norms_at_weights = [(code[a], code[b], slot[s]) for a, b, s in lists.norms_at_weights[number]]
         self.keep_alives = [
-            (code[k.first], code[k.until], tuple(map(self._code, k.tensors))) for k in lists.keep_alives[number]
+            (code[k.first], code[k.until], tuple([code[t] for t in k.tensors])) for k in lists.keep_alives[number]
         ]
-        self.weight_views = {code[t]: (ne, self._slot(graph.home[t])) for t, ne in lists.weights[number]}
-        self._find_externals(own, code)
+        self.weight_views = {code[t]: (ne, slot[graph.home[t]]) for t, ne in lists.weights[number]}
+        self._find_externals(own)
 
-    def _find_externals(self, own: Sequence[int], code: dict[int, int]) -> None:
+    def _find_externals(self, own: Sequence[int]) -> None:
         """Note the tensors read here that other segments compute, with their bytes."""
-        graph = self._graph
-        read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
+        graph, code = self._graph, self._code
+        read = {s for t in own for s in graph.sources[t]} | {graph.root[t] for t in own}
+        read = read.difference(own, (-1,))
         roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and self._owners.is_shared(graph.root[t])}
         if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
             raise NotRepeating
-        self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
-        self.external_bytes = {self._code(t): graph.n_bytes[t] for t in read}
+        self.external_roots = {code[t]: code[root] for t, root in roots.items()}
+        self.external_bytes = {code[t]: graph.n_bytes[t] for t in read}
         self.externals = tuple(sorted(self.external_bytes))
-        self._code_of = code
 
     def add_node(self, t: int) -> None:
         """Append a node of the graph, by its code here."""
-        self.nodes.append(self._code_of[t])
+        self.nodes.append(self._code[t])
 
     def add_leaf(self, t: int) -> None:
         """Append a leaf, allocated before all nodes, that this segment is the first to read; in the engine's order."""
-        self.leafs.append(self._code(t))
+        self.leafs.append(self._code[t])
 
     def close(self) -> None:
         """Finish the segment once it has its nodes, and let go of the graph."""
         self.real = [t for t in self.nodes if t not in self.is_view]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
-        del self._graph, self._number, self._owners, self._code_of, self._slot_codes
-
-    def _code(self, t: int) -> int:
-        return self._owners.code(self._number, t)
+        del self._graph, self._owners, self._code, self._slot_codes
 
     def _layer_slot(self, layer: int) -> int:
         """The number of the slot whose device is the layer's own."""
@@ -104,12 +121,6 @@ class Segment:
         if slot not in self.slots:
             self.slots.append(slot)
         return self.slots.index(slot)
-
-    def _slot(self, slot: int) -> int:
-        """The slot's number in its segment."""
-        if slot not in self._slot_codes:
-            raise NotRepeating
-        return self._slot_codes[slot]
 
 
 class Linked(Protocol):
@@ -260,16 +271,16 @@ def _relative(slots: Sequence[Slot], number: int, place: Mapping[int, int]) -> l
     for slot in slots:
         of, part = slot.layer, None
         if slot.kind in ("weight", "derived"):
-            if _is_of_all(slot):
+            match = _OF_LAYER.match(slot.name)
+            if match is None and slot.kind == "weight":  # any layer may read it
                 found.append(_Place(slot, None, 0))
                 continue
-            match = _OF_LAYER.match(slot.name)
             if match is None:
                 raise NotRepeating
             of, part = int(match[1]), match[2]
         if of not in place:
             raise NotRepeating
-        plain = slot._replace(name="" if part else slot.name, layer=min(slot.layer, 0))
+        plain = Slot(slot.kind, "" if part else slot.name, min(slot.layer, 0), slot.card)
         found.append(_Place(plain, part, place[of] - number))
     return found
 
