@@ -149,9 +149,12 @@ def _join(a: Gpu, b: Gpu) -> Gpu:
 
 
 def _in_order(gpu: Gpu) -> Gpu:
-    """Sort an entry's cards by number, else by UUID: the order in which they were named has no meaning."""
+    """Sort an entry's cards by number, else by UUID: the order in which they were named has no meaning.
+
+    Lists of unequal length belong to no cards, and are refused once the machine is checked.
+    """
     gpu = msgspec.structs.replace(gpu, device_order=sorted(gpu.device_order) if gpu.device_order else None)
-    if gpu.uuids and gpu.pci_order:
+    if gpu.uuids and gpu.pci_order and len(gpu.uuids) == len(gpu.pci_order):
         pairs = sorted(zip(gpu.pci_order, gpu.uuids, strict=True))
         return msgspec.structs.replace(gpu, pci_order=[n for n, _ in pairs], uuids=[uuid for _, uuid in pairs])
     uuids = sorted(gpu.uuids) if gpu.uuids else None

@@ -151,6 +151,24 @@ def test_a_format_of_an_advice_that_there_is_not_is_answered_with_those_that_the
     assert (found["field"], set(found["choices"])) == ("detail", {"short", "full", "card"})
 
 
+@pytest.mark.parametrize(
+    ("count", "uuids", "pci_order", "field"),
+    [
+        (1, ["GPU-a1", "GPU-b2"], [1], "uuids"),
+        (2, ["GPU-a1"], [1, 2], "uuids"),
+        (2, ["GPU-a1", "GPU-b2"], [1], "pci_order"),
+    ],
+)
+def test_lists_that_name_more_or_fewer_cards_than_there_are_are_refused_by_their_field(
+    client: httpx.Client, count: int, uuids: list[str], pci_order: list[int], field: str
+) -> None:
+    card = {"name": "RTX 3090", "count": count, "uuids": uuids, "pci_order": pci_order}
+    found = assert_problem(
+        client.post("/v1/advice", json={**ASK, "hardware": {"gpus": [card]}}), 422, "invalid-hardware"
+    )
+    assert found["field"] == f"hardware.gpus[0].{field}"
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"repo": "a/b",}', b"\xff\xfe"])
 def test_what_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
     reply = client.post("/v1/advice", content=body, headers={"content-type": "application/json"})
