@@ -79,6 +79,25 @@ def test_filters_are_the_address_of_the_board(filled: Site, page: Page) -> None:
     expect(page.locator("#engine")).to_have_value("llama.cpp")
 
 
+def test_going_back_shows_the_filters_of_the_results_shown(filled: Site, page: Page) -> None:
+    page.goto(address(filled, "leaderboard"))
+    page.select_option("#engine", "llama.cpp")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/leaderboard?**engine=llama.cpp**")
+    page.go_back()
+    expect(page).to_have_url(address(filled, "leaderboard"))
+    expect(page.locator("#engine")).to_have_value("")
+
+
+@pytest.mark.parametrize("name", ["leaderboard", "model", "result"])
+def test_tables_of_results_are_printed(filled: Site, page: Page, name: str) -> None:
+    page.goto(address(filled, name))
+    page.emulate_media(media="print")
+    rows = page.locator("tbody tr")
+    assert rows.count() == rows.filter(visible=True).count() > 0
+    assert page.locator("button, input").filter(visible=True).count() == 0
+
+
 def test_ticked_results_are_compared(filled: Site, page: Page) -> None:
     page.goto(address(filled, "leaderboard") + "?trust=self-reported")
     boxes = page.locator("input[name=ids]")
@@ -103,6 +122,15 @@ def test_the_key_leaves_the_address_and_waits_in_its_field(filled: Site, scripte
     expect(scripted.locator("#key")).to_have_value("secret-1")
     scripted.reload()
     expect(scripted.locator("#key")).to_have_value("secret-1")
+
+
+def test_the_key_of_a_result_just_sent_is_shown_to_be_kept(filled: Site, scripted: Page) -> None:
+    scripted.goto(address(filled, "own"))
+    expect(scripted.locator("#keep")).to_be_hidden()
+    scripted.goto(address(filled, "own") + "#key=secret-2")
+    scripted.reload()
+    expect(scripted.locator("#keep")).to_contain_text("secret-2")
+    expect(scripted.locator("#keep")).to_be_visible()
 
 
 def test_several_gpus_are_completed_one_after_the_other(filled: Site, scripted: Page) -> None:

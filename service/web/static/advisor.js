@@ -6,7 +6,7 @@ for (const box of document.querySelectorAll(".copy")) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Copy";
-  const title = box.querySelector("h2, h4");
+  const title = box.querySelector("h2, h3, h4");
   if (title) button.setAttribute("aria-label", "Copy: " + title.firstChild.textContent.trim());
   button.addEventListener("click", async () => {
     const code = box.querySelector("pre");
@@ -47,6 +47,8 @@ const key = new URLSearchParams(location.hash.slice(1)).get("key") || (history.s
 const field = document.getElementById("key");
 if (key) history.replaceState({ key }, "", location.pathname + location.search);
 if (key && field) field.value = key;
+const keep = document.getElementById("keep");
+if (key && keep) { keep.querySelector("code").textContent = key; keep.hidden = false; }
 
 const gpus = document.getElementById("gpus");
 if (gpus && gpus.list) {

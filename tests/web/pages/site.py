@@ -79,7 +79,8 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "repo": name[:100],
     }  # fmt: skip
     measured = {"account_id": host.account_id, "host_id": host.id, "origin": "agent", "tier": "agent-run"}
-    of_agent = a_result(_SWEEP, prediction=said, confirmed=True, created_at=NOW, **measured, **named)
+    measured |= {"command": "llama-sweep-bench -m Qwen3-8B-Q8_0.gguf -c 32768 -ngl 99", **named}
+    of_agent = a_result(_SWEEP, prediction=said, confirmed=True, created_at=NOW, **measured)
     others = [
         a_result([row(0, 21.0, 480.0), row(4096, 19.0, 440.0)], engine="llama.cpp", created_at=NOW, **named),
         a_result(

@@ -7,7 +7,9 @@ import pytest
 
 from service.flows.results import leaderboard
 from service.wire.results.board import BoardChoices, NamedSlug
+from tests.stored_results import a_result, keep, row
 from tests.web.pages.test_pages import Tags
+from tests.web.world import World
 
 HTML = {"accept": "text/html"}
 
@@ -42,3 +44,21 @@ def test_who_shows_unverified_results_too_keeps_the_other_filters(client: httpx.
     ]
     assert "/leaderboard?q=3090&sort=pp&trust=self-reported" in links
     assert "/v1/leaderboard?q=3090&sort=pp" in links
+
+
+def test_the_board_says_what_a_row_is_the_fastest_of_and_counts_ram_in_gib(client: httpx.Client, world: World) -> None:
+    fast, slow = (a_result([row(0, tg)], variant=name) for name, tg in (("Q4_K_M", 20.0), ("Q8_0", 12.0)))
+    keep(world.context.engine, fast, slow)
+    page = client.get("/leaderboard?trust=self-reported", headers=HTML).text
+    assert page.count('name="ids"') == 1
+    assert "The fastest measured result of each model on each set of cards with each engine" in page
+    assert f"{fast.ram_gib} GiB" in page
+
+
+def test_a_rig_of_an_unknown_platform_can_be_chosen_and_stays_chosen(client: httpx.Client) -> None:
+    chosen = [
+        found["value"]
+        for tag, found in Tags(client.get("/leaderboard?platform=unknown").text).tags
+        if tag == "option" and "selected" in found
+    ]
+    assert "unknown" in chosen
