@@ -32,20 +32,29 @@ _FENCE = re.compile(r"```(?:[a-z]{1,12}\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNO
 _PROGRAM = re.compile(r"\bllama-(?:server|cli|bench|sweep-bench|batched-bench|perplexity)\b|(?:^|\s)-m\s+\S+\.gguf\b")
 _CONTINUED = re.compile(r"[\\^`][ \t]*$")
 _POINT = re.compile(
-    r"(?:(?P<what>tg|pp)\s*[:=]?\s*(?P<tps>\d{1,7}(?:\.\d{1,4})?)(?:\s*(?:t/s|tps|tok/s))?)"
-    r"|(?:(?:at|@)\s*(?P<depth>\d{1,8})(?P<kilo>k?))",
+    r"(?:(?P<what>tg|pp)(?:\d{1,6}(?=\s*[:=|]\s*\d|\s+\d))?\s*[:=|]?\s*"  # pp512, tg128: names of llama-bench's tests
+    r"(?P<tps>(?>\d{1,3}(?:,\d{3})+(?:\.\d{1,4})?|\d{1,7}(?:[.,]\d{1,4})?))(?!\s*@\s*d)(?:\s*(?:t/s|tps|tok/s))?)"
+    r"|(?:(?:at|@)\s*(?P<depth>\d{1,3}(?:,\d{3})+|\d{1,8})\s?(?P<kilo>k?))",
     re.IGNORECASE,
 )
+_THOUSANDS = re.compile(r",(?=\d{3}(?:\D|$))")
 _REPO_THEN_HARDWARE = re.compile(
     r"(https?://\S+|[^\s/:]+/\S+)\s+((?!(?:[A-Za-z0-9]{1,6}[-_])?(?:[IT]?Q\d|BF16|F16|MXFP4)\S*$).+)"
+)
+_REPO_ALONE = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/\S|[\w.-]+/\S*gguf|[\w.-]+/\S+\s+(?:on|with)\s", re.IGNORECASE
 )
 _ADVICE = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
 
 
 def ask_of_line(text: str) -> Ask:
-    """Return the question in a line such as `advise OWNER/NAME on 2x3090`. Raises InvalidInput."""
-    name, _, rest = text.strip().partition(" ")
-    verb, rest = (name.split("\n")[0].lower() or "help"), text.strip()[len(name.split("\n")[0]) :].strip()
+    """Return the question in a line such as `advise OWNER/NAME on 2x3090`; without a verb, a repo is to be advised on
+    and a command to be checked. Raises InvalidInput."""
+    text = text.strip()
+    name = re.split(r"[ \n]", text, maxsplit=1)[0]
+    verb, rest = name.lower().rstrip(":") or "help", text[len(name) :].strip()
+    if verb not in NAMES and (_PROGRAM.search(text) or _REPO_ALONE.match(text)):
+        verb, rest = "check" if _PROGRAM.search(text) else "advise", text
     if verb == "advise":
         return Ask(verb=verb, words=_sections(rest, "repo", _ADVISE_WORDS))
     if verb == "validate":
@@ -184,10 +193,10 @@ def measured_speeds(text: str) -> list[MeasuredSpeed]:
     points: list[dict[str, float]] = [{}]
     for match in _POINT.finditer(text):
         if match["depth"]:
-            points[-1]["n_kv"] = int(match["depth"]) * (1024 if match["kilo"] else 1)
+            points[-1]["n_kv"] = int(in_digits(match["depth"] + match["kilo"]))
             points.append({})
         else:
-            points[-1][f"{match['what'].lower()}_tps"] = float(match["tps"])
+            points[-1][f"{match['what'].lower()}_tps"] = float(_THOUSANDS.sub("", match["tps"]).replace(",", "."))
     found = [converted(point, MeasuredSpeed, "measured") for point in points if set(point) - {"n_kv"}]
     if not found:
         raise InvalidInput(f"{text[:80]!r} is not a speed: write `tg 17.9 pp 420 at 4096`", field="measured")
