@@ -98,7 +98,12 @@ def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
     folders = dict.fromkeys(model.path.parent for model in machine.models)
     complete = [found for folder in folders if (found := _in_folder(document.files, machine.models, folder))]
     if not complete:
-        raise Declined("model_missing", f"{document.files[0].name} of {document.repo} is not in this host's folders")
+        names = {file.name for file in document.files}
+        others = names <= {model.file.name for model in machine.models}
+        why = "; other files of that name are, with another size or content, or not in one folder" if others else ""
+        raise Declined(
+            "model_missing", f"{document.files[0].name} of {document.repo} is not in this host's folders{why}"
+        )
     models = next((found for found in complete if are_confirmed(document, found)), complete[0])
     for model in models:
         if header_sha256(model.path, model.file.size) != model.file.header_sha256:

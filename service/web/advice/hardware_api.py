@@ -64,13 +64,18 @@ def _parsed(text: str) -> ParsedHardware:
 
 def _matching(request: HttpRequest, rows: Iterable[GpuRow | CpuRow], search: str) -> Response[Any]:
     words = search.lower().split()
-    found = [row for row in rows if all(word in _names(row) for word in words)]
+    found = [row for row in rows if all(word in _names(row) or word in _run_together(row) for word in words)]
     body = msgspec.json.encode({"total": len(found), "rows": found[:_MAX_ROWS]})
     return conditional(request, body, "application/json")
 
 
 def _names(row: GpuRow | CpuRow) -> str:
     return " ".join((row.name, *row.aliases)).lower()
+
+
+def _run_together(row: GpuRow | CpuRow) -> str:
+    """Return the names without the spaces that people leave out: `rtx5090`."""
+    return "\n".join((row.name, *row.aliases)).lower().replace(" ", "")
 
 
 router = Router("/", route_handlers=[list_gpus, list_cpus, parse_hardware], tags=["hardware"])

@@ -4,6 +4,7 @@ JSON only. Both are decoded strictly; errors name the wrong parameter or the pat
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Generator
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -110,12 +111,25 @@ class JsonBody(AbstractDTO[Any]):
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """Return a body as `kind`. Raises InvalidInput, with the path and the valid values, or MalformedJson."""
+    """Return a body as `kind`. Raises InvalidInput, with the path and the valid values, or MalformedJson.
+
+    A byte order mark is passed over, as RFC 8259 allows: some editors put it before any text.
+    """
     try:
         with refused(kind):
-            return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8), type=kind)
+    except UnicodeDecodeError as error:  # its position is that in a text, not in the body
+        raise MalformedJson(f"JSON must be UTF-8: invalid character (byte {_first_wrong(body)})") from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedJson(str(error)) from error
+
+
+def _first_wrong(body: bytes) -> int:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
 
 
 def declared_type(request: HttpRequest) -> str:

@@ -132,7 +132,7 @@ def head_as_get(app: ASGIApp) -> ASGIApp:
     """Return `app` with HEAD answered wherever GET is, except for event streams, which never end."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") != "HEAD" or scope["path"].endswith("/events"):
+        if scope.get("method") != "HEAD" or _is_stream(scope["path"]):
             await app(scope, receive, send)
             return
 
@@ -164,7 +164,7 @@ def with_allow(app: ASGIApp, methods: Mapping[str, Iterable[str]]) -> ASGIApp:
                     headers["Allow"] = ", ".join(taken)
                 elif message["status"] == 405:
                     named = {name.strip() for name in headers.get("Allow", "").split(",") if name.strip()}
-                    headers["Allow"] = ", ".join(sorted(named | ({"HEAD"} if "GET" in named else set())))
+                    headers["Allow"] = ", ".join(_with_head(scope["path"], named))
             await send(message)
 
         await app(scope, receive, send_with_allow)
@@ -175,10 +175,20 @@ def with_allow(app: ASGIApp, methods: Mapping[str, Iterable[str]]) -> ASGIApp:
 def methods_of(app: Litestar) -> dict[str, list[str]]:
     """Return the methods of each path of `app`, by template."""
     return {
-        route.path_format: sorted({*route.methods, *(["HEAD"] if "GET" in route.methods else [])})
+        route.path_format: _with_head(route.path_format, route.methods)
         for route in app.routes
         if hasattr(route, "methods")
     }
+
+
+def _with_head(path: str, methods: Iterable[str]) -> list[str]:
+    """Return methods with HEAD where GET is, except for event streams."""
+    named = set(methods)
+    return sorted(named | ({"HEAD"} if "GET" in named and not _is_stream(path) else set()))
+
+
+def _is_stream(path: str) -> bool:
+    return path.endswith("/events")
 
 
 LEAST_BYTES = 1 << 10

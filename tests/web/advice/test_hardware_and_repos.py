@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from service.engine.catalogue.rows import known_gpus
 from tests.local_hub import commit_of
@@ -15,6 +16,13 @@ def test_the_catalogue_is_searched_by_words_in_any_order(client: httpx.Client) -
     assert all("RTX" in row["name"] for row in found["rows"])
     assert found["total"] < client.get("/v1/hardware/gpus").json()["total"] == len(known_gpus())
     assert client.get("/v1/hardware/cpus", params={"q": "no such"}).json() == {"total": 0, "rows": []}
+
+
+@pytest.mark.parametrize("written", ["rtx5090", "5090 geforcertx", "RTX 5090"])
+def test_the_catalogue_is_searched_without_regard_to_spaces(client: httpx.Client, written: str) -> None:
+    names = [row["name"] for row in client.get("/v1/hardware/gpus", params={"q": written}).json()["rows"]]
+    assert "NVIDIA GeForce RTX 5090" in names
+    assert all("5090" in name for name in names)
 
 
 def test_a_search_has_a_limit(client: httpx.Client) -> None:

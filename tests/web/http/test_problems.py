@@ -175,6 +175,20 @@ def test_what_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
     assert_problem(reply, 400, "malformed-json")
 
 
+def test_json_that_is_not_utf_8_is_answered_with_the_byte_that_is_wrong(client: httpx.Client) -> None:
+    reply = client.post(
+        "/v1/hardware/parse", content=b'{"text": "RTX 3090 \xff"}', headers={"content-type": "application/json"}
+    )
+    assert assert_problem(reply, 400, "malformed-json")["detail"] == "JSON must be UTF-8: invalid character (byte 19)"
+
+
+def test_a_byte_order_mark_before_json_is_passed_over(client: httpx.Client) -> None:
+    reply = client.post(
+        "/v1/hardware/parse", content=b'\xef\xbb\xbf{"text": "RTX 3090"}', headers={"content-type": "application/json"}
+    )
+    assert reply.status_code == 200
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
 def test_a_body_that_is_not_declared_as_json_is_415(client: httpx.Client, kind: str | None) -> None:
     headers = {"content-type": kind} if kind else {}
@@ -214,6 +228,7 @@ def test_an_unknown_path_is_404(client: httpx.Client) -> None:
         ("/v1/advice/some-id", "DELETE, GET, HEAD, OPTIONS"),
         ("/v1/results", "GET, HEAD, OPTIONS, POST"),
         ("/v1/check", "OPTIONS, POST"),
+        ("/v1/advice/some-id/events", "GET, OPTIONS"),
     ],
 )
 def test_options_names_every_method_of_a_path(client: httpx.Client, path: str, methods: str) -> None:
@@ -235,6 +250,11 @@ def test_a_wrong_method_is_405_and_says_what_is_allowed(client: httpx.Client) ->
     reply = client.put("/v1/advice")
     assert assert_problem(reply, 405, "method-not-allowed")["detail"] == "/v1/advice does not accept PUT: it takes POST"
     assert "POST" in reply.headers["allow"]
+
+
+def test_an_event_stream_takes_no_head_and_says_so(client: httpx.Client) -> None:
+    reply = client.head("/v1/advice/some-id/events")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET, OPTIONS")
 
 
 def test_an_unexpected_error_is_500_and_tells_nothing_of_the_inside(client: httpx.Client, broken: None) -> None:

@@ -83,6 +83,8 @@ def test_a_shard_that_is_missing_or_of_another_size_or_content_is_missing(made: 
     known = [replace(model, file=replace(model.file, sha256="0" * 64)) for model in machine.models]
     failure = refusal(document, replace(machine, models=tuple(known)))
     assert (failure.kind, failure.transient) == ("model_missing", False)
+    assert "other files of that name are" in failure.text
+    assert "other files" not in refusal(document, replace(machine, models=())).text
 
 
 def test_shards_of_two_folders_are_no_model(made: tuple[Machine, RunDocument], tmp_path: Path) -> None:
