@@ -1,4 +1,4 @@
-"""`advisor token`: manages API tokens, on the machine that has the service's database."""
+"""`advisor token`: manages API tokens and their accounts, on the machine that has the service's database."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke = verbs.add_parser("revoke", help="revoke a token at once")
     revoke.add_argument("id", metavar="ID", help="as `advisor token list` shows it")
     revoke.add_argument("--json", action="store_true", help="as JSON")
+    forget = verbs.add_parser("forget", help="delete an account with its tokens, hosts and validations; results stay")
+    forget.add_argument("name", metavar="NAME", help="the account, as `advisor token list` shows it")
+    forget.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
             accounts.revoke_token(engine, arguments.id, utc_now())
             if arguments.json:
                 print_json({"revoked": arguments.id})
+        elif arguments.action == "forget":
+            accounts.forget_account(engine, arguments.name, utc_now())
+            if arguments.json:
+                print_json({"forgotten": arguments.name})
         elif arguments.json:
             print_json(accounts.list_tokens(engine))
         else:

@@ -16,6 +16,7 @@ from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, NotAuthenticated
 from service.store import accounts
 from service.store.accounts import StoredAccount
+from service.store.chat import interactions
 from service.store.queries import is_id
 from service.store.viewers import ANYBODY, Viewer
 from service.structs import made_from
@@ -98,6 +99,18 @@ def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:
     """Revoke a token, from the next call on. Raises InvalidInput if no valid token has this id."""
     if not is_id(token_id) or not accounts.revoke(engine, token_id, now):
         raise InvalidInput("no valid token has this id: `advisor token list` shows them", field="id")
+
+
+def forget_account(engine: Engine, name: str, now: datetime) -> None:
+    """Delete an account with its tokens, hosts, validations and questions. Raises InvalidInput if there is none.
+
+    Its results stay without the name, except those of private hosts. Of a banned account the name and the ban remain.
+    """
+    owner = accounts.named(engine, name)
+    if owner is None:
+        raise InvalidInput("no account has this name: `advisor token list` shows those with tokens", field="name")
+    accounts.forget(engine, owner.id)
+    interactions.forget(engine, name, now)
 
 
 def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:

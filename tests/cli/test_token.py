@@ -14,6 +14,8 @@ from service.flows.accounts import caller_of
 from service.flows.context import utc_now
 from service.settings import Settings
 from service.store.migrations import migrated
+from service.store.results import results
+from tests.stored_results import a_result, keep
 
 
 @pytest.fixture
@@ -63,6 +65,25 @@ def test_a_revoked_token_is_not_good_any_more(state: Path, capsys: pytest.Captur
         assert caller_of(engine, tokens[1], utc_now()).name == "alice"
     assert main(["token", "revoke", listed[0]["id"]]) == 2
     assert "no valid token" in capsys.readouterr().err
+
+
+def test_an_account_is_forgotten_with_its_tokens_and_its_results_stay_without_a_name(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = created(capsys, "alice", "--scope", "submit")
+    other = created(capsys, "bob", "--scope", "submit")
+    with migrated(Settings(state_dir=state).database) as engine:
+        sent = a_result(account_id=caller_of(engine, token, utc_now()).account_id)
+        keep(engine, sent)
+        assert main(["token", "forget", "alice"]) == 0
+        with pytest.raises(NotAuthenticated):
+            caller_of(engine, token, utc_now())
+        assert caller_of(engine, other, utc_now()).name == "bob"
+        kept = results.read(engine, sent.id)
+    assert kept is not None
+    assert kept.account_id is None
+    assert main(["token", "forget", "alice"]) == 2
+    assert "no account has this name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
