@@ -23,6 +23,7 @@ programs there is `/openapi.json` (OpenAPI 3.1).
 - A request that takes time is answered with 202, `Location` and `Retry-After`. With `?wait=` the service holds the
   answer instead; `…/events` sends server-sent events.
 - Answers that may be requested again have an `ETag`; with `If-None-Match` the answer is 304 while nothing has changed.
+- There are no CORS headers: a page of another site reaches the service through its own server.
 - Requests are counted per address or account. If there are too many, the answer is 429 with `Retry-After`.
 - Errors are [problems](problems.md), `application/problem+json`, with a type for programs and a sentence for people. If
   text or Markdown is requested, only the sentences are sent.

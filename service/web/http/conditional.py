@@ -15,11 +15,12 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from anyio import to_thread
 from litestar import Response
+from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
 from service.web.http.types import HttpRequest
@@ -44,24 +45,25 @@ def conditional(
     etag: str | None = None,
     vary: str = "Accept",
 ) -> Response[bytes]:
-    """Return `body` with its ETag; 304 if `If-None-Match` names it, 412 if `If-Match` names only others."""
+    """Return `body` with its ETag; 304 if `If-None-Match` names it. Raises as `has_it`."""
     etag = etag or etag_of(body)
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": vary}
-    status = without_body(request, etag)
-    return Response(b"" if status else body, status_code=status or 200, headers=headers, media_type=media_type)
+    known = has_it(request, etag)
+    return Response(b"" if known else body, status_code=304 if known else 200, headers=headers, media_type=media_type)
 
 
-def without_body(request: HttpRequest, etag: str) -> Literal[304, 412] | None:
-    """Return the status of an answer without a body, if there is to be none: 412 if `If-Match` names only others, by
-    strong comparison (RFC 9110, section 13.1.1), 304 if `If-None-Match` names it, by weak comparison (section
-    13.1.2)."""
+def has_it(request: HttpRequest, etag: str) -> bool:
+    """Return whether the client has this representation: `If-None-Match` names it, by weak comparison (RFC 9110,
+    section 13.1.2).
+
+    Raises HTTPException (412) if `If-Match` names only others, by strong comparison (section 13.1.1).
+    """
     wanted = request.headers.get("if-match")
     if wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted):
-        return 412
+        raise HTTPException(status_code=412, detail=f"`If-Match` does not name {etag}", headers={"ETag": etag})
     known = request.headers.get("if-none-match", "")
-    is_read = request.method in ("GET", "HEAD")
-    has_it = known.strip() == "*" or etag in [tag.removeprefix("W/") for tag in _tags(known)]
-    return 304 if is_read and has_it else None
+    is_named = known.strip() == "*" or etag in [tag.removeprefix("W/") for tag in _tags(known)]
+    return request.method in ("GET", "HEAD") and is_named
 
 
 def _tags(header: str) -> list[str]:
@@ -73,22 +75,23 @@ _PIECE = 64 << 10
 
 
 def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, cache_control: str) -> Response[Any]:
-    """Return a file: 200, 206 for a range of it, 304, 412 or 416. `digest`: of its content, in hex.
+    """Return a file: 200, 206 for a range of it, or 304. `digest`: of its content, in hex.
 
     Several ranges, or a range with an `If-Range` that differs, are answered with the whole file, as a server may.
+    Raises HTTPException: 412 as `has_it`, 416 for a range outside the file.
     """
     etag, n_bytes = f'"{digest[:32]}"', path.stat().st_size
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
-    if status := without_body(request, etag):
-        return Response(b"", status_code=status, headers=headers, media_type=media_type)
+    if has_it(request, etag):
+        return Response(b"", status_code=304, headers=headers, media_type=media_type)
     headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
     asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if asked is None or request.headers.get("if-range", etag) != etag:
         return _sent(path, 0, n_bytes, 200, headers, media_type)
     start, stop = _bounds(asked, n_bytes)
     if start >= stop:
-        headers["Content-Range"] = f"bytes */{n_bytes}"
-        return Response(b"", status_code=416, headers=headers, media_type=media_type)
+        outside = {"Content-Range": f"bytes */{n_bytes}"}
+        raise HTTPException(status_code=416, detail=f"the file has {n_bytes:,} bytes", headers=outside)
     headers["Content-Range"] = f"bytes {start}-{stop - 1}/{n_bytes}"
     return _sent(path, start, stop, 206, headers, media_type)
 

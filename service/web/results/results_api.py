@@ -156,7 +156,7 @@ async def list_dumps(request: HttpRequest, services: AppServices) -> Response[An
     responses={
         200: ResponseSpec(bytes, description="The file, compressed.", media_type="application/gzip"),
         206: ResponseSpec(bytes, description="The range of it that was asked for.", media_type="application/gzip"),
-        **problem_responses("dump-not-found", "rate-limited"),
+        **problem_responses("dump-not-found", "precondition-failed", "range-not-satisfiable", "rate-limited"),
     },
 )
 async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:

@@ -326,7 +326,9 @@ def holds_to_http(client: httpx.Client, url: str, whole: httpx.Response) -> None
     assert asked(if_none_match=f'"x", W/{etag}').status_code == 304
     assert asked(if_none_match="*").status_code == 304
     assert asked(if_match=etag).status_code == 200
-    assert asked(if_match='"other"').status_code == 412
+    other = asked(if_match='"other"')
+    assert (other.status_code, other.json()["type"]) == (412, "/docs/problems#precondition-failed")
+    assert (other.headers["content-type"], other.headers["etag"]) == ("application/problem+json", etag)
     ranges = {
         "bytes=0-9": content[:10],
         "bytes=10-": content[10:],
@@ -341,6 +343,7 @@ def holds_to_http(client: httpx.Client, url: str, whole: httpx.Response) -> None
         assert part.headers["content-range"] == f"bytes {start}-{last}/{len(content)}"
     beyond = asked(range="bytes=99999999-")
     assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(content)}")
+    assert beyond.json()["type"] == "/docs/problems#range-not-satisfiable"
     assert asked(range="bytes=0-9", if_range='"other"').content == content
     assert asked(range="bytes=0-1,4-5").content == content
     assert asked(range="lines=0-9").content == content
