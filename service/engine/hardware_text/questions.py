@@ -24,7 +24,7 @@ _LANES = (4, 8, 16)
 _OF_OPTION = 3  # characters between its name and its value
 _BARE = 3  # characters, beyond which a card is known by its number alone
 _OF_ONE = re.compile(
-    r"(?<!each )(?<!every )(?<!no )\b(?:one|first|second|third|fourth|last|other)\b"
+    r"(?<!each )(?<!every )(?<!no )\b(?:one|first|second|third|fourth|1st|2nd|3rd|4th|last|other)\b"
     r"(?:\sof\s(?:them|the\s(?:cards|gpus)))?(?:\s(?:one|card|gpu))?(?:\s(?:is|sits|runs|running|connected|only|on|at|in|via|an?|the))*\s?$",
     re.I,
 )
@@ -204,13 +204,15 @@ def joined(kits: Sequence[Modules], stated: Container[float]) -> Modules:
 
 
 def ask_about_lanes(n: int, name: str, said: str, mentions: Sequence[Mention]) -> None:
-    """Raise InvalidHardware for `5090 (x16), 4090 (x4)`, where numbers of lanes look like those of cards."""
+    """Raise InvalidHardware for `5090 (x16), 4090 (x4)` and `5090, 4090, second card x4`, where numbers of lanes look
+    like those of cards. `said`: the text from the card's name to the number."""
     behind = [
         int(o.hit[1])
         for before, o in pairwise([o for o in mentions if o.kind != "size"])
         if o.kind == "count" and before.kind == "gpu" and before.count is None and o.hit[1]
     ]
-    if n in _LANES and (n == max(_LANES) or sum(count in _LANES for count in behind) > 1):
+    of_one = _OF_ONE.search(re.sub(r"x\d+\W*$", "", said)) is not None
+    if n in _LANES and (of_one or n == max(_LANES) or sum(count in _LANES for count in behind) > 1):
         raise unreadable(said, f"{n} cards, or a link? Write `{n}x {name}`, or `{name} pcie x{n}`")
 
 
