@@ -124,10 +124,11 @@ def test_the_key_leaves_the_address_and_waits_in_its_field(filled: Site, scripte
     expect(scripted.locator("#key")).to_have_value("secret-1")
 
 
-def test_the_key_of_a_result_just_sent_is_shown_to_be_kept(filled: Site, scripted: Page) -> None:
-    scripted.goto(address(filled, "own"))
+@pytest.mark.parametrize("page", ["own", "advice"])
+def test_the_key_of_what_was_just_made_is_shown_to_be_kept(filled: Site, scripted: Page, page: str) -> None:
+    scripted.goto(address(filled, page))
     expect(scripted.locator("#keep")).to_be_hidden()
-    scripted.goto(address(filled, "own") + "#key=secret-2")
+    scripted.goto(address(filled, page) + "#key=secret-2")
     scripted.reload()
     expect(scripted.locator("#keep")).to_contain_text("secret-2")
     expect(scripted.locator("#keep")).to_be_visible()

@@ -41,6 +41,12 @@ def test_a_failure_says_what_to_do(client: httpx.Client, world: World) -> None:
     assert "/docs/problems#not-gguf" in Tags(html).all("a", "href")
 
 
+def test_an_advice_leads_to_what_was_measured_of_its_model(client: httpx.Client, world: World) -> None:
+    world.put("one", "ready", body=replace(body(), model_slug="qwen3-8b"))
+    assert "/leaderboard?model=qwen3-8b" in Tags(client.get("/advice/one").text).all("a", "href")
+    assert client.get("/leaderboard?model=qwen3-8b").status_code == 200
+
+
 def test_an_advice_is_not_for_search_engines(client: httpx.Client, world: World) -> None:
     world.put("one", "ready")
     reply = client.get("/advice/one")
