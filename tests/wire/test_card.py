@@ -134,16 +134,24 @@ def test_what_is_as_good_and_faster_by_a_formula_is_named_with_the_reason_why_it
     first = advice().configs[0]
     speed = [replace(point, tg_tps=2 * point.tg_tps) for point in first.speed]
     graph = replace(
-        first, engine="ik_llama.cpp", flags=replace(first.flags, split_mode="graph"), speed=speed,
+        first, rank=2, engine="ik_llama.cpp", flags=replace(first.flags, split_mode="graph"), speed=speed,
         goal_seconds=tuple(0.7 * seconds for seconds in first.goal_seconds),
     )  # fmt: skip
     cards = [card_of(replace(advice(), configs=[first, one])) for one in (graph, first)]
     uncertain, alone = (card.why for card in cards if card is not None)
-    assert (
-        "with ik_llama.cpp would be 2.0 times as fast, but its speed with -sm graph comes from a formula" in uncertain
-    )
+    assert "would be 2.0 times as fast, but its speed with -sm graph comes from a formula" in uncertain
     assert "nothing of similar quality is clearly faster" in alone
     assert "clearly faster" not in uncertain
+
+
+def test_a_faster_way_to_run_the_same_file_is_named_by_its_place_in_the_list() -> None:
+    first = replace(advice().configs[0], strategy="all on GPU")
+    speed = [replace(point, tg_tps=2 * point.tg_tps) for point in first.speed]
+    faster = replace(first, rank=2, strategy="FFN in RAM", speed=speed)
+    card = card_of(replace(advice(), configs=[first, faster]))
+    assert card is not None
+    named = f"#2 ({first.variant} with {first.engine}) would be 2.0 times as fast"
+    assert f"{named}, but not all of it runs on the GPU" in card.why
 
 
 def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:

@@ -118,7 +118,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | Non
     if alike:
         one = max(alike, key=_rate)
         parts.append(
-            f"{one.variant} with {one.engine} would be {_rate(one) / _rate(first):.1f} times as fast, "
+            f"#{one.rank} ({one.variant} with {one.engine}) would be {_rate(one) / _rate(first):.1f} times as fast, "
             f"but {_listed(_drawbacks(one, first))}"
         )
     if faster:
