@@ -106,6 +106,13 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         """Whether the output head is the token embedding."""
         return "output.weight" not in self.by_name
 
+    @property
+    def position_axes(self) -> int:
+        """Positions a token: 4 where the header splits the rotation into sections (M-RoPE)."""
+        sections = self.value("rope.dimension_sections")
+        used = sections[:2] if isinstance(sections, list) else []
+        return 4 if len(used) == 2 and all(isinstance(n, int) and n > 0 for n in used) else 1
+
     @cached_property
     def n_bytes(self) -> int:
         """Bytes of all tensors."""

@@ -53,7 +53,7 @@ def check(
 
     `engine` None: that of the log, else guessed from the command. `build`: whose defaults and meaning of flags hold;
     None: today's. `companion_headers`: of the draft model and projector that the command loads.
-    `depths` in tokens; None: some up to the context.
+    `depths` in tokens; None: some up to the context of a slot.
     `reserve_mib`: what proposed changes leave free on every GPU, or a list by card; None: as in an advice.
     `reported`: where logs of others differ from what is computed of this architecture.
     What the engine would stop at is a finding, and the figures are without it.
@@ -171,7 +171,7 @@ def _assumed_build(build: Build, *, asked: bool, named: bool) -> Iterator[Assump
 
 
 def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
-    return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
+    return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.context_each]
 
 
 def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, has_run: bool, asked: bool) -> str:

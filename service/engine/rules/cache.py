@@ -54,6 +54,20 @@ def cache_type_block(case: Case) -> Iterator[Found]:
 
 
 @rule(
+    "context-shared", "info", CACHE,
+    "llama.cpp src/llama-context.cpp (n_ctx_seq = n_ctx / n_seq_max); ik_llama.cpp "
+    "examples/server/server-context.cpp:275 (n_ctx_slot)",
+)  # fmt: skip
+def context_shared(case: Case) -> Iterator[Found]:
+    """`-np` divides the context among the slots, unless they share one cache (`-kvu`)."""
+    if case.parsed.program == "llama-server" and case.streams > 1:
+        each, total = case.context_each, case.flags.n_ctx
+        yield Found(
+            f"each of {case.streams} slots gets {each:,} of the {total:,} tokens of -c: no request can have more"
+        )
+
+
+@rule(
     "cache-in-ram", "warning", CACHE, "computed: memory and speed of this command without -nkvo",
     fix="leave out -nkvo", about="speed",
 )  # fmt: skip

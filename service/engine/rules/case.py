@@ -111,6 +111,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """How many caches of their own the slots have."""
         return _streams(self.flags)
 
+    @property
+    def context_each(self) -> int:
+        """Tokens that one request may have: of a server whose slots share no cache, a slot's part of the context."""
+        return self.flags.n_ctx // self.streams
+
     @cached_property
     def memory(self) -> Memory:
         return predict_memory(self.run)

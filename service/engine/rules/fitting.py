@@ -236,7 +236,9 @@ def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
 
 
 def _full_windows(case: Case) -> str | None:
-    return "leave out --swa-full" if "--swa-full" in case.parsed.words.options else None
+    """Windows as they are by default, and nothing that needs the whole context in them."""
+    named = [option for option in ("--swa-full", "--cache-reuse") if option in case.parsed.words.options]
+    return f"leave out {' and '.join(named)}" if "--swa-full" in named else None
 
 
 def _slow_draft(case: Case) -> str | None:

@@ -24,10 +24,11 @@ _COUNT = "what--ngl--cmoe-and--ncmoe-count"
 def layers_in_ram(case: Case) -> Iterator[Found]:
     """`-ngl` leaves whole layers in RAM, with attention and cache, or only the head, although all would fit.
 
-    For a mixture of experts: although everything but its experts would fit.
+    For a mixture of experts: although everything but its experts would fit. Where the engine places the layers itself,
+    `fit-places-itself` says so.
     """
     n = case.flags.n_gpu_layers
-    if not case.devices or n > case.model.n_layer or n < 0:
+    if not case.devices or case.fit_places or n > case.model.n_layer or n < 0:
         return
     for fixed, text in _all_layers(case):
         if not case.fits(fixed):

@@ -116,6 +116,23 @@ def test_the_depths_asked_for_are_answered() -> None:
         of_3090(depths=[-1])
 
 
+@pytest.mark.parametrize(
+    ("engine", "slots", "depths"),
+    [
+        ("llama.cpp", "-np 8", [0, 4_096]),
+        ("llama.cpp", "-np 8 -kvu", [0, 4_096, 16_384]),
+        ("llama.cpp", "", [0, 4_096, 16_384]),
+        ("ik_llama.cpp", "-np 8", [0, 4_096]),
+    ],
+)
+def test_speeds_end_where_the_context_of_a_slot_ends(engine: Engine, slots: str, depths: list[int]) -> None:
+    report = of_3090(f"llama-server -m m.gguf -c 65536 -ngl 99 -ot exps=CPU {slots}", engine)
+    assert [s.n_kv for s in report.speed] == depths
+    shared = [finding.message for finding in report.findings if finding.rule == "context-shared"]
+    tells = "each of 8 slots gets 8,192 of the 65,536 tokens of -c: no request can have more"
+    assert shared == ([tells] if len(depths) == 2 else [])
+
+
 def test_a_command_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(InvalidFlags):
         of_3090("what do I run?")

@@ -68,6 +68,7 @@ FOUR = "-c 8192 -ngl 99 -ot exps=CPU -ub 2048"
 TWO_SOCKETS = "llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU"
 TIGHT = "llama-server -m m.gguf -c 4096"
 FULL_LLAMA = "llama-server -m m.gguf -c 4096 -ngl 99 -fit off -np 1"
+REUSING = f"{FULL_LLAMA} --cache-reuse 256"
 MANY_SLOTS = "llama-server -m m.gguf -c 32768 -ngl 99 -fit off"
 LOGITS = "llama-server -m m.gguf -c 8192 -ub 2048 -ngl 99"
 FILLED = GOOD_IK.replace("-ot", "-ot 'blk\\.([0-9]|1[0-3])\\.ffn_.*_exps=CUDA0' -ot")
@@ -368,6 +369,13 @@ EXAMPLES = (
     Example("draft-larger-than-model", f"{GOOD_IK} -md draft.gguf --spec-type draft", GOOD_IK, draft=DENSE),
     Example("pipeline-copies", f"{FULL_LLAMA} -c 49152", FULL_LLAMA, LLAMA, DENSE, TWO_3090),
     Example("fit-with-overrides", f"{GOOD_IK} --fit", GOOD_IK),
+    Example("context-shared", f"{GOOD_IK} -np 4", GOOD_IK),
+    Example("context-shared", f"{MANY_SLOTS} -np 4", f"{MANY_SLOTS} -np 4 -kvu", LLAMA, HYBRID),
+    Example("cache-reuse-without-effect", f"{REUSING}", f"{REUSING} --swa-full", LLAMA, WINDOWED),
+    Example("cache-reuse-without-effect", f"{REUSING}", FULL_LLAMA, LLAMA, HYBRID),
+    Example("cache-reuse-without-effect", f"{REUSING} -mm mmproj.gguf", REUSING, LLAMA, DENSE_SMALL),
+    Example("swa-full-without-effect", f"{FULL_LLAMA} --swa-full", FULL_LLAMA, LLAMA, HYBRID),
+    Example("swa-full-without-effect", f"{FULL_LLAMA} --swa-full", FULL_LLAMA, LLAMA, DENSE_SMALL),
     Example("slots-by-default", f"{MANY_SLOTS}", f"{MANY_SLOTS} -np 1", LLAMA, HYBRID),
     Example("logits-of-every-token", LOGITS, f"{LOGITS} -wgt 1", IK, DENSE),
     Example("fewer-experts", f"{GOOD_IK} -ser 4,1", GOOD_IK),

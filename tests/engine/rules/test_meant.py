@@ -136,3 +136,42 @@ def test_a_table_of_numbers_on_a_gpu_is_no_weight_that_it_cannot_multiply_by() -
     model = "DeepSeek-V4-Flash", "q8_0"
     assert "i32" in build(*model).types
     assert told(command, "type-without-gpu-kernel", model, LITTLE_RAM) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("Gemma-3-12B", "the cache of a sliding window cannot be shifted; --swa-full would allow it, for "),
+        ("Qwen3-Next-80B-A3B", "recurrent layers cannot leave out a part of what they have read"),
+        ("DeepSeek-V4-Flash", "the server turns it off for deepseek4"),
+        ("Step-3.5-Flash", "the server turns it off for step35"),
+        ("Qwen3-VL-30B-A3B", "the server turns it off for models whose positions have several axes"),
+    ],
+)
+def test_what_cannot_be_reused_is_said_with_the_reason(model: str, says: str) -> None:
+    two = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
+    command = "llama-server -m m.gguf -ngl 99 -c 65536 -np 1 -ot exps=CPU --cache-reuse 256"
+    one = found(command, "cache-reuse-without-effect", (model, "q4_K_M"), two)
+    assert says in one.message
+    assert one.message.endswith("what a prompt begins with is reused all the same")
+    assert one.fix == "leave out --cache-reuse"
+
+
+def test_a_chunk_is_reused_where_the_window_is_as_long_as_the_context() -> None:
+    command = "llama-server -m m.gguf -ngl 99 -c 1024 -np 1 --cache-reuse 256"
+    assert not told(command, "cache-reuse-without-effect", ("Gemma-3-12B", "q4_K_M"), ONE_3090_DESKTOP)
+
+
+def test_layers_that_fit_leaves_in_ram_are_said_once_with_a_placement_that_keeps_room_for_the_desktop() -> None:
+    model = ("Qwen3.5-35B-A3B", "q4_k_m")
+    rig = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 5900X"), ram=Ram(total_gb=64))
+    command = "llama-server -m m.gguf -c 262144 -np 4 -kvu -ctk q8_0 -ctv q8_0"
+    assert not told(command, "layers-in-ram", model, rig)
+    assert found(command, "fit-places-itself", model, rig).fix
+
+
+def test_what_needs_full_windows_is_left_out_with_them_where_they_do_not_fit() -> None:
+    command = "llama-server -m m.gguf -ngl 99 -ncmoe 28 -fit off -c 131072 -np 1 --swa-full"
+    model = ("gpt-oss-120b", "exps=mxfp4,*=q8_0")
+    assert found(command, "does-not-fit", model).fix == "leave out --swa-full"
+    assert found(f"{command} --cache-reuse 256", "does-not-fit", model).fix == "leave out --swa-full and --cache-reuse"

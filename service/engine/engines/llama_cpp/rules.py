@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from service.engine.commands.companions import PROJECTOR
 from service.engine.commands.tables import MODEL_REPO, MODEL_URL
+from service.engine.engines.llama_cpp.caches import window_rows
 from service.engine.engines.llama_cpp.kernels import not_yet
 from service.engine.engines.llama_cpp.memory import split_aborts, split_refused
+from service.engine.memory.spec import make_spec
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
 from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
@@ -20,6 +23,7 @@ _LEAST = 256 * MIB
 _LAZY_FROM = 4 * GIB
 _WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")  # in usual builds, for K and V of the same type
 _READ_LAZILY = frozenset({"gemma4", "qwen4exp"})
+_UNSHIFTABLE = frozenset({"deepseek4", "step35"})
 _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
 
@@ -232,6 +236,51 @@ def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
         f"-ctk {kinds[0]} -ctv {kinds[1]}: this build has no GPU kernel for this with heads of {heads}; {effect}",
         changes=lambda: iter([["-ctk f16 -ctv f16"]]),
     )
+
+
+@rule(
+    "cache-reuse-without-effect", "info", CACHE,
+    "llama.cpp tools/server/server-context.cpp: \"cache_reuse is not supported by this context, it will be disabled\"; "
+    "get_can_shift of src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp and llama-kv-cache-dsv4.cpp; issue 18497 "
+    "(Qwen3-Next: the whole prompt is processed again)",
+    fix="leave out --cache-reuse",
+)  # fmt: skip
+def cache_reuse_without_effect(case: Case) -> Iterator[Found]:
+    """`--cache-reuse` shifts parts of a prompt in the cache, which not every cache can do."""
+    least = option_value(case.parsed.rest, ("--cache-reuse",)) or ""
+    why = _cannot_shift(case) if least.isdecimal() and int(least) and case.parsed.program == "llama-server" else ""
+    if why:
+        yield Found(f"--cache-reuse {least} does nothing: {why}; what a prompt begins with is reused all the same")
+
+
+def _cannot_shift(case: Case) -> str:
+    """Return why parts of this cache cannot be moved to other positions; empty if they can."""
+    if option_value(case.flags.other, PROJECTOR[:2]):
+        return "the server turns it off with a projector"
+    if case.model.recurrent is not None:
+        return "recurrent layers cannot leave out a part of what they have read"
+    if case.model.architecture in _UNSHIFTABLE:
+        return f"the server turns it off for {case.model.architecture}"
+    if case.parsed.build.date is None and case.model.position_axes > 1:
+        return "the server turns it off for models whose positions have several axes (M-RoPE)"
+    spec = make_spec(case.engine, case.model, case.flags, rules=case.run.rules)
+    if all(window_rows(layer.n_swa, spec) == spec.n_kv for layer in case.model.layers if layer.n_swa):
+        return ""
+    whole = case.predict(msgspec.structs.replace(case.flags, other=(*case.flags.other, "--swa-full")))
+    more = sum(a.kv - b.kv for a, b in zip(whole.devices, case.memory.devices, strict=True))
+    return f"the cache of a sliding window cannot be shifted; --swa-full would allow it, for {more / MIB:,.0f} MiB more"
+
+
+@rule(
+    "swa-full-without-effect", "info", CACHE,
+    "llama.cpp tools/server/server-context.cpp: \"swa_full is not supported by this model, it will be disabled\"",
+    fix="leave out --swa-full",
+)  # fmt: skip
+def swa_full_without_effect(case: Case) -> Iterator[Found]:
+    """`--swa-full` is about layers with a sliding window."""
+    windows = case.model.int_value("attention.sliding_window") or any(layer.n_swa for layer in case.model.layers)
+    if "--swa-full" in case.flags.other and not windows:
+        yield Found(f"--swa-full does nothing: no layer of {case.model.architecture} has a sliding window")
 
 
 @rule(

@@ -237,7 +237,4 @@ class ModelGraph(GraphBuilder):
 
     @property
     def position_axes(self) -> int:
-        """Positions a token: 4 where the header splits the rotation into sections (M-RoPE)."""
-        sections = self.model.value("rope.dimension_sections")
-        used = sections[:2] if isinstance(sections, list) else []
-        return 4 if len(used) == 2 and all(isinstance(n, int) and n > 0 for n in used) else 1
+        return self.model.position_axes
