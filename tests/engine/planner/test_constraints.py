@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -145,3 +147,23 @@ def test_an_old_build_asked_for_is_kept_and_told_where_todays_is_faster() -> Non
     assert any("asked for ik_llama.cpp" in n and ": today's build would give" in n for n in first(body).notes), first(
         body
     )
+
+
+@pytest.mark.parametrize("constraints", [Constraints(kv_types=["f16"]), Constraints(kv_types=["q8_0", "f16"])])
+def test_what_the_request_allows_as_well_is_no_price_of_it(constraints: Constraints) -> None:
+    rig = parse_hardware("3090, 12700K, 64GB DDR5-5600")
+    goal = GoalRequest(preset="agent", context=131_072)
+    body = ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=rig, goal=goal, constraints=constraints)
+    assert not [note for note in first(body).notes if "you asked for a cache" in note]
+    context = next(note for note in first(body).notes if "you asked for a context of 131,072: 65,536" in note)
+    prompts = re.search(r"PP \+(\d+) %", context)  # PP +40 % is that of -ub 4096, for which either context has room
+    assert prompts is not None
+    assert int(prompts[1]) < 10
+
+
+def test_what_stays_as_it_is_is_no_gain() -> None:
+    rig, goal = parse_hardware("RTX 3090, Ryzen 9 5900X, 64GB"), GoalRequest(preset="agent", context=131_072)
+    mix = "ffn_down_exps=q5_K,exps=q4_K,*=q6_K"
+    body = ask("Qwen3.5-35B-A3B", mix, hardware=rig, goal=goal, engine="llama.cpp")
+    (said,) = [note for note in first(body).notes if "you asked for a context" in note]
+    assert "would give PP +" in said
