@@ -60,11 +60,10 @@ def cache_type_block(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def context_shared(case: Case) -> Iterator[Found]:
     """`-np` divides the context among the slots, unless they share one cache (`-kvu`)."""
-    if case.parsed.program == "llama-server" and case.streams > 1:
-        each, total = case.context_each, case.flags.n_ctx
-        yield Found(
-            f"each of {case.streams} slots gets {each:,} of the {total:,} tokens of -c: no request can have more"
-        )
+    each, trained = case.context_each, case.model.n_ctx_train  # beyond it: `context-beyond-training`
+    if case.parsed.program == "llama-server" and case.streams > 1 and each <= (trained or each):
+        share = f"{each:,} of the {case.flags.n_ctx:,} tokens of -c"
+        yield Found(f"each of {case.streams} slots gets {share}: no request can have more")
 
 
 @rule(
@@ -73,16 +72,22 @@ def context_shared(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def cache_in_ram(case: Case) -> Iterator[Found]:
     """`-nkvo` keeps the cache in RAM although it fits on the cards, which fetch it for every token and batch."""
-    if not case.flags.no_kv_offload or not case.devices or case.flags.n_gpu_layers <= 0:
+    flags = case.flags
+    if not flags.no_kv_offload or not case.devices or flags.n_gpu_layers <= 0:
         return
-    fixed = msgspec.structs.replace(case.flags, no_kv_offload=False)
-    if not case.fits(fixed):
+    there = msgspec.structs.replace(flags, no_kv_offload=False)
+    smaller = msgspec.structs.replace(there, cache_type_k="q8_0", cache_type_v="q8_0")
+    if case.fits(there):
+        fixed, where, fix = there, "fits on the GPUs", "leave out -nkvo"
+    elif {flags.cache_type_k, flags.cache_type_v} <= {*UNQUANTISED} and flags.flash_attn == "on" and case.fits(smaller):
+        fixed, where, fix = smaller, "fits on the GPUs as q8_0", "-ctk q8_0 -ctv q8_0; leave out -nkvo"
+    else:
         return
-    n_kv = case.flags.n_ctx // 2
+    n_kv = case.context_each // 2
     pp, tg = case.gain(n_kv, run=case.run_of(fixed))
     if max(pp, tg) >= WORTH_SAYING:
-        message = f"-nkvo keeps the cache in RAM although it fits on the GPUs: without it, after {n_kv:,} tokens, TG"
-        yield Found(f"{message} would be {tg:.2f} times as fast, PP {pp:.2f} times", pp=pp, tg=tg)
+        message = f"-nkvo keeps the cache in RAM although it {where}: without it, after {n_kv:,} tokens, TG"
+        yield Found(f"{message} would be {tg:.2f} times as fast, PP {pp:.2f} times", fix, pp=pp, tg=tg)
 
 
 def _heads(case: Case) -> Iterator[tuple[str, str, int]]:

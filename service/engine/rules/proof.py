@@ -144,7 +144,7 @@ class _Gain(NamedTuple):
 
 def _gains(case: Case, after: Case) -> list[_Gain]:
     """At an empty cache, and at the deepest of the usual depths that both have."""
-    n_ctx = min(case.flags.n_ctx, after.flags.n_ctx)
+    n_ctx = min(case.context_each, after.context_each)
     found = []
     for n_kv in dict.fromkeys((0, max(n for n in _DEPTHS if not n or n < n_ctx))):
         now, then = case.speed(n_kv), after.speed(n_kv)

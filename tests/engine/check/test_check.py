@@ -133,6 +133,14 @@ def test_speeds_end_where_the_context_of_a_slot_ends(engine: Engine, slots: str,
     assert shared == ([tells] if len(depths) == 2 else [])
 
 
+def test_what_a_slot_gets_beyond_the_trained_context_is_said_once() -> None:
+    small = build("Qwen3-14B", "q4_K_M")  # trained for 40,960 tokens
+    report = check("llama-server -c 131072 -np 2 -ngl 99", "llama.cpp", small, resolve(TWO_5090_TWO_4090))
+    rules = [finding.rule for finding in report.findings]
+    assert "context-beyond-training" in rules
+    assert "context-shared" not in rules
+
+
 def test_a_command_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(InvalidFlags):
         of_3090("what do I run?")

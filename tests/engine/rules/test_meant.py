@@ -175,3 +175,16 @@ def test_what_needs_full_windows_is_left_out_with_them_where_they_do_not_fit() -
     model = ("gpt-oss-120b", "exps=mxfp4,*=q8_0")
     assert found(command, "does-not-fit", model).fix == "leave out --swa-full"
     assert found(f"{command} --cache-reuse 256", "does-not-fit", model).fix == "leave out --swa-full and --cache-reuse"
+
+
+def test_a_cache_in_ram_goes_to_the_card_as_q8_0_where_only_that_fits() -> None:
+    rig = Hardware(gpus=[Gpu(name="RTX 3060")], cpu=Cpu(model="Core i5-10400F"), ram=Ram(total_gb=32))
+    command = "llama-server -m m.gguf -c 131072 -np 1 -ngl 99 -fa on --n-cpu-moe 46"
+    one = found(f"{command} -nkvo", "cache-in-ram", ("Qwen3-30B-A3B", "q4_K_M"), rig)
+    assert one.message.startswith("-nkvo keeps the cache in RAM although it fits on the GPUs as q8_0: without it, ")
+    assert one.fix == "-ctk q8_0 -ctv q8_0; leave out -nkvo"
+    slots = found(f"{command} -nkvo -np 4", "cache-in-ram", ("Qwen3-30B-A3B", "q4_K_M"), rig)
+    assert "after 16,384 tokens" in slots.message  # half of what a slot has
+    assert slots.gain is not None
+    assert "at 65,536" not in slots.gain
+    assert not told(f"{command} -nkvo -c 262144", "cache-in-ram", ("Qwen3-30B-A3B", "q4_K_M"), rig)
