@@ -27,7 +27,7 @@ _DOCS = "docs/check.md"
 _TEXT_ALONE = "for text alone, --no-mmproj leaves it out"
 
 
-@rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
+@rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file to the check (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
     """A companion with an unknown header or a card of its own, an adapter, or a change of the model's metadata."""
     images, headers = projector_of(case.parsed), case.companion_headers
@@ -38,7 +38,7 @@ def not_counted(case: Case) -> Iterator[Found]:
     for field, path in unread.items():
         if path is not None:
             message = f"the memory of {path[-80:]} is not counted, because its header is not known here"
-            yield Found(message, f"name its file in `{field}` (--{field})")
+            yield Found(message, f"name its file to the check, too: in `{field}` (--{field})")
     if (
         headers.draft is not None
         and loads_draft(case.parsed)
@@ -47,7 +47,7 @@ def not_counted(case: Case) -> Iterator[Found]:
         yield Found(f"the draft model also runs on {', '.join(cards)}: its memory there is not counted", "")
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
-        yield Found(message, "name its file in `mmproj` (--mmproj); for text alone, --no-mmproj")
+        yield Found(message, "name its file to the check: in `mmproj` (--mmproj); for text alone, --no-mmproj")
     for option, value in pairwise(case.parsed.words.options):
         if option == "--override-kv" and not value.startswith(("tokenizer.", "general.")):
             yield Found(f"--override-kv {value[:80]}: the figures use the metadata in the file", "")

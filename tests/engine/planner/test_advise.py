@@ -341,6 +341,18 @@ def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:
     assert ") for each of 4 concurrent requests with an empty cache, " in body.headline
 
 
+@pytest.mark.parametrize(("least", "missed"), [(12, True), (8, False)])
+def test_a_minimum_that_each_of_many_requests_misses_is_said(least: int, missed: bool) -> None:
+    rig = parse_hardware("L4 24GB, EPYC 7313, 64GB")
+    goal = GoalRequest(preset="agent", context=524_288, parallel=8, min_tg=least)
+    body = ask("gpt-oss-20b", "exps=mxfp4,*=q8_0", hardware=rig, goal=goal, engine="llama.cpp")
+    config = first(body)
+    assert config.at_once is not None
+    assert 8 <= config.at_once.each < 12 < config.speed[-1].tg_tps
+    said = f"{config.at_once.each:.1f} each: the goal's 12 t/s are reached by one request at a time only"
+    assert any(note.endswith(said) for note in config.notes) is missed
+
+
 def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:
     body = ask("gpt-oss-120b", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="agent"))
     by_engine = {c.engine: c for c in reversed(body.configs)}

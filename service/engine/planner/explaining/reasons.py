@@ -21,7 +21,7 @@ from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.pricing.support import only_nvidia, untested_cards
-from service.engine.planner.ranking.rank import Contender, Squeeze
+from service.engine.planner.ranking.rank import Contender, Squeeze, reaches, reaches_minimum
 from service.engine.planner.ranking.utility import FOUR_BITS
 from service.engine.speed.interval import Phase
 from service.engine.speed.predict import Limit, Resource, is_called, limit_of, predict_speed, versus
@@ -319,9 +319,11 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if goal.parallel > 1:
         yield f"each of {goal.parallel} concurrent requests gets {goal.context_each:,} tokens of context"
     if together is not None:
+        misses = reaches(contender.speed, goal) and not reaches_minimum(together.each, goal.min_tg)
+        alone = f": the goal's {goal.min_tg:g} t/s are reached by one request at a time only" if misses else ""
         yield (
             f"{goal.parallel} concurrent requests: about {together.tps:,.0f} t/s in total ({together.low:,.0f} to "
-            f"{together.high:,.0f}), {together.each:,.1f} each"
+            f"{together.high:,.0f}), {together.each:,.1f} each{alone}"
         )
         yield "other speeds are for one request at a time"
     elif goal.parallel > 1:
