@@ -361,6 +361,7 @@ EXAMPLES = (
     Example("draft-unused", f"{GOOD_LLAMA} -md draft.gguf", f"{GOOD_LLAMA} -md draft-mtp.gguf", LLAMA),
     Example("speculation-unknown", f"{GOOD_IK} --spec-type draft-mtp", f"{GOOD_IK} --spec-type ngram_mod", IK, GLM),
     Example("speculation-unknown", f"{GOOD_LLAMA} --spec-type mtp", f"{GOOD_LLAMA} --spec-type draft-mtp", LLAMA, GLM),
+    Example("variable-wins", f"LLAMA_ARG_UBATCH=512 {GOOD_IK}", f"LLAMA_ARG_UBATCH=2048 {GOOD_IK}"),
     Example("speculation-refused", f"{GOOD_IK} --spec-type draft", f"{GOOD_IK} --spec-type draft -md a.gguf"),
     Example("speculation-refused", f"{GOOD_IK} --spec-type mtp,ngram-mod", f"{GOOD_IK} --spec-type ngram-mod"),
     Example("router", "llama-server --models-preset models.ini -c 8192", "llama-server -m m.gguf -c 8192", LLAMA),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -16,6 +17,8 @@ from service.engine.commands.companions import (
     loads_draft,
     projector_of,
 )
+from service.engine.commands.reader import OPTION
+from service.engine.commands.tables import option_names
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
@@ -128,6 +131,24 @@ def draft_context_unused(case: Case) -> Iterator[Found]:
     if name and case.parsed.flags.n_ctx and loads_draft(case.parsed):
         message = f'{name} has no effect: the draft model has the context of the model; -draft "-c N" gives it another'
         yield Found(message, f"leave out {name}")
+
+
+@rule(
+    "variable-wins", "warning", UNASKED,
+    "ik_llama.cpp examples/server/server.cpp:467, common/common.cpp gpt_params_parse_from_env",
+    fix="one of both",
+)  # fmt: skip
+def variable_wins(case: Case) -> Iterator[Found]:
+    """A variable that the server reads after the command's own option, and which replaces it."""
+    parsed, commands = case.parsed, case.spec.commands
+    if parsed.program not in commands.variables_read_last:
+        return
+    typed = [*pairwise(parsed.words.options)]
+    for variable, option in commands.options.environment.items():
+        name, value = next((pair for pair in reversed(typed) if pair[0] in option_names(option)), ("", ""))
+        if name and not OPTION.match(value) and parsed.env.get(variable, value) != value:
+            other = f"{variable}={parsed.env[variable][:60]}"
+            yield Found(f"{other} replaces {name} {value}: the server reads variables last", f"{name} {value}")
 
 
 # ik_llama.cpp ggml-cuda.cu:5299-5391, ggml_backend_cuda_init: keys of `-cuda`.
