@@ -32,6 +32,7 @@ _UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})=(
 _CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
+_MOUNTS = ("-v", "--volume", "--mount")
 _QUOTES = "\"'"
 _NAMED = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
@@ -170,10 +171,12 @@ def in_container(words: list[str], removed: Collection[str], added: Sequence[str
     """Return the words of a `docker run` that starts its program with other options, and other variables before it.
 
     `removed`, `added`: words before the program, as `out_of_container` has them. [] where the words start no container,
-    or where one of these is no variable.
+    where one of these is no variable, or where a folder is mounted nowhere: a stored question keeps no paths.
     """
     started = _started(words)
     if started is None or not all(_NAMED.fullmatch(word) for word in added):
+        return []
+    if any(name in _MOUNTS and ":/" not in value and "=/" not in value for _, name, value in started.options):
         return []
     gone = set[int]()
     for at, name, value in started.options:

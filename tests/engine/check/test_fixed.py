@@ -173,6 +173,7 @@ def test_options_that_were_renamed_keep_their_values() -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "docker run --gpus all -v models x:server-cuda -m m.gguf -fa -c 8192",  # as a bot keeps `-v /models:/models`
         "-m m.gguf -fa -c 8192",
         "services:\n  llama:\n    image: llama.cpp:server-cuda\n    gpus: all\n    command: -m m.gguf -fa -c 8192",
     ],
