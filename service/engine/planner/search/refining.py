@@ -112,10 +112,9 @@ def _place_rivals(search: VariantSearch) -> None:
     limit, cards = best.cost(search.case.goal) + noise_beside(best), frozenset(best.candidate.cards)
     known = {(frozenset(c.candidate.cards), c.candidate.flags.n_ubatch) for c in search.contenders}
     rivals: dict[frozenset[int], Queued] = {}
-    for one in sorted(search.queue, key=search.likely_cost):
+    alike = [one for one in search.queue if differs_in_cards_only(one.candidate, best.candidate)]
+    for one in sorted(alike, key=search.likely_cost):
         chosen, n_ubatch = frozenset(one.candidate.cards), one.candidate.flags.n_ubatch
-        if not differs_in_cards_only(one.candidate, best.candidate):
-            continue
         if chosen < cards and n_ubatch == best.candidate.flags.n_ubatch:
             may_be, tried = one.cost < limit, (chosen, n_ubatch) in known
         else:
