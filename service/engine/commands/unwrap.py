@@ -11,6 +11,7 @@ from typing import NamedTuple
 from service.engine.commands.forms import words_of_unit
 from service.engine.commands.limits import OF_DOCKER, OF_UNITS
 from service.engine.commands.powershell import from_powershell, is_powershell
+from service.engine.commands.shell import ASSIGNED
 
 # A line of a batch file, or what stands before `&&` in cmd.
 _CMD_SET = re.compile(
@@ -34,7 +35,6 @@ _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
 _MOUNTS = ("-v", "--volume", "--mount")
 _QUOTES = "\"'"
-_NAMED = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
 # Options of `docker run` by which a container gets GPUs, besides --gpus; and images that are built for the CPU alone
 # (docs/docker.md of llama.cpp: `server`, `light` and `full` without a back end behind it).
@@ -174,20 +174,17 @@ def in_container(words: list[str], removed: Collection[str], added: Sequence[str
     where one of these is no variable, or where a folder is mounted nowhere: a stored question keeps no paths.
     """
     started = _started(words)
-    if started is None or not all(_NAMED.fullmatch(word) for word in added):
+    if started is None or not all(ASSIGNED.fullmatch(word) for word in added):
         return []
     if any(name in _MOUNTS and ":/" not in value and "=/" not in value for _, name, value in started.options):
         return []
     gone = set[int]()
     for at, name, value in started.options:
-        cards = name in ("--gpus", "--device") and any(word.startswith(f"{IN_CONTAINER}=") for word in removed)
-        if cards or (name in _ENVIRONMENT and value in removed):
+        if name in _ENVIRONMENT and value in removed:
             gone.update((at,) if "=" in words[at] else (at, at + 1))
     kept = [word for i, word in enumerate(words[: started.image]) if i not in gone]
     for word in added:
-        name, _, value = word.partition("=")
-        shows = ["--gpus", value if value == "all" else f'"device={value}"'] if name == IN_CONTAINER else ["-e", word]
-        kept += shows
+        kept += ["--gpus", "all"] if word == f"{IN_CONTAINER}=all" else ["-e", word]
     arguments = words[started.image + 1 :]
     n_program = int(bool(arguments) and (_action(arguments) is not None or not arguments[0].startswith("-")))
     return [*kept, words[started.image], *arguments[:n_program], *options]
