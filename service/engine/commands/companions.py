@@ -22,6 +22,8 @@ from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, o
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+CONTEXT, IN_QUOTES = ("-cd", "--ctx-size-draft"), ("-draft", "--draft-params")
+NAME_A_DRAFT = (*DRAFT, *DRAFT_REPO, *IN_QUOTES)
 PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")
 NO_PROJECTOR = ("--no-mmproj", "--no-mmproj-auto")
 _LOAD_PROJECTORS = ("llama-server", "llama-cli", "llama-mtmd-cli")  # of `mmproj_examples`, common/arg.cpp:60
@@ -44,10 +46,7 @@ OPTIONS = frozenset(
 )
 
 _DEVICE, _TYPE = ("-dev", "--device"), "--spec-type"
-CONTEXT, IN_QUOTES = ("-cd", "--ctx-size-draft"), ("-draft", "--draft-params")
-OF_DRAFT = frozenset(
-    (*DRAFT, *DRAFT_REPO, *CONTEXT, *IN_QUOTES, *(name for names, _ in _OF_DRAFT.values() for name in names))
-)
+OF_DRAFT = frozenset((*NAME_A_DRAFT, *CONTEXT, *(name for names, _ in _OF_DRAFT.values() for name in names)))
 _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from service.engine.commands.companions import (
-    DRAFT,
-    DRAFT_REPO,
-    IN_QUOTES,
+    NAME_A_DRAFT,
     draft_kind,
     draft_of,
     drafts,
@@ -103,7 +101,7 @@ def draft_unused(case: Case) -> Iterator[Found]:
     parsed, draft, commands = case.parsed, case.companion_headers.draft, case.spec.commands
     if draft_of(parsed) is None or drafts(parsed, draft):
         return
-    option = next(name for name in parsed.used if name in (*DRAFT, *DRAFT_REPO, *IN_QUOTES))
+    option = next(name for name in parsed.used if name in NAME_A_DRAFT)
     change, _ = commands.drafting_today(parsed.words.options, draft_kind(parsed, draft))
     effect = "loaded, but never used" if commands.loads_idle_draft else "not even loaded"
     kind = "without --spec-type" if not speculation_types(case.flags) else "with another kind of --spec-type"

@@ -11,8 +11,7 @@ import msgspec
 from service.engine.commands.companions import (
     CONTEXT,
     DRAFT,
-    DRAFT_REPO,
-    IN_QUOTES,
+    NAME_A_DRAFT,
     PROJECTOR,
     loads_draft,
     projector_of,
@@ -74,7 +73,7 @@ def copies_of_ram(case: Case) -> Iterator[Found]:
 def speculation_refused(case: Case) -> Iterator[Found]:
     """Kinds of `--spec-type` that lack their draft model, or that do not go together."""
     kinds = [kind.partition(":")[0].replace("-", "_") for kind in speculation_types(case.flags)]
-    why = _refused_because(kinds, has_draft=any(name in (*DRAFT, *DRAFT_REPO, *IN_QUOTES) for name in case.parsed.used))
+    why = _refused_because(kinds, has_draft=not {*NAME_A_DRAFT}.isdisjoint(case.parsed.used))
     if why and all(kind in case.spec.commands.speculations for kind in kinds):
         yield Found(f"--spec-type {','.join(kinds)}: {why}", "leave out --spec-type")
 
@@ -136,7 +135,7 @@ def draft_context_unused(case: Case) -> Iterator[Found]:
 @rule(
     "variable-wins", "warning", UNASKED,
     "ik_llama.cpp examples/server/server.cpp:467, common/common.cpp gpt_params_parse_from_env",
-    fix="one of both",
+    fix="one of the two",
 )  # fmt: skip
 def variable_wins(case: Case) -> Iterator[Found]:
     """A variable that the server reads after the command's own option, and which replaces it."""
