@@ -234,7 +234,3 @@ class ModelGraph(GraphBuilder):
         """Whether the header's number `key` is not zero."""
         value = self.model.value(key, default)
         return isinstance(value, int | float) and value != 0
-
-    @property
-    def position_axes(self) -> int:
-        return self.model.position_axes

@@ -154,7 +154,7 @@ def glm4(g: IkGraph) -> None:
         y = g.feed_forward(layer, h, g.weight(layer, "ffn_norm.weight"))
         return g.add(g.normed(layer, "post_ffw_norm", y), h)
 
-    decoder(g, layer_of, n_axes=g.position_axes)
+    decoder(g, layer_of, n_axes=g.model.position_axes)
 
 
 def phi3(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:

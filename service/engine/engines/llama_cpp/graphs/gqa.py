@@ -131,7 +131,7 @@ def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:
 
 def glm4_moe(g: LlamaGraph) -> None:
     """glm4moe: as standard; positions on four axes where the header divides the rotation."""
-    decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), n_axes=g.position_axes)
+    decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), n_axes=g.model.position_axes)
 
 
 def hunyuan(g: LlamaGraph, n_axes: int = 1) -> None:
@@ -149,7 +149,7 @@ def hunyuan(g: LlamaGraph, n_axes: int = 1) -> None:
 
 def hunyuan_vl(g: LlamaGraph) -> None:
     """hunyuan_vl: as the dense one, with positions on four axes where the header divides the rotation."""
-    hunyuan(g, g.position_axes)
+    hunyuan(g, g.model.position_axes)
 
 
 def minimax_m2(g: LlamaGraph, *, norm_weights: bool = True) -> None:
@@ -186,7 +186,7 @@ def glm4(g: LlamaGraph) -> None:
         y = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
         return g.add(g.normed(layer, "post_ffw_norm", y), h)
 
-    decoder(g, layer_of, n_axes=g.position_axes)
+    decoder(g, layer_of, n_axes=g.model.position_axes)
 
 
 def phi3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:

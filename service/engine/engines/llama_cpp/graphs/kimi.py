@@ -31,7 +31,7 @@ def bailing3(g: LlamaGraph) -> None:
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
     states = state_input(g, g.spec.n_seq)
-    g.position_input(g.position_axes)
+    g.position_input(g.model.position_axes)
     for i in g.layers():
         y = _mixed(g, i, x, cache, states, early=False)
         x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
