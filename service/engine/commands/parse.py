@@ -135,7 +135,7 @@ def parse_words(words: Words, build: Build, program: str | None = None) -> Parse
     engine, program = build.engine, _program_meant(named) if named else program or _guess_program(options)
     dialect, stood_for = engine_spec(engine).commands, _environment_words(build, program, env)
     last = program in dialect.variables_read_last
-    options = tuple(_without_presets(options, dialect.options.presets))
+    options = tuple(_with_presets_in_full(options, dialect.options.presets))
     reader = OptionReader(build, program, [*options, *stood_for] if last else [*stood_for, *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
@@ -304,8 +304,8 @@ def _divide(words: list[str]) -> Words:
     return Words(tuple(words[:first]), None, tuple(words[first:]))
 
 
-def _without_presets(options: Iterable[str], presets: Mapping[str, str]) -> Iterator[str]:
-    """Yield the options with what presets stand for in their place, which later ones change."""
+def _with_presets_in_full(options: Iterable[str], presets: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options, each preset with what it stands for behind it, which later options change."""
     for word in options:
         yield word
         yield from presets.get(word, "").split()

@@ -27,7 +27,7 @@ _CHIP = re.compile(r"gfx\w{3,6}")
 
 
 def read_clinfo(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs, without the processors' own beside others, and the CPU. A chip alone (`gfx1100`) is no name."""
+    """Return the CPU and the GPUs, integrated ones only where there is no other; `gfx1100` alone is no name."""
     listed = {i: m for i, line in enumerate(lines) if (m := _LISTED.match(line))}
     items = {i: (m[1], m[2]) for i, line in enumerate(lines) if (m := _ITEM.match(line))}
     devices = _devices(list(items.values())) or [{"Device Name": m[2]} for m in listed.values()]

@@ -82,9 +82,9 @@ def read_lspci(lines: Sequence[str]) -> Claim | None:
     found = {i: m[1] for i, line in enumerate(lines) if (m := _PCI.match(line))}
     if not found:
         return None
-    beside = [line for line in lines if not _PCI_LINE.match(line)]
-    said = [name for line in beside for name in (*gpus_named_in(line), *graphics_of(line))]
-    cards = list(_apart(name for text in found.values() if (name := _product(text, said))))
+    others = [line for line in lines if not _PCI_LINE.match(line)]
+    named = [name for line in others for name in (*gpus_named_in(line), *graphics_of(line))]
+    cards = list(_apart(name for text in found.values() if (name := _product(text, named))))
     seen = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(cards))
     return Claim(Found(tool="lspci", seen=seen), frozenset(i for i, line in enumerate(lines) if _PCI_LINE.match(line)))
 
