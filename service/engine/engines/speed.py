@@ -16,6 +16,7 @@ SpeedChange: TypeAlias = Literal[
     "moe_graphs", "odd_head_ratios", "batch_attention", "sliding_windows", "expert_batches", "cpu_repack",
     "quantised_batches", "recurrent_kernels", "wmma_attention", "wmma_batches", "vulkan_attention", "native_fp4",
     "expert_tiles", "recurrent_launches", "delta_net_copies", "fused_delta_net",
+    "hyper_connections_cuda", "hyper_connections_sycl", "hyper_connections_vulkan", "hyper_connections_metal",
 ]  # fmt: skip
 
 

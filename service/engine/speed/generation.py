@@ -211,6 +211,8 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
     seconds = work.gpu_layers * layer
     if work.recurrent_layers:
         seconds += work.recurrent_layers * _recurrent_launch(work, machine, p)
+    if work.hyper_connections:
+        seconds += work.gpu_layers * _hyper_connections_launch(work, machine, p)
     if engine_spec(work.engine).memory.fuses_up_and_gate:
         seconds += work.unfused_layers * p["launch.unfused"]
     if "moe_graphs" in work.lacks and machine.cards and machine.first_card.backend == "cuda":
@@ -229,6 +231,16 @@ def _recurrent_launch(work: Work, machine: Machine, p: Coefficients) -> float:
         seconds *= p["before.recurrent_launches"]
     if machine.cards and machine.first_card.backend == "metal":
         seconds *= (_LAPTOP_MAX / machine.first_card.bandwidth) ** p["launch.recurrent_exponent.metal"]
+    return seconds
+
+
+def _hyper_connections_launch(work: Work, machine: Machine, p: Coefficients) -> float:
+    """Seconds more a layer with hyper-connections, which were some 300 small operations before they were fused."""
+    seconds = p["launch.hyper_connections"]
+    backend = machine.first_card.backend if machine.cards else "cuda"
+    if f"hyper_connections_{'cuda' if backend in CUDA_KERNELS else backend}" in work.lacks:
+        before = p["before.hyper_connections"]
+        seconds += before * p["before.hyper_connections.vulkan"] if backend == "vulkan" else before
     return seconds
 
 

@@ -74,6 +74,7 @@ def _work(run: ResolvedRun) -> Work:
         state_bytes=states,
         delta_bytes=states[-1] if _is_delta_net(model) else 0,
         recurrent_layers=_recurrent_layers(model, placement),
+        hyper_connections=model.int_value("hyper_connection.count") > 1,
         n_embd=model.n_embd,
         n_expert=model.n_expert,
         n_expert_used=_experts_used(model, flags),

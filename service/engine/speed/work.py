@@ -136,6 +136,7 @@ class Work(msgspec.Struct, frozen=True):
     `mla_mode` 0: heads are cached; 1 and 3: the latent is; 2: the latent, without flash attention for one token.
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
     device, CPU last, `recurrent_layers` of which are on GPUs; `delta_bytes`: those in RAM if they are delta nets.
+    `hyper_connections`: layers read a mixture of several residual streams.
     `rules`: how weights are treated. `unfused_layers`: layers on GPUs whose routed experts' up and gate are two
     operations. `lacks`: what made later builds faster.
     `parallel_cards` share a layer where all GPUs work on each; `pipeline`: else they may work on several micro-batches.
@@ -149,6 +150,7 @@ class Work(msgspec.Struct, frozen=True):
     state_bytes: tuple[int, ...]
     delta_bytes: int
     recurrent_layers: int
+    hyper_connections: bool
     n_embd: int
     n_expert: int
     n_expert_used: int

@@ -201,6 +201,28 @@ def test_recurrent_layers_of_march_2026_took_longer_to_launch() -> None:
     assert tokens(of, "2026-03-09") < tokens(of, "2026-03-17")
 
 
+V4 = build("DeepSeek-V4-Flash", "exps=iq1_s,*=q8_0")
+ARC_B65 = rig(
+    card("Arc Pro B65", "battlemage", 32, 608, 98, 31.5, backend="vulkan"), cpu_generation="zen5", physical_cores=16,
+    cpu_bandwidth_gbs=75.0,
+)  # fmt: skip
+
+
+def test_vulkan_fused_the_hyper_connections_of_deepseek_v4_two_months_after_cuda() -> None:
+    """ggml-org/llama.cpp 26568: UD-IQ1_S with all experts in RAM, August 2026: 7 to 9 t/s on an Arc Pro B65 by Vulkan,
+    some 20 on a 5070 Ti. 26578: 1.8 times the tokens on two Strix Halos."""
+
+    def tg(of: Rig, date: str) -> float:
+        flags = Flags(n_gpu_layers=99, n_cpu_moe=43)
+        return predict_speed(resolve_run("llama.cpp", V4, flags, of, devices(of), date), 0).tg.expected
+
+    assert 7 < tg(ARC_B65, "2026-08-04") < 9
+    assert tg(ARC_B65, "2026-09-07") > 1.6 * tg(ARC_B65, "2026-08-04")
+    geforce = rig(card("RTX 5070 Ti", "blackwell", 16, 896, 176, 63), cpu_generation="zen5", cpu_bandwidth_gbs=75.0)
+    assert tg(geforce, "2026-08-04") == pytest.approx(20, rel=0.2)
+    assert tg(geforce, "2026-08-04") == tg(geforce, "2026-09-07")
+
+
 NEXT = build("Qwen3-Next-80B-A3B", "iq4_xs")
 THREADRIPPER_3995WX = rig(
     cpu_generation="zen2", isa="avx2", physical_cores=64, ghz=3.2, cpu_bandwidth_gbs=164.0, bandwidth_measured=False

@@ -271,7 +271,7 @@ def test_compressed_rows_keep_deepseek_v4_fast_at_depth() -> None:
     # llama.cpp pull 26490, 4x4090: PP 1133, 1042 and 962 t/s, TG 72.7, 69.9 and 67.5 after 0, 10k and 20k tokens
     model = build("DeepSeek-V4-Flash", "iq2_xxs")
     of = rig(*[RTX_4090] * 4)
-    placement = spread(model, 4)
+    placement = spread(model, 4, experts_on_gpu=range(43))
     pps, tgs = (
         [f(model, of, placement, Flags(n_ubatch=512), n, engine=MAINLINE) for n in (0, 20000)] for f in (pp, tg)
     )

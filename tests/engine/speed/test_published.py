@@ -130,6 +130,16 @@ def test_delta_nets_on_the_cpu_come_out_as_published_in_every_build() -> None:
     assert all(abs(row.error(values)) < math.log(1.3) for row in rows)
 
 
+def test_tokens_of_deepseek_v4_come_out_as_published_before_and_after_hyper_connections_were_fused() -> None:
+    values = {name: p.value for name, p in shipped_calibration().parameters.items()}
+    found, left_out = setups((DATA[0].with_name("perf_hyper_connections.jsonl"),))
+    rows = rows_of_tests([test for setup in found for test in runs.tests_of(setup, every=True)])
+    errors = [row.error(values) for row in rows if row.test.phase == "tg"]
+    assert not left_out
+    assert len(errors) == 23
+    assert all(abs(error) < math.log(1.3) for error in errors)
+
+
 def test_no_run_that_is_held_out_is_fitted() -> None:
     held_out = {s.case["id"] for s in setups()[0] if is_held_out(s.group)}
     assert len(held_out) >= 18
