@@ -76,3 +76,13 @@ def test_a_short_command_has_the_largest_micro_batch_that_it_leaves_room_for() -
     assert "-ncmoe" in config.commands.server
     assert config.flags.n_ubatch == config.flags.n_batch == 2048
     assert all(device.fits for device in config.devices)
+
+
+def test_a_short_command_takes_the_larger_micro_batch_for_which_there_is_room() -> None:
+    """The long one moves pieces of layers to make room for micro-batches of 1,024; with whole layers 4,096 fit as well,
+    and long prompts take two thirds of the time."""
+    rig = parse_hardware("RTX 4080 16GB, i7-13700K, 64GB DDR5-5600")
+    config = first(ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=rig, engine="llama.cpp"))
+    assert "-ncmoe" in config.commands.server
+    assert config.flags.n_ubatch == config.flags.n_batch == 4096
+    assert all(device.fits for device in config.devices)

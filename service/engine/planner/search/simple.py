@@ -16,6 +16,7 @@ from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.pricing.fit import Fitted, Problem, fitting, slack
 from service.engine.planner.pricing.logits import with_all_logits
 from service.engine.planner.ranking.rank import COSTS_LITTLE, FEWER_WORDS, MAX_CONFIGS, Contender, Ranked, Squeeze
+from service.engine.planner.search.candidates import micro_batches
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.planner.search.knapsack import OPTIONS, Option
 from service.engine.planner.search.layout import Starts
@@ -97,10 +98,10 @@ def _with_larger_batch(contender: Contender, found: Fitted) -> Fitted:
     """
     problem, seconds = contender.problem, typical_seconds(found.run, contender.problem.goal)
     # With a larger one copying experts might win, so a run without copies stays as it was found.
-    if "n_ubatch" in contender.candidate.user_fields or not found.flags.op_offload:
+    if {"n_ubatch", "n_batch"} & {*contender.candidate.user_fields} or not found.flags.op_offload:
         return found
-    while 2 * found.flags.n_ubatch <= found.flags.n_batch:
-        larger = fitting(problem, replace(found.flags, n_ubatch=2 * found.flags.n_ubatch))
+    while (n_ubatch := 2 * found.flags.n_ubatch) in micro_batches(problem.goal):
+        larger = fitting(problem, replace(found.flags, n_ubatch=n_ubatch, n_batch=max(n_ubatch, found.flags.n_batch)))
         if larger is None or (shorter := typical_seconds(larger.run, problem.goal)) >= seconds:
             break
         found, seconds = larger, shorter
