@@ -30,7 +30,7 @@ def test_a_linux_machine_is_read_from_four_tools() -> None:
         meminfo=paste("meminfo_recorded"),
     )
     assert [gpu.free_gib for gpu in found.gpus] == [22.991, 23.97]
-    assert found.cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
+    assert found.cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32, numa_nodes=2)
     assert found.ram == Ram(total_gb=23.54, free_gb=21.07, type="DDR4", channels=16, mts=2933)
     assert found.os == "linux"
 

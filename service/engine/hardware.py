@@ -44,11 +44,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The processor. `physical_cores` is the sum over all sockets."""
+    """The processor. `physical_cores` and `numa_nodes` (those with cores) are the sums over all sockets."""
 
     model: str | None = None
     sockets: int | None = None
     physical_cores: int | None = None
+    numa_nodes: int | None = None
 
 
 class Ram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,6 +156,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: sse | avx | avx2 |
     avx512 | vnni | neon | apple. `order_known`: the cards' PCI order came from a paste.
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
+    `numa_nodes`: those with cores, None where nobody said: then one a socket.
     `unused`: the machine's cards, where the engine that this is for can use none of them, so that `cards` is empty.
     """
 
@@ -175,6 +177,15 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     fitted: Calibration | None = None
     unused: tuple[Card, ...] = ()
     efficient_cores: int = 0
+    numa_nodes: int | None = None
+
+    @property
+    def nodes_a_socket(self) -> int:
+        """NUMA nodes of a socket, of which the first ones are the first socket's; 0: all sockets together are one."""
+        nodes = self.numa_nodes or self.sockets
+        if nodes == 1 < self.sockets:
+            return 0
+        return nodes // self.sockets if nodes % self.sockets == 0 else 1
 
     def reserves(self, cards: Sequence[int], stated_mib: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the bytes to keep free on some cards; stated: one number for all, or one a card of the rig."""

@@ -143,6 +143,7 @@ def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitte
         sockets=host.sockets,
         physical_cores=host.cores,
         efficient_cores=host.efficient_cores,
+        numa_nodes=host.numa_nodes,
         ghz=host.ghz,
         isa=host.cpu.isa,
         ram_bytes=host.ram_bytes,

@@ -107,6 +107,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     sockets: int
     cores: int
+    numa_nodes: int | None
     efficient_cores: int
     ghz: float
     ram_bytes: int
@@ -156,6 +157,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None, cards: Sequence[str]) ->
         model=model,
         sockets=sockets,
         cores=cores,
+        numa_nodes=cpu.numa_nodes,
         efficient_cores=_efficient(cpu, row, cores, sockets),
         ghz=_ghz(row, assumed),
         ram_bytes=int(total * GIB),

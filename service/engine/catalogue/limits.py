@@ -66,6 +66,7 @@ def _check_cpu(cpu: Cpu) -> None:
     _text("hardware.cpu.model", cpu.model, 300)
     _number("hardware.cpu.sockets", cpu.sockets, 1, 16, "sockets")
     _number("hardware.cpu.physical_cores", cpu.physical_cores, 1, 4096, "cores")
+    _number("hardware.cpu.numa_nodes", cpu.numa_nodes, 1, 256, "NUMA nodes of all sockets together")
 
 
 def _check_ram(ram: Ram) -> None:

@@ -18,7 +18,14 @@ from service.engine.hardware_text.cards import beside_laptops_cpu
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.foreign_json import keys_of
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
-from service.engine.hardware_text.linux import read_cpuinfo, read_dmidecode, read_free, read_lscpu, read_meminfo
+from service.engine.hardware_text.linux import (
+    read_cpuinfo,
+    read_dmidecode,
+    read_free,
+    read_lscpu,
+    read_meminfo,
+    read_numactl,
+)
 from service.engine.hardware_text.llama import (
     read_cuda_init,
     read_list_devices,
@@ -77,6 +84,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_cpuinfo,
     read_meminfo,
     read_dmidecode,
+    read_numactl,
     read_dxdiag,
     read_msinfo,
     read_systeminfo,

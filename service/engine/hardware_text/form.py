@@ -55,7 +55,9 @@ def hardware_hash(hardware: Hardware) -> str:
     """Return the SHA-256 (hex) of the canonical form's JSON without the notes."""
     machine = msgspec.structs.replace(canonical(hardware), notes=None)
     form = msgspec.to_builtins(machine)
-    for part, field in ((form, "backend"), *((gpu, "device_order") for gpu in form["gpus"])):
+    later = [(form, "backend"), *((gpu, "device_order") for gpu in form["gpus"])]
+    later += [(form["cpu"], "numa_nodes")] if form["cpu"] else []
+    for part, field in later:
         if part[field] is None:  # hashes stored before the field existed must stay the same
             del part[field]
     return hashlib.sha256(msgspec.json.encode(form, order="sorted")).hexdigest()
@@ -69,7 +71,8 @@ def rig_key(hardware: Hardware) -> str:
         for gpu in machine.gpus
     ]
     ram = machine.ram and msgspec.structs.replace(machine.ram, free_gb=None, measured_bandwidth_gbs=None)
-    lasting = msgspec.structs.replace(machine, gpus=gpus, ram=ram, os=None, notes=None)
+    cpu = machine.cpu and msgspec.structs.replace(machine.cpu, numa_nodes=None)  # a setting of the firmware
+    lasting = msgspec.structs.replace(machine, gpus=gpus, cpu=cpu, ram=ram, os=None, notes=None)
     return hardware_hash(lasting)
 
 
@@ -99,9 +102,17 @@ def _cpu(cpu: Cpu) -> str:
     name = row.name if row else (cpu.model or "").replace('"', "'").strip()
     facts = [f"{cpu.sockets} socket{'s' if cpu.sockets > 1 else ''}"] if cpu.sockets else []
     facts += [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
+    each = "" if cpu.sockets else " per socket"  # two nodes are else read as two sockets
+    nodes = _nodes(cpu)
+    facts += [f"{nodes} NUMA node{'s' if nodes > 1 else ''}{each}"] if nodes else []
     if row is not None and not facts and not gpu_rows(name) and not re.search(r"[(),;]", name):
         return name
     return " ".join([f'cpu "{name}"' if name else "cpu", *facts]) if name or facts else ""
+
+
+def _nodes(cpu: Cpu) -> int | None:
+    """Return the number of NUMA nodes, None where it is one a socket, as without saying so."""
+    return None if cpu.numa_nodes == (cpu.sockets or 1) else cpu.numa_nodes
 
 
 def _ram(ram: Ram) -> str:
@@ -164,7 +175,7 @@ def _in_order(gpu: Gpu) -> Gpu:
 def _canonical_cpu(cpu: Cpu) -> Cpu:
     row = cpu_row(cpu.model) if cpu.model else None
     model = row.name if row else re.sub(r"\s+", " ", (cpu.model or "").replace('"', "'")).strip() or None
-    return msgspec.structs.replace(cpu, model=model)
+    return msgspec.structs.replace(cpu, model=model, numa_nodes=_nodes(cpu))
 
 
 def _canonical_ram(ram: Ram) -> Ram:

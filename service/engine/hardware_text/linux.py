@@ -1,10 +1,10 @@
-"""lscpu, /proc/cpuinfo, free, /proc/meminfo and dmidecode -t memory."""
+"""lscpu, numactl -H, /proc/cpuinfo, free, /proc/meminfo and dmidecode -t memory."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from service.engine.catalogue.families import unmasked
 from service.engine.hardware import Cpu, Ram
@@ -15,13 +15,21 @@ _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
 _MANY_KEYS = 4  # of lscpu, enough where the model is cut off
 _LSCPU_KEYS = (
     "Architecture", "Model name", "Socket(s)", "Core(s) per socket", "Thread(s) per core", "CPU(s)", "Vendor ID",
-    "CPU family", "Model", "Stepping",
+    "CPU family", "Model", "Stepping", "NUMA node(s)",
 )  # fmt: skip
 # Values are in a column of their own, except after keys as wide as the column (older lscpu does not indent).
 _LSCPU_LINE = re.compile(
     r"^(?:\s{1,8}\S.{0,900}|[A-Z][A-Za-z0-9() ./_-]{1,40}:(?:\s*|\s{2,}\S.{0,900})"
     r"|(?:Vulnerabilit|NUMA|L\d|CPU|Flags|Model|Caches)[A-Za-z0-9() ./_-]{0,40}:\s.{0,900})$"
 )
+_NODE_CORES = re.compile(r"^NUMA node\d{1,3} CPU\(s\)$")
+_NODES_HEAD = re.compile(
+    r"^(?:[$#]?\s?numactl\s{1,4}(?:-H|--hardware)(?:\s.{0,40})?|available: \d{1,3} nodes? \(.{1,80}\)|node distances:"
+    r"|(?:policy|preferred(?: node)?|physcpubind|cpubind|nodebind|membind):\s.{0,900})\s*$"
+)
+_NODE = re.compile(r"^node (\d{1,3}) (cpus|size|free):\s*(.{0,980})$")
+_DISTANCES = re.compile(r"^(?:node(?:\s+\d{1,3})+|\s*\d{1,3}:(?:\s+\d{1,3})+)\s*$")
+_ONLY_NUMBERS = re.compile(r"^[\d\s]{1,900}$")
 _CPUINFO_KEY = re.compile(r"^[a-zA-Z][a-zA-Z0-9_ ()-]{1,30}\t+: ?")
 _CPUINFO_FLAGS = re.compile(r"^(?:flags|bugs|vmx flags|power management)\s*:")
 _FREE_HEAD = re.compile(r"^(?:\s{5,}|(?=total\s))[^\W\d]\S{0,20}(?:\s+[^\W\d]\S{0,20}){2,6}\s*$")  # in any language
@@ -60,14 +68,40 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     logical, threads = whole(values.get("CPU(s)")), whole(values.get("Thread(s) per core"))
     if sockets is None and cores and logical and threads:  # cut off
         sockets = max(1, logical // threads // cores)
+    nodes = _nodes_with_cores(pairs.values()) or whole(values.get("NUMA node(s)"))
     cpu = Cpu(
         model=unmasked(model, *numbers) if model else None,
         sockets=sockets,
         physical_cores=cores * (sockets or 1) if cores else None,
+        numa_nodes=None if nodes == 1 and sockets in (None, 1) else nodes,
     )
     block = range(min(known), max(known) + 1)
     taken = set(block) | _run_on(lines, max(known))
     return Claim(Found(tool="lscpu", cpu=cpu), frozenset(taken))
+
+
+def _nodes_with_cores(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many nodes have cores: a GPU's or accelerator's memory may be a node without any (GH200, Xeon Max)."""
+    return sum(_NODE_CORES.match(key) is not None and value[:1].isdecimal() for key, value in pairs)
+
+
+def read_numactl(lines: Sequence[str]) -> Claim | None:
+    """Return NUMA nodes and total RAM from `numactl -H`.
+
+    What it calls free lacks the file cache, which Linux gives back: it is not taken.
+    """
+    nodes = {i: m for i, line in enumerate(lines) if (m := _NODE.match(line))}
+    head = {i for i, line in enumerate(lines) if _NODES_HEAD.match(line)}
+    if not nodes:
+        return None
+    sizes = [int(m[3].split()[0]) for m in nodes.values() if m[2] == "size" and m[3][:1].isdecimal()]
+    with_cores = {m[1] for m in nodes.values() if m[2] == "cpus" and m[3][:1].isdecimal()}
+    ram = Ram(total_gb=round(sum(sizes) / 1024, 2)) if sum(sizes) else None
+    table = {i for i, line in enumerate(lines) if i > min(nodes) and _DISTANCES.match(line)}
+    # A terminal may break the list of cores.
+    more = {i + 1 for i, m in nodes.items() if m[2] == "cpus" and _ONLY_NUMBERS.match(" ".join(lines[i + 1 : i + 2]))}
+    found = Found(tool="numactl", cpu=Cpu(numa_nodes=len(with_cores) or None), ram=ram)
+    return Claim(found, frozenset({*nodes, *head, *table, *more}))
 
 
 def _run_on(lines: Sequence[str], start: int) -> set[int]:

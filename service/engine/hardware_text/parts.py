@@ -48,10 +48,17 @@ _TWO_NODES = re.compile(r"\b2\snuma[\s-](?:nodes?|domains?)\b", re.I)
 # That a socket has several nodes (sub-NUMA clusters and clusters on die of Intel's, nodes per socket of AMD's), or that
 # there is one socket.
 _DIVIDED = re.compile(
-    r"\bsnc|sub-?numa|cluster[\s-]on[\s-]die|\bcod\b|\bnps\s?[24]|\bhemisphere"
+    r"\bsnc|sub-?numa|cluster[\s-]on[\s-]die|\bcod\b|\bnps[\s=:-]?[24]|\bhemisphere"
+    r"|\bnuma[\s-](?:nodes?|domains?)\s?(?:per|a|/)\s?(?:socket|cpu)\b"
     r"|\b(?:single|one|1)(?:[\s-]socket|\s?x?\s(?:intel\s|amd\s)?(?:xeon|epyc))",
     re.I,
 )
+_NODES = re.compile(
+    r"\b([1-9]\d?)\snuma[\s-](?:nodes?|domains?)\b(\s?(?:per|a|/)\s?(?:socket|cpu)\b)?"
+    r"|\bnuma\snodes?\s?[:=]\s?([1-9]\d?)\b",
+    re.I,
+)
+_NODES_A_SOCKET = re.compile(r"\b(?:nps|snc)[\s=:-]{0,3}([0-8])\b", re.I)  # AMD's nodes per socket, Intel's clusters
 _LEAST_CORES = 4
 _MUCH_SMALLER = 1 / 3  # of the largest card's memory: a card that drives the display is then left to it
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|\s[—–-]{1,2}\s")
@@ -213,6 +220,19 @@ def sockets_by_nodes(model: str | None, text: str) -> int | None:
     if row is None or row.sockets < 2 or not _TWO_NODES.search(text) or _DIVIDED.search(text):
         return None
     return 2
+
+
+def nodes_of(text: str, sockets: int) -> int | None:
+    """Return how many NUMA nodes a machine has, as in `8 NUMA nodes`, `NPS4`, or NPS0: one over both sockets."""
+    if stated := _NODES.search(text):
+        return int(stated[1] or stated[3]) * (sockets if stated[2] else 1)
+    a_socket = _NODES_A_SOCKET.search(text)
+    return max(int(a_socket[1]) * sockets, 1) if a_socket else None
+
+
+def counts_nodes(text: str) -> bool:
+    """Return whether a text says how many NUMA nodes there are, and nothing else."""
+    return any(kind.fullmatch(text.strip(" ()")) for kind in (_NODES, _NODES_A_SOCKET))
 
 
 def are_threads(model: str | None, n: int, text: str) -> bool:

@@ -28,7 +28,9 @@ from service.engine.hardware_text.parts import (
     OWN_GRAPHICS,
     are_threads,
     counted,
+    counts_nodes,
     is_of_other_device,
+    nodes_of,
     not_counted,
     numbered,
     one_cpu,
@@ -154,6 +156,8 @@ class _Reading(CardDetails):
         """Keep a word that names no part, together with its neighbours, as a note; ask if it may be a part."""
         before = self.mentions[i - 1] if i else None
         if before and before.kind == "apple" and m.gap == "" and self.memory.is_of_mac(m.text):
+            return
+        if counts_nodes(m.text) and self.cpus:
             return
         if m.kind == "word":
             questions.ask_about_word(m, i, self.mentions)
@@ -374,11 +378,13 @@ class _Reading(CardDetails):
             self.notes.append(f"{said[1]} threads: taken as those of {n} sockets")
 
     def _count_nodes(self) -> None:
-        """Take the sockets from `Xeon Gold 6248, 2 NUMA nodes` where nothing else says how many there are."""
+        """Take the NUMA nodes, and the sockets from `Xeon Gold 6248, 2 NUMA nodes` where nothing else says how many."""
         model = next((cpu.model for cpu in reversed(self.cpus) if cpu.model), None)
         if (n := sockets_by_nodes(model, self.text)) and all(cpu.sockets is None for cpu in self.cpus):
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
             self.notes.append(f"{n} NUMA nodes: taken as {n} sockets")
+        if self.cpus and (nodes := nodes_of(self.text, next((cpu.sockets for cpu in self.cpus if cpu.sockets), 1))):
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], numa_nodes=nodes)
 
     def _read_cores_of_mac(self, m: Mention) -> None:
         """Take the number of GPU cores where a chip is sold with fewer, too: `M1 Max, 32GB, 24 GPU cores`.

@@ -34,7 +34,7 @@ from service.engine.rules.companion_headers import (
     projector_companion,
 )
 from service.engine.run.devices import chosen_devices, with_lab_bytes
-from service.engine.run.environment import Environment, binding_of, environment_of
+from service.engine.run.environment import Environment, binding_of, bound_ram, environment_of
 from service.engine.run.overrides import matching_names
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram
@@ -60,12 +60,14 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A command, the model, the machine, and what the engine makes of them.
 
     `flags` are those of the command without what the engine would refuse, with the devices of its rules renamed by
-    their place in `devices`. `fit_fails`: `--fit` finds no placement. `reserve_mib`: as in `case_of`.
+    their place in `devices`. `fit_fails`: `--fit` finds no placement. `reserve_mib`: as in `case_of`. `whole`: the
+    machine without the limit of `rig` by a container or numactl.
     """
 
     parsed: ParsedCommand
     model: Model
     rig: Rig
+    whole: Rig
     devices: tuple[Device, ...]
     unknown_devices: tuple[str, ...]
     rules: tuple[WrittenRule, ...]
@@ -170,7 +172,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def environment(self) -> Environment:
-        return environment_of(self.engine, self.parsed.env, binding_of(self.parsed.prefix, self.parsed.flags.numa))
+        prefix, numa = self.parsed.prefix, self.parsed.flags.numa
+        return environment_of(self.engine, self.parsed.env, binding_of(prefix, numa, self.rig.nodes_a_socket))
 
     @cached_property
     def threshold(self) -> int:
@@ -301,14 +304,15 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """Return the case of another command with the same model and machine. `line`: as it is written."""
         draft = self.companion_headers.draft if draft_of(parsed) is not None else None
         headers = msgspec.structs.replace(self.companion_headers, draft=draft)
-        return case_of(parsed, self.model, self.rig, line, self.allocator, headers, self.reserve_mib)
+        return case_of(parsed, self.model, self.whole, line, self.allocator, headers, self.reserve_mib)
 
 
 def _limited(rig: Rig, parsed: ParsedCommand) -> Rig:
-    """Return the machine with the RAM that the command's container or unit may take; GPUs that share it may take
-    more."""
-    limit = memory_limit(parsed.env)
-    if limit is None or limit >= rig.ram_bytes or any(card.unified for card in rig.cards):
+    """Return the machine with the RAM that the command's container, unit or numactl lets it take; GPUs that share it
+    may take more."""
+    limits = (memory_limit(parsed.env), bound_ram(parsed.prefix, rig))
+    limit = min((one for one in limits if one is not None), default=rig.ram_bytes)
+    if limit >= rig.ram_bytes or any(card.unified for card in rig.cards):
         return rig
     return msgspec.structs.replace(rig, ram_bytes=limit, usable_ram=min(rig.usable_ram, limit))
 
@@ -322,7 +326,8 @@ def case_of(
     `reserve_mib`: what a proposed change must leave free, one number or one a card of the rig; None: the usual.
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
-    parsed, rig = _with_metal_default(parsed, rig), _limited(rig, parsed)
+    parsed, whole = _with_metal_default(parsed, rig), rig
+    rig = _limited(whole, parsed)
     devices, unknown = chosen_devices(parsed, rig)
     if allocator == "lab":
         devices = with_lab_bytes(devices)
@@ -342,6 +347,7 @@ def case_of(
         parsed=parsed,
         model=model,
         rig=rig,
+        whole=whole,
         devices=devices,
         unknown_devices=unknown,
         rules=rules,

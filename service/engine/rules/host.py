@@ -8,6 +8,7 @@ from service.engine.commands.limits import CPUS, VARIABLES, memory_limit
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
+from service.engine.run.environment import INTERLEAVE, bound_ram, prefix_of
 from service.engine.units import GIB, MIB
 
 _THREADS = "threads-and-sockets"
@@ -84,18 +85,39 @@ def odd_threads(case: Case) -> Iterator[Found]:
 def numa_unset(case: Case) -> Iterator[Found]:
     """Weights in the RAM of two sockets, with nothing that sets which socket reads which."""
     bound = any("numactl" in word or "taskset" in word for word in case.parsed.prefix)
-    weights, sockets = _in_ram(case), case.rig.sockets
-    if sockets < 2 or weights < GIB or case.rig.os != "linux" or bound or case.flags.numa in ("distribute", "numactl"):
+    weights, sockets, nodes = _in_ram(case), case.rig.sockets, case.rig.nodes_a_socket
+    if sockets < 2 or not nodes or weights < GIB or case.rig.os != "linux":
+        return
+    if bound or case.flags.numa in ("distribute", "numactl"):
         return
     one = case.rig.ram_bytes // sockets
     size = f"{weights / GIB:,.0f} GiB in RAM"
     if weights < one:
         message = f"{size} would fit on one of {sockets} sockets ({one / GIB:,.0f} GiB) but are read across all of them"
-        fix = "numactl -N 0 -m 0 before the command"
+        fix = f"{' '.join(prefix_of('numactl', nodes))} before the command"
     else:
         message = f"{size} do not fit on one of {sockets} sockets ({one / GIB:,.0f} GiB), and are spread by chance"
-        fix = "numactl --interleave=all before the command; --numa distribute"
+        fix = f"{' '.join(INTERLEAVE)} before the command; --numa distribute"
     yield Found(f"{message} (and /proc/sys/kernel/numa_balancing should be 0)", fix)
+
+
+@rule(
+    "bound-memory-too-small", "error", _THREADS,
+    "numactl(8), --membind: memory of other nodes is not used, however little there is on these",
+    fix="-m with all nodes of a socket that holds the model, else numactl --interleave=all and --numa distribute",
+)  # fmt: skip
+def bound_memory_too_small(case: Case) -> Iterator[Found]:
+    """`numactl -m` with NUMA nodes that have less RAM than the command takes, on a machine that has enough."""
+    row, whole, bound = case.table[-1], case.whole, bound_ram(case.parsed.prefix, case.whole)
+    needs = row.total_mib * MIB
+    if bound is None or row.fits or needs > whole.ram_bytes:
+        return
+    numa = "numactl" if needs <= whole.ram_bytes // whole.sockets else "distribute"
+    yield Found(
+        f"numactl -m allows {bound / GIB:,.0f} of the {whole.ram_bytes / GIB:,.0f} GiB of RAM, and "
+        f"{needs / GIB:,.0f} are needed",
+        f"{' '.join(prefix_of(numa, whole.nodes_a_socket))} before the command; --numa {numa}",
+    )
 
 
 @rule(

@@ -30,25 +30,50 @@ _OF_ALL: dict[str, Effect] = {  # of the runtime, and of what both engines took 
 _LEAST_BATCH = "GGML_OP_OFFLOAD_MIN_BATCH"
 _READ_ELSEWHERE = ("GGML_CUDA_", "GGML_VK_", "GGML_SCHED_")
 Binding: TypeAlias = Literal["unset", "interleave", "distribute", "isolate", "bound"]
-_BOUND = re.compile(r"(?:^|\s)(?:-N|--cpunodebind|-m|--membind|-p|--preferred)[ =]?\d+(?:\s|$)")
-BIND = ("numactl", "-N", "0", "-m", "0")
+_NODES = r"[ =]?(\d{1,3}(?:[,-]\d{1,3}){0,63})(?=\s|$)"
+_BOUND = re.compile(rf"(?:^|\s)(?:-N|--cpunodebind|-m|--membind|-p|--preferred){_NODES}")
+_MEMORY = re.compile(rf"(?:^|\s)(?:-m|--membind){_NODES}")
 INTERLEAVE = ("numactl", "--interleave=all")
 
 
-def prefix_of(numa: str | None) -> tuple[str, ...]:
-    """Return the words before a command with this `--numa`: numactl's, which bind memory as well as threads."""
-    return {"distribute": INTERLEAVE, "numactl": BIND}.get(numa or "", ())
+def prefix_of(numa: str | None, nodes_a_socket: int = 1) -> tuple[str, ...]:
+    """Return the words before a command with this `--numa`: numactl's, which bind memory as well as threads.
+
+    They name all NUMA nodes of the first socket: numactl's `-m` takes no memory from any other, and the system ends a
+    program that needs more.
+    """
+    first = f"0-{nodes_a_socket - 1}" if nodes_a_socket > 1 else "0"
+    bind = ("numactl", "-N", first, "-m", first)
+    return {"distribute": INTERLEAVE, "numactl": bind}.get(numa or "", ())
 
 
-def binding_of(prefix: Sequence[str], numa: str | None) -> Binding:
+def binding_of(prefix: Sequence[str], numa: str | None, nodes_a_socket: int = 1) -> Binding:
     """Return the binding that results from the words before a program and its `--numa`."""
     words = " ".join(prefix)
     if "numactl" in words:
         if re.search(r"(?:-i|--interleave)\b", words):
             return "interleave"
-        if _BOUND.search(words):
+        if any(_n_nodes(bound) <= max(nodes_a_socket, 1) for bound in _BOUND.findall(words)):
             return "bound"
     return "distribute" if numa == "distribute" else "isolate" if numa == "isolate" else "unset"
+
+
+def bound_ram(prefix: Sequence[str], rig: Rig) -> int | None:
+    """Return the bytes of the NUMA nodes whose memory alone the words before a program let it use; None: all nodes.
+
+    Source: numactl(8), --membind: memory of other nodes is not used, however little there is on these.
+    """
+    words, nodes = " ".join(prefix), rig.nodes_a_socket * rig.sockets
+    bound = _MEMORY.search(words) if "numactl" in words else None
+    if bound is None or _n_nodes(bound[1]) >= nodes:
+        return None
+    return rig.ram_bytes * _n_nodes(bound[1]) // nodes
+
+
+def _n_nodes(listed: str) -> int:
+    """Return how many nodes a list such as `0-3,6` has."""
+    ranges = (part.split("-") for part in listed.split(","))
+    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
 
 
 def one_socket(rig: Rig) -> Rig:

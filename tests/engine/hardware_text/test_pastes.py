@@ -117,7 +117,8 @@ def test_lists_of_the_same_gpus_by_two_tools_count_them_once() -> None:
 
 
 def test_lscpu_of_two_sockets() -> None:
-    assert parsed("lscpu_epyc").cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
+    cpu = Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32, numa_nodes=2)
+    assert parsed("lscpu_epyc").cpu == cpu
 
 
 def test_recorded_output_of_linux_tools() -> None:
@@ -260,7 +261,7 @@ def test_what_follows_the_output_of_lscpu_and_free_is_read_too() -> None:
     lines = (paste("lscpu_epyc") + paste("free_h")).splitlines()
     machine = parse_hardware("\n".join([*(line for line in lines if line.strip()), "no GPU"]))
     assert (machine.gpus, machine.ram) == ([], Ram(total_gb=503, free_gb=477))
-    assert machine.cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
+    assert machine.cpu == parsed("lscpu_epyc").cpu
     stated = parse_hardware(paste("lscpu_recorded").rstrip() + "\nRAM: 512GB\nno GPU")
     assert stated.ram == Ram(total_gb=512)
 

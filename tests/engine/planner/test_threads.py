@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from service.engine.advice import AdvisedConfig
@@ -171,6 +172,25 @@ def test_two_sockets_without_gpu_are_bound_to_one_that_holds_the_model() -> None
     assert config.commands.server.startswith("numactl -N 0 -m 0 llama-server")
     assert "--numa numactl" in config.commands.server
     assert "numa-bound" in [reason.rule for reason in config.reasons]
+
+
+@pytest.mark.parametrize(("nodes", "bound"), [(2, "0"), (8, "0-3"), (24, "0-11")])
+def test_a_command_is_bound_to_all_nodes_of_a_divided_socket(nodes: int, bound: str) -> None:
+    """numactl takes no memory from nodes that `-m` does not name: node 0 of NPS4 has a quarter of a socket's."""
+    cpu = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU.cpu, numa_nodes=nodes)
+    config = first(ask("Qwen3-235B-A22B", "q4_k_m", hardware=msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU, cpu=cpu)))
+    assert config.commands.server.startswith(f"numactl -N {bound} -m {bound} llama-server")
+    (reason,) = [reason for reason in config.reasons if reason.rule == "numa-bound"]
+    assert "NPS4" not in reason.text
+
+
+def test_sockets_that_are_one_node_are_not_bound() -> None:
+    """As firmware that interleaves the sockets (NPS0) and most virtual machines have it."""
+    cpu = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU.cpu, numa_nodes=1)
+    hardware = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU, cpu=cpu)
+    server = first(ask("Qwen3-235B-A22B", "q4_k_m", hardware=hardware)).commands.server
+    assert "numa" not in server
+    assert f"-t {resolve(hardware).physical_cores}" in server
 
 
 def test_a_mac_has_one_pool_and_no_overrides() -> None:

@@ -30,6 +30,10 @@ TWO_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=2)], cpu=Cpu(model="Ryzen 9
 DUAL = Hardware(
     gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="EPYC 9355", sockets=2, physical_cores=64), ram=Ram(total_gb=512)
 )
+LITTLE_NODES, LARGE_NODES = (
+    Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="EPYC 9355", sockets=2, numa_nodes=8), ram=Ram(total_gb=total))
+    for total in (192, 768)
+)
 FAST_AND_SLOW = Hardware(
     gpus=[Gpu(name="RTX 4090"), Gpu(name="RTX 3060")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64)
 )
@@ -327,6 +331,10 @@ EXAMPLES = (
     Example("window-cache-refused", f"{FOUR} -sm graph --swa-compress", f"{FOUR} -sm graph", hardware=FOUR_3090),
     Example("numa-unset", TWO_SOCKETS, f"numactl --interleave=all {TWO_SOCKETS} --numa distribute", hardware=DUAL),
     Example("numa-unset", TWO_SOCKETS, f"numactl -N 0 -m 0 {TWO_SOCKETS}", IK, SMALL_MOE, DUAL),
+    Example("bound-memory-too-small", f"numactl -m 0 {TWO_SOCKETS}", TWO_SOCKETS, IK, QWEN, LITTLE_NODES),
+    Example(
+        "bound-memory-too-small", f"numactl -m 0 {TWO_SOCKETS}", f"numactl -m 0-3 {TWO_SOCKETS}", IK, QWEN, LARGE_NODES
+    ),
     Example("numa-value-unknown", f"{GOOD_IK} --numa everywhere", f"{GOOD_IK} --numa distribute"),
     Example("mmap-needed", f"{GOOD_IK} -thp", f"GGML_CUDA_NO_PINNED=1 {GOOD_IK} -thp"),
     Example("mmap-needed", f"{GOOD_IK} --defer-experts", GOOD_IK),

@@ -110,7 +110,11 @@ def test_a_wrong_value_is_answered_with_its_path(
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus"}),
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "x": 1}}, {"gpus", "cpu", "ram", "os", "notes", "backend"}),
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"cores": 8}}}, {"physical_cores"}),
-        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"x": 8}}}, {"model", "sockets", "physical_cores"}),
+        (
+            "/v1/advice",
+            {**ASK, "hardware": {"gpus": [], "cpu": {"x": 8}}},
+            {"model", "sockets", "physical_cores", "numa_nodes"},
+        ),
         ("/v1/hardware/parse", {"text": "RTX 3090", "os": "linux"}, {"text"}),
         ("/v1/check", {"command": "x", "hardware": "RTX 3090", "allocator": "metal"}, {"cuda", "lab"}),
         ("/v1/advice", {**ASK, "goal": {"prompt": -1}}, None),

@@ -85,7 +85,7 @@ def commands(
     stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
-    prefix, flags = prefix_of(flags.numa), on_these(engine, flags, rig, cards)
+    prefix, flags = prefix_of(flags.numa, rig.nodes_a_socket), on_these(engine, flags, rig, cards)
     bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)

@@ -80,6 +80,8 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool) -> Ite
         yield _squeeze(contender.squeeze)
     if flags.numa == "numactl":
         text = "the weights fit in one socket's memory, so the engine is bound to that socket alone"
+        if rig.numa_nodes is None:
+            text += "; if the firmware divides it (NPS2, NPS4, SNC), -N and -m need all of its nodes (numactl -H)"
         yield Reason("numa-bound", text)
     elif flags.numa:
         text = "two sockets: weights are spread over both, to use the memory bandwidth of both"

@@ -80,10 +80,11 @@ def base_flags(
 def _numa(rig: Rig, model: Model) -> str | None:
     """Return `--numa` for work in RAM: bound to one socket where its memory holds the whole model.
 
+    None where all memory is one NUMA node: firmware or a virtual machine spreads it, and there is nothing to bind to.
     Without a GPU the cache lies there as well. Two sockets read prompts faster, one generates faster (ik_llama.cpp
     discussion 396: 40 t/s bound, 27 over both; pull request 612: 13.4 t/s of Kimi-K2 on one of two EPYC 9965).
     """
-    if rig.sockets < 2:
+    if rig.sockets < 2 or not rig.nodes_a_socket:
         return None
     one = rig.ram_bytes // rig.sockets
     return "numactl" if model.n_bytes < (one if rig.cards else int(_OF_A_SOCKET * one)) else "distribute"
