@@ -166,8 +166,14 @@ def _driven(card: Card, backend: Backend) -> Card:
 
 
 def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]) -> Iterator[Assumption]:
-    """Yield which back end was assumed, if none was stated and the choice matters: AMD's and Intel's cards."""
+    """Yield which back end was assumed, if none was stated and the choice matters: AMD's and Intel's cards, and those
+    of NVIDIA that CUDA has dropped.
+    """
     makers, names = {card.backend for card in own}, {card.backend for card in driven}
+    dropped = list(dict.fromkeys(card.name for card in own if card.generation == "kepler"))
+    if hardware.backend is None and dropped and makers == {"vulkan"}:
+        why = f"CUDA 12 does not support the {' and '.join(dropped)}; builds with CUDA 11 are not described here"
+        yield Assumption("hardware.backend", "vulkan", why, "speed, and the build of the engine")
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return
     why = "no back end was given: the vendor's own; state vulkan for a Vulkan build"

@@ -29,7 +29,7 @@ _OF_ONE = re.compile(
     re.I,
 )
 _ON_A_BOARD = {
-    "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
+    "Tesla K80": 2, "Tesla M60": 2, "Tesla M10": 4, "NVIDIA A16": 4, "AMD Instinct MI250": 2, "AMD Instinct MI250X": 2,
     "AMD Radeon Pro W6800X Duo": 2, "AMD Radeon Pro Vega II Duo": 2,
 }  # fmt: skip
 _MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's

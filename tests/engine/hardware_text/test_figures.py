@@ -399,7 +399,12 @@ def test_a_card_is_not_taken_for_another_makers_of_the_same_number(text: str, ca
 
 @pytest.mark.parametrize(
     ("text", "right"),
-    [("HP Z840, 2x K80", "4x K80 12GB"), ("Tesla M60", "2x Tesla M60 8GB"), ("4x MI250X", "8x MI250X 64GB")],
+    [
+        ("HP Z840, 2x K80", "4x K80 12GB"),
+        ("Tesla M60", "2x Tesla M60 8GB"),
+        ("4x MI250X", "8x MI250X 64GB"),
+        ("A16 64GB", "4x A16 16GB"),
+    ],
 )
 def test_of_a_board_with_several_gpus_their_number_is_asked_for(text: str, right: str) -> None:
     with pytest.raises(InvalidHardware, match=right):

@@ -95,6 +95,12 @@ def test_a_name_keeps_no_bracket_of_which_the_size_was_taken() -> None:  # as kr
         parse_hardware("Arc Pro B70 (16 GB GDDR6), 64GB")
 
 
+@pytest.mark.parametrize(("size", "gbs"), [(40, 1555.2), (80, 2039.0)])
+def test_an_a100_of_either_size_is_known_by_its_socket(size: int, gbs: float) -> None:
+    (card,) = resolve(parse_hardware(f"A100 {size}GB SXM, EPYC 7742, 512GB")).cards
+    assert (card.name, card.bandwidth_gbs) == (f"NVIDIA A100-SXM4-{size}GB", gbs)
+
+
 def test_more_free_memory_than_a_card_has_is_asked_about() -> None:  # github.com/ikawrakow/ik_llama.cpp/issues/893
     log = (
         "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3080, compute capability 8.6, VMM: yes\n"

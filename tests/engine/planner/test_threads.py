@@ -177,7 +177,7 @@ def test_two_sockets_without_gpu_are_bound_to_one_that_holds_the_model() -> None
 @pytest.mark.parametrize(("nodes", "bound"), [(2, "0"), (8, "0-3"), (24, "0-11")])
 def test_a_command_is_bound_to_all_nodes_of_a_divided_socket(nodes: int, bound: str) -> None:
     """numactl takes no memory from nodes that `-m` does not name: node 0 of NPS4 has a quarter of a socket's."""
-    cpu = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU.cpu, numa_nodes=nodes)
+    cpu = Cpu(model="EPYC 9355", sockets=2, physical_cores=64, numa_nodes=nodes)
     config = first(ask("Qwen3-235B-A22B", "q4_k_m", hardware=msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU, cpu=cpu)))
     assert config.commands.server.startswith(f"numactl -N {bound} -m {bound} llama-server")
     (reason,) = [reason for reason in config.reasons if reason.rule == "numa-bound"]
@@ -186,7 +186,7 @@ def test_a_command_is_bound_to_all_nodes_of_a_divided_socket(nodes: int, bound: 
 
 def test_sockets_that_are_one_node_are_not_bound() -> None:
     """As firmware that interleaves the sockets (NPS0) and most virtual machines have it."""
-    cpu = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU.cpu, numa_nodes=1)
+    cpu = Cpu(model="EPYC 9355", sockets=2, physical_cores=64, numa_nodes=1)
     hardware = msgspec.structs.replace(rigs.TWO_EPYC_NO_GPU, cpu=cpu)
     server = first(ask("Qwen3-235B-A22B", "q4_k_m", hardware=hardware)).commands.server
     assert "numa" not in server

@@ -49,6 +49,15 @@ def test_a_variant_that_another_engine_runs_with_the_cards_is_not_tried_without_
     assert "offloads only to NVIDIA" in next(r.reason for r in body.refused if r.engine == "ik_llama.cpp")
 
 
+def test_cards_that_cuda_dropped_are_named_with_the_back_end_that_is_left() -> None:
+    """CUDA 12.0's release notes remove Kepler; a K80's owner is not told that its engine is for NVIDIA cards."""
+    body = advice(f"{SERVER}, 2x Tesla K80 12GB", BOTH)
+    reason = next(r.reason for r in body.refused if r.engine == "ik_llama.cpp")
+    assert reason.endswith("CUDA, and CUDA 12 does not support the Tesla K80; llama.cpp runs these with Vulkan")
+    (assumed,) = [one for one in body.assumed if one.field == "hardware.backend"]
+    assert (assumed.value, "CUDA 12 does not support the Tesla K80" in assumed.why) == ("vulkan", True)
+
+
 def test_beside_an_nvidia_card_that_card_is_used() -> None:
     config = first(advice(f"{SERVER}, RTX 3090 + RX 7900 XTX", ONLY_IK))
     assert [d.device for d in config.devices] == ["CUDA0", "CPU"]

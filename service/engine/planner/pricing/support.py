@@ -49,7 +49,9 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
     how = " with Vulkan" if others == ["vulkan"] else ""
-    return f"{only_nvidia(engine)}; {there} runs these{how}"
+    dropped = list(dict.fromkeys(card.name for card in rig.cards if card.generation == "kepler"))
+    why = f", and CUDA 12 does not support the {' and '.join(dropped)}" if dropped else ""
+    return f"{only_nvidia(engine)}{why}; {there} runs these{how}"
 
 
 def only_nvidia(engine: Engine) -> str:
