@@ -30,6 +30,7 @@ from service.engine.speed.sums import work_of
 _MOST_REPLAYS = 8
 _SEARCHES = 4  # replays after which the spans stay, and only the pieces are packed again
 _WORTH_APART = 0.98  # of the time: the command is longer, and what changes between cards cost is known within a factor
+_AS_FAST = 1e-6  # of the time: what is left of sums in another order
 # Penalties in seconds for each byte of pieces in RAM:
 _RAM_IS_SHORT = 1e-9  # once RAM is too small,
 _SHORTER = 10.0  # times as much whenever it still is
@@ -99,9 +100,17 @@ class PlacementSearch:
             tries.append(self.search_from(self._starts_by_speed(), fixed=True))
         found = [one for one in tries if isinstance(one, Placed)]
         if found:
-            return min(found, key=lambda one: one.seconds)
+            return self._roomiest(found)
         short = min((one for one in tries if isinstance(one, Shortfall)), key=lambda one: one.n_bytes)
         return short if self.whole else self._on_cards_before(short)
+
+    def _roomiest(self, found: Sequence[Placed]) -> Placed:
+        """Return the fastest, and of those that are as fast the one that leaves most on its fullest card."""
+        least = min(one.seconds for one in found) * (1 + _AS_FAST)
+        return max(
+            (one for one in found if one.seconds <= least),
+            key=lambda one: min(slack(self.problem, one.fitted.memory)[: len(self.free)], default=0),
+        )
 
     def _on_cards_before(self, short: Shortfall) -> Placed | Shortfall:
         """Return the fastest placement from all blocks on the cards before the one that is short, else what is short.
