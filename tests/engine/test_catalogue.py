@@ -75,7 +75,13 @@ def test_memory_agrees_with_the_hardware_list_of_huggingface_tasks() -> None:
     assert compared >= 120
 
 
-@pytest.mark.parametrize(("name", "mib"), [("RTX 4090", 24564), ("RTX 3090", 24576), ("RTX 5090", 32607)])
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [
+        ("RTX 4090", 24564), ("RTX 3090", 24576), ("RTX 5090", 32607),
+        ("A2", 15356), ("A16", 15356), ("L40", 46068), ("Tesla K80", 11441),  # with ECC, as they are delivered
+    ],
+)  # fmt: skip
 def test_memory_is_what_the_driver_reports(name: str, mib: int) -> None:
     assert rig(Gpu(name=name)).cards[0].total == mib * MIB
     assert rig(Gpu(name=name, vram_gib=gpu_rows(name)[0].vram_gib)).cards[0].total == mib * MIB
