@@ -206,7 +206,7 @@ def split_mode_approximate(case: Case) -> Iterator[Found]:
     mode = case.flags.split_mode
     if len(case.devices) < 2 or mode not in ("graph", "attn", "row", "tensor"):
         return
-    speed = "its speed comes from a formula" if mode in ("graph", "tensor") else "so is its speed"
+    speed = "so is its speed" if mode == "attn" else "its speed comes from a formula"
     how = case.spec.memory.roughly_split(case.model, case.flags, case.memory.basis)
     if how is None:
         yield Found(f"-sm {mode}: {speed} and is approximate")

@@ -330,3 +330,10 @@ def test_an_option_of_other_programs_of_the_same_engine_is_named_as_theirs(optio
     assert not [
         one for one in found(example, f"{in_that} {option}") if "option" in one.message and one.severity == "error"
     ]
+
+
+@pytest.mark.parametrize("mode", ["graph", "row"])
+def test_a_split_mode_whose_speed_has_a_formula_of_its_own_is_not_called_as_fast_as_layers(mode: str) -> None:
+    example = next(one for one in EXAMPLES if one.rule == "split-mode-approximate")
+    (finding,) = told(example, f"{FOUR} -sm {mode}")
+    assert "its speed comes from a formula" in finding.message
