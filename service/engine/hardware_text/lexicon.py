@@ -415,7 +415,7 @@ NOTE = re.compile(
     r"|(?:intel|amd)\s?64\sfamily\s\d+\smodel\s\d+\sstepping\s\d+(?:,?\s(?:genuineintel|authenticamd))?\b"
     r"|x(?:64|86)(?:[_-]\w+)?\b(?!\s?gi?b\b)|\d+(?:\.\d+)?\sgb\sof\smemory\sreserved\b"
     r"|\(?(?:mac(?:book(?:pro|air)?|mini|\s?pro\s?)?|imac(?:pro)?)\d{1,2},\d{1,2}\b\)?|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
-    r"|\d{1,2}\snuma\b(?:\snode(?:\(s\)|s)?)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|\b(?:nps|snc)[\s=:-]{1,3}[0-8]\b|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
+    r"|\d{1,2}\snuma\b(?:\snode(?:\(s\)|s)?)?|numa\snodes?\s?[:=]\s?\d{1,2}\b|\b(?:nps|snc)[\s=:-]{1,3}[0-8]\b|(?:\b\d{1,4}\s?x\s)?(?:\b[12]\s?[gm]i?b?\s)?\bhuge\s?pages?\b(?:\s?[=:(]?\s?[12]\s?[gm]i?b?\b)?(?:\s?[x*=:]\s?\d{1,6}\b)?|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
     r"|\(?(?:\d{1,2}|two|four|eight)\s(?:sticks|dimms|modules)\b(?!\s(?:of\b|\d))\)?"
     r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\s(?:cores?|processors?|cpus?)(?:\sof\san?)?\b"
     r"|(?:dual|triple|two|three|[2-4]\s?x)\s(?:[\w-]{1,20}\s){0,3}(?:monitors|screens|displays)\b|\d{1,2}\s(?:case\s)?fans\b|(?:phanteks|fractal|define|meshify|torrent|lian[\s-]li|corsair|nzxt|silverstone)\s(?:[\w!.-]{1,16}\s){0,4}case\b|[2-4]\d[\"”](?=\s)|gpd\swin\s(?:max|mini)?\s?\d\b"

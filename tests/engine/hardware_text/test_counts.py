@@ -245,3 +245,10 @@ def test_a_number_that_names_what_stands_before_it_counts_nothing(text: str, not
 def test_a_number_that_may_count_cards_is_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize("pages", ["hugepages 1G x 200", "1GB hugepages", "200x 1G huge pages", "hugepages: 1G"])
+def test_huge_pages_are_no_modules(pages: str) -> None:
+    hardware = parse_hardware(f"EPYC 7543P, 8x64GB 3200, {pages}, no GPU")
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.channels, hardware.notes) == (512, 8, pages)
