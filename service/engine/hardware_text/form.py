@@ -56,7 +56,9 @@ def hardware_hash(hardware: Hardware) -> str:
     machine = msgspec.structs.replace(canonical(hardware), notes=None)
     form = msgspec.to_builtins(machine)
     later = [(form, "backend"), *((gpu, "device_order") for gpu in form["gpus"])]
-    later += [(form["cpu"], "numa_nodes")] if form["cpu"] else []
+    if cpu := form["cpu"]:
+        cpu["numa_nodes"] = None if cpu["numa_nodes"] == (cpu["sockets"] or 1) else cpu["numa_nodes"]  # one a socket
+        later.append((cpu, "numa_nodes"))
     for part, field in later:
         if part[field] is None:  # hashes stored before the field existed must stay the same
             del part[field]
@@ -103,16 +105,11 @@ def _cpu(cpu: Cpu) -> str:
     facts = [f"{cpu.sockets} socket{'s' if cpu.sockets > 1 else ''}"] if cpu.sockets else []
     facts += [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
     each = "" if cpu.sockets else " per socket"  # two nodes are else read as two sockets
-    nodes = _nodes(cpu)
+    nodes = cpu.numa_nodes
     facts += [f"{nodes} NUMA node{'s' if nodes > 1 else ''}{each}"] if nodes else []
     if row is not None and not facts and not gpu_rows(name) and not re.search(r"[(),;]", name):
         return name
     return " ".join([f'cpu "{name}"' if name else "cpu", *facts]) if name or facts else ""
-
-
-def _nodes(cpu: Cpu) -> int | None:
-    """Return the number of NUMA nodes, None where it is one a socket, as without saying so."""
-    return None if cpu.numa_nodes == (cpu.sockets or 1) else cpu.numa_nodes
 
 
 def _ram(ram: Ram) -> str:
@@ -175,7 +172,7 @@ def _in_order(gpu: Gpu) -> Gpu:
 def _canonical_cpu(cpu: Cpu) -> Cpu:
     row = cpu_row(cpu.model) if cpu.model else None
     model = row.name if row else re.sub(r"\s+", " ", (cpu.model or "").replace('"', "'")).strip() or None
-    return msgspec.structs.replace(cpu, model=model, numa_nodes=_nodes(cpu))
+    return msgspec.structs.replace(cpu, model=model)
 
 
 def _canonical_ram(ram: Ram) -> Ram:
