@@ -112,6 +112,8 @@ _MODULES_BY_CHANNEL = tuple(
         ),
     )
 )
+_PER_CHANNEL = re.compile(rf"(?<![\w.]){_MODULE}\s(?:per|in\seach)\schannel\b", _I)
+_N_CHANNELS = re.compile(rf"(?<![\w.])(\d{{1,2}}){_CHANNELS}", _I)
 _RAM_OF_JSON = re.compile(r'"ram_gb"\s{0,4}:\s{0,4}(\d{1,5}(?:\.\d{1,3})?)(?![\d.])', _I)  # with words around it
 _LAKES = (
     r"(?:(?:tiger|ice|rocket|comet|coffee|kaby|whisk(?:e)?y|alder|raptor|meteor)\s?lake|sky\s?lake|haswell|broadwell)"
@@ -339,6 +341,8 @@ def _plain(text: str) -> str:
         text = text.replace(sign, meaning)
     for pattern, right in _MODULES_BY_CHANNEL:
         text = pattern.sub(right, text)
+    if _PER_CHANNEL.search(text) and len(n_channels := _N_CHANNELS.findall(text)) == 1:  # other parts between the two
+        text = _PER_CHANNEL.sub(rf"{n_channels[0]}x\1GB", _N_CHANNELS.sub("", text))
     text = _SCRIPTS.sub(" ", re.sub(r"\b(core|socket|slot|node|thread|module)\(s\)", r"\1s", text, flags=re.I))
     text = re.sub(r"(?<=\d)(gi?b?)[x*](?=\d{1,2}\b)", r"\1 x", text, flags=re.I)
     text = re.sub(r"\b(max|ultra)\s+(m[1-5])\b(?!\s?(?:pro|max|ultra))", r"\2 \1", text, flags=re.I)

@@ -203,6 +203,8 @@ def test_ram(text: str, ram: Ram) -> None:
         "12-channel 64GB RDIMMs DDR5-6400",
         "64GB per channel x 12, DDR5-6400",
         "64GB per channel, 12 channels DDR5-6400",
+        "12 channels; 64 GB per channel; DDR5-6400",
+        "64GB per channel, DDR5-6400; 12 channels",
         "DDR5-6400 64GB x 12ch = 768GB",
         "768GB DDR5-6400 (12ch x 64GB)",
         "768GB (64GB×12 channels) DDR5-6400",
