@@ -7,6 +7,8 @@ sentence says why it is not.
 - llama-server: `prompt eval time =`, `eval time =`, `stop processing: n_tokens =` (older: `n_past =`), or the `timings`
   of its JSON (llama.cpp 0c1e57098 tools/server/server-context.cpp, recorded). It counts the output's first token, which
   comes out of the prompt's last batch: of n tokens, n - 1 were decoded in the time printed (the cache ends one short).
+- ik_llama.cpp's llama-server: the same times, with `slot is processing task` and `slot released … n_past=` before
+  `id_slot=` and `id_task=`, as text or JSON (8337e4cd3 examples/server/server-context.cpp:812-838, 2017, 3429).
 - llama-cli and older programs: `llama_perf_context_print:`, `llama_print_timings:`, where runs are decodes.
 - ollama: the block that `--verbose` prints, or the counts and durations of its JSON.
 - KoboldCpp: `CtxLimit:…, Process:…, Generate:…`.
@@ -34,10 +36,13 @@ _EVAL = re.compile(
     rf"(prompt )?eval time\s*=\s*{_F}\s*ms\s*/\s*{_N}\s*(tokens|runs)\s*"
     rf"\(\s*{_F}\s*ms per token,\s*{_F}\s*tokens per second\)"
 )
-_OF_WHOM = re.compile(r"\bid\s+\d{1,4} \| task\s+-?\d{1,9} \||\bllama_(?:perf_context_print|print_timings):")
-_TASK = re.compile(r"id(?<=\bid)\s+(\d{1,4}) \| task\s+(-?\d{1,9}) \|")
-_RELEASED = re.compile(rf"stop processing: n_(?:tokens|past) = {_N}")
-_LAUNCHED = re.compile(r"launch_slot_: .*processing task")
+_IK_TASK = r"id_slot\"?[=:](\d{1,4}),? ?\"?id_task\"?[=:](-?\d{1,9})"
+_OF_WHOM = re.compile(
+    rf"\bid\s+\d{{1,4}} \| task\s+-?\d{{1,9}} \||\bllama_(?:perf_context_print|print_timings):|{_IK_TASK}"
+)
+_TASK = re.compile(rf"id(?<=\bid)\s+(\d{{1,4}}) \| task\s+(-?\d{{1,9}}) \||{_IK_TASK}")
+_RELEASED = re.compile(rf"(?:stop processing: n_(?:tokens|past) = |slot released\b.{{0,300}}?n_past\"?[=:]){_N}")
+_LAUNCHED = re.compile(r"launch_slot_: .*processing task|slot is processing task")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
 _OLLAMA = re.compile(r"^\s*(prompt eval|eval) (count|duration|rate):\s+(\S+)(?: token\(s\)| tokens/s)?\s*$")
 _KOBOLD = re.compile(
@@ -152,8 +157,9 @@ def without_words(lines: Sequence[str]) -> list[str]:
         if isinstance(value, dict):
             found.append(msgspec.json.encode(_figures(value)).decode())
         elif match := next((match for pattern in _KEPT if (match := pattern.search(line))), None):
-            before = _OF_WHOM.search(line)
-            found.append(f"{before[0]} {match[0]}" if before and before.end() <= match.start() else match[0])
+            whom = _OF_WHOM.search(line)
+            apart = whom and (whom.end() <= match.start() or match.end() <= whom.start())
+            found.append(f"{whom[0]} {match[0]}" if whom and apart else match[0])
     if not found and isinstance(value := _decoded("\n".join(lines)), dict):
         found.append(msgspec.json.encode(_figures(value)).decode())
     return found
@@ -238,7 +244,7 @@ def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str,
 
 def _task(line: str) -> tuple[str, str] | None:
     match = _TASK.search(line)
-    return (match[1], match[2]) if match else None
+    return (match[1] or match[3], match[2] or match[4]) if match else None
 
 
 def _ollama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:

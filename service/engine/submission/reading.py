@@ -31,6 +31,8 @@ from service.engine.submission.tables import Tool, read_table
 _BUILD = re.compile(
     r"(?:^|\s)(?:build|version)\s*[:=]\s*(?:b?(?P<number>\d{1,6})\s*\((?P<of>[0-9a-f]{7,40})\)"
     r"|(?P<commit>[0-9a-f]{7,40})\s*\((?P<count>\d{1,6})\))"
+    # ik_llama.cpp's server, in text or JSON (8337e4cd3 examples/server/server.cpp:488)
+    r"|\bbuild\"?[=:]\d{1,6},? ?\"?commit\"?[=:]\"(?P<keyed>[0-9a-f]{7,40})\""
 )
 _COMMIT = re.compile(r"[0-9a-f]{6,40}")
 _SETTINGS = re.compile(r"^\s*main: n_kv_max = \d")
@@ -122,7 +124,7 @@ def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
     if _COMMIT.fullmatch(stated.get("build_commit", "")):
         return stated["build_commit"]
     found = [match for line in lines if len(line.text) < 400 and (match := _BUILD.search(line.text))]
-    return (found[-1]["of"] or found[-1]["commit"]) if found else None
+    return (found[-1]["of"] or found[-1]["commit"] or found[-1]["keyed"]) if found else None
 
 
 def _backend(texts: Sequence[str], stated: dict[str, str], hardware: Hardware | None) -> Backend | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.logs.requests import TOGETHER, read_requests, read_totals
+from service.engine.logs.requests import TOGETHER, read_requests, read_totals, without_words
 from service.engine.measured.summary import measured_speed
 from service.engine.submission.reading import Reading, read_paste
 
@@ -31,6 +33,7 @@ def points(reading: Reading) -> list[tuple[int, float, float]]:
         ("llama-server-metrics-one.txt", "llama-server", [(300, 1028.17, 264.3)]),
         ("llama-server-2025.txt", "llama-server", [(51, 55.73, 11.89)]),
         ("llama-server-cached.txt", "llama-server", [(18_977, 495.19, 63.26)]),
+        ("ik-llama-server.txt", "llama-server", [(76_425, 131.57, 13.16)]),
         ("llama-cli.txt", "llama-cli", [(49, 52.85, 12.64)]),
         ("koboldcpp-p40.txt", "koboldcpp", [(1_486, 91.05, 4.46), (1_860, 15.74, 4.3)]),
         ("koboldcpp-qwq.txt", "koboldcpp", [(38_697, 563.36, 10.61)]),
@@ -53,6 +56,33 @@ def test_requests_of_two_slots_at_a_time_are_measurements_of_neither() -> None:
     both += [line.replace("id  0", "id  1") for line in next_one[1:]]
     assert [request.flaw for request in read_requests([*one, *next_one]).found] == [None, None]
     assert [request.flaw for request in read_requests(both).found] == ["another request ran at the same time"] * 2
+
+
+def as_json(line: str) -> str:
+    """Return a line of ik_llama.cpp's log as `--log-format json` writes it."""
+    text, _, pairs = line.partition(" | ")
+    fields = {name: json.loads(value) for name, value in re.findall(r'(\w+)=("[^"]*"|[^ ]+)', pairs)}
+    return json.dumps({"level": "INFO", "msg": text.partition("] ")[2]} | fields, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("written", [str, as_json])
+def test_ik_llama_cpps_server_tells_what_was_cached_and_what_ran_together(written: Callable[[str], str]) -> None:
+    lines = [line for line in paste("ik-llama-server.txt").splitlines() if "params" not in line]
+    later = [line.replace("n_past=76827", "n_past=96827") for line in lines]
+    cached = read_paste("\n".join(map(written, later)))
+    assert points(cached) == [(96_425, 131.57, 13.16)]
+    assert [one.field for one in cached.assumed] == ["rows"]
+    launch = 'INFO [launch_slot_with_task] slot is processing task | tid="1" timestamp=1 id_slot={} id_task={}'
+    together = [launch.format(0, 2), launch.format(1, 9), *lines[:6]]
+    assert [one.flaw for one in read_requests(list(map(written, together))).found] == [TOGETHER]
+    kept = without_words(list(map(written, together)))
+    assert [one.flaw for one in read_requests(kept).found] == [TOGETHER]
+
+
+def test_the_build_is_read_from_ik_llama_cpps_server() -> None:
+    line = 'INFO [                    main] build info | tid="1" timestamp=1748008001 build=3703 commit="a2b5057a"'
+    assert read_paste(line).build == "a2b5057a"
+    assert read_paste(as_json(line)).build == "a2b5057a"
 
 
 def test_a_server_s_first_output_token_comes_out_of_its_prompt() -> None:
