@@ -25,8 +25,11 @@ _MAX_OBJECT_LINES = 256
 _SWEEP_HEAD = re.compile(r"\|\s*PP\s*\|\s*TG\s*\|(?:\s*B\s*\|)?\s*N_KV\s*\|")
 _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.([0-9]{1,9}))?")
-_BENCH_TEST = re.compile(r"(pp|tg)([0-9]{1,9})(?:\s*@\s*(?:d|pp)([0-9]{1,9}))?")
-_BENCH_SPEED = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:(?:±|\+/-)\s*[0-9]{1,9}(?:\.[0-9]{1,9})?)?")
+# Before a deviation: `±`, or what a console of another code page shows for its two bytes (┬▒, Â±, 卤, ?).
+PLUS_MINUS = r"(?:±|\+/?-|[^\x00-\x7f\s]{1,3}|\?{1,2})"
+# In early 2024 a blank follows pp and tg (llama.cpp's pull requests 4766, 4812).
+_BENCH_TEST = re.compile(r"(pp|tg) ?([0-9]{1,9})(?:\s*@\s*(?:d|pp)([0-9]{1,9}))?")
+_BENCH_SPEED = re.compile(rf"([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)\s*(?:{PLUS_MINUS}\s*[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)?")
 _AFTER_PROMPT = re.compile(r"tg[0-9]{1,9}@pp[0-9]{1,9}")
 
 

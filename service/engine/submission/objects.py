@@ -11,7 +11,7 @@ import msgspec
 
 from service.engine.logs.bench_rows import PrintedRow, RowReader
 from service.engine.submission.lines import Line, wrong_line
-from service.engine.submission.tables import Printed, Tool
+from service.engine.submission.tables import BOTH_PHASES, Printed, Tool
 
 _HEAD = re.compile(r"(?:\w+,){8,80}avg_ts,stddev_ts")
 _INSERT = re.compile(r"INSERT INTO \w{1,40} \((?P<names>[\w, ]{20,2000})\) VALUES \((?P<values>.{20,8000})\);?")
@@ -106,7 +106,7 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
                 )
             found.rows.extend(rows)
             if not rows:
-                found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
+                found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}: {BOTH_PHASES}")
         if found is not None:
             found.used.update(range(piece.line, piece.line + piece.n_lines))
     used = found.used if found else ()
@@ -124,7 +124,7 @@ def _delimited(lines: Sequence[Line], found: Printed | None) -> Printed | None:
         printed = RowReader().read(msgspec.json.encode(fields).decode())
         found.rows.extend(printed)
         if not printed:
-            found.left_out.append(f"pp{fields['n_prompt']}+tg{fields['n_gen']}")
+            found.left_out.append(f"pp{fields['n_prompt']}+tg{fields['n_gen']}: {BOTH_PHASES}")
     if found is not None:
         found.used.update(used)
     return found

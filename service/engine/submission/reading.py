@@ -101,11 +101,8 @@ def read_paste(text: str) -> Reading:
         stated={} if requests else _stated(rest, stated),
     )
     if found:
-        left_out = (
-            f"{test}: the time of both phases together, which is not a speed of either" for test in found.left_out
-        )
         reading = msgspec.structs.replace(
-            reading, tool=found.tool, rows=tuple(map(row_of, found.rows)), dropped=tuple(left_out)
+            reading, tool=found.tool, rows=tuple(map(row_of, found.rows)), dropped=tuple(found.left_out)
         )
     if len(reading.rows) > MAX_ROWS:
         raise InvalidInput(f"{len(reading.rows):,} rows: at most {MAX_ROWS:,} are read", field="text")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from service.engine.logs.bench_rows import PrintedRow, RowReader
+from service.engine.logs.bench_rows import PLUS_MINUS, PrintedRow, RowReader
 from service.engine.logs.requests import Program
 from service.engine.submission.lines import Line, wrong_line
 
@@ -38,16 +38,17 @@ _NUMERIC = re.compile(r"\d(?:[\d.,'\u2019]{0,22}\d)?|n/a|±|\+/-")
 _RULE = re.compile(r"^[ \t|:+=\\\u2500-\u257f-]*$")
 _BENCH_HEAD = re.compile(r"\|(?P<columns>[^|]+(?:\|[^|]+){1,40})\|test\|t/s\|?")
 _ESCAPED = re.compile(r"\\([|_*])")
-_TEST = re.compile(r"(?:pp\d{1,9}|tg\d{1,9}|pp\d{1,9}\+tg\d{1,9}|tg\d{1,9}@pp\d{1,9})(?: ?@ ?d\d{1,9})?")
-_SPEED = re.compile(r"(\d{1,9})[.,](\d\d)(?: ?(?:±|\+/-) ?\d{1,9}[.,]\d\d)?")
-_DEVIATION = re.compile(r"^[|\s]*(?:±|\+/-)\s*\d{1,9}[.,]\d\d[|\s]*$")
+_TEST = re.compile(r"(?:(?:pp|tg) ?\d{1,9}|pp\d{1,9}\+tg\d{1,9}|tg\d{1,9}@pp\d{1,9})(?: ?@ ?d\d{1,9})?")
+_SPEED = re.compile(rf"(\d{{1,9}})[.,](\d\d)(?: ?{PLUS_MINUS} ?\d{{1,9}}[.,]\d\d)?")
+_DEVIATION = re.compile(rf"^[|\s]*{PLUS_MINUS}\s*\d{{1,9}}[.,]\d\d[|\s]*$")
+BOTH_PHASES = "the time of both phases together, which is not a speed of either"
 
 
 class Printed(NamedTuple):
     """What one program printed, as a table or as JSON.
 
-    `stated` holds the cells or values that all its rows share, by name. `left_out` are the tests whose time is not of
-    one phase. `used` are the numbers of its lines, of which `line` is the first.
+    `stated` holds the cells or values that all its rows share, by name. `left_out` has a sentence for each test whose
+    time is not of one phase of one request. `used` are the numbers of its lines, of which `line` is the first.
     """
 
     tool: Tool
@@ -221,16 +222,35 @@ class _TableReader:
         if None in plain:
             return False
         stated = dict(zip(columns, (cell or "" for cell in plain), strict=True))
+        if stated.get("B", "1") != "1":
+            return self._together(stated)
         found = self._reader.read("|" + "|".join(stated.values()) + "|")
         if not found or not self._in_order(stated):
             return False
         self._rows += found
         return True
 
+    def _together(self, row: dict[str, str]) -> bool:
+        """Leave out a row of several sequences at a time, if it is one: their tokens count together.
+
+        With `-pps` the prompt is one for all, and so is its place in the cache with `-kvu` (llama.cpp
+        tools/batched-bench/batched-bench.cpp).
+        """
+        n, n_prompt, n_gen = int(row["B"]), int(row["PP"]), int(row["TG"])
+        if int(row["N_KV"]) not in (n * (n_prompt + n_gen), n_prompt + n * n_gen):
+            return False
+        for prompts in (n * n_prompt, n_prompt):
+            one = row | {"PP": str(prompts), "TG": str(n * n_gen), "B": "1"}
+            if self._reader.read("|" + "|".join(one.values()) + "|"):
+                what = f"the speed of {n} sequences together, not of one"
+                self._left_out.append(f"PP {n_prompt}, TG {n_gen}, B {n}: {what}")
+                return True
+        return False
+
     def _in_order(self, row: dict[str, str]) -> bool:
         n_prompt, n_gen, depth = int(row["PP"]), int(row["TG"]), int(row["N_KV"])
         if self._head.tool == "llama-batched-bench":
-            return row["B"] == "1" and depth == n_prompt + n_gen
+            return depth == n_prompt + n_gen
         if depth % n_prompt or depth <= self._last_depth:
             return False
         self._last_depth = depth
@@ -260,7 +280,7 @@ class _TableReader:
             return False
         self._rows += found
         if not found:
-            self._left_out.append(test)
+            self._left_out.append(f"{test}: {BOTH_PHASES}")
         return True
 
     def _same(self, stated: dict[str, str]) -> bool:

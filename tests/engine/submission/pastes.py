@@ -152,6 +152,7 @@ OF_TABLES: dict[str, Callable[[str], str]] = {
     "drawn pipes": lambda text: text.replace("|", "│"),
     "wide pipes": lambda text: text.replace("|", "｜"),
     "bold speeds": _each(_bold),
+    "printed on a Windows console": lambda text: text.replace("±", "┬▒"),  # UTF-8 as code page 437
     "escaped": _each(_escaped),
     "squeezed": _each(lambda line: re.sub(" +", " ", line)),
     "no blanks": _each(lambda line: line.replace(" ", "") if "PP" in line or re.match(r"\|\s*\d", line) else line),

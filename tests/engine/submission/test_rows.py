@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from service.engine.commands.parse import parse
 from service.engine.errors import InvalidInput
+from service.engine.logs.read import read_log
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow
 from service.engine.reduction import reduced
@@ -196,6 +197,44 @@ def test_a_table_of_llama_bench_with_rules_of_ot_is_read(layers: int) -> None:
     assert read_paste(without).rows == read_paste(table).rows
     with pytest.raises(InvalidInput, match=r"line 4: a row of another configuration \(other ot\)"):
         read_paste(table[::-1].replace("UPC=", "1ADUC=", 1)[::-1])  # the second row is of other rules
+
+
+@pytest.mark.parametrize("sign", ["┬▒", "Â±", "В±", "卤", "ﾂｱ", "짹", "\ufffd", "?", "+-"])
+def test_the_sign_before_a_deviation_is_read_in_whatever_code_page_it_was_shown(sign: str) -> None:
+    shown = recorded("main-bench-md.stdout").replace("±", sign)
+    assert read_paste(shown).rows == as_run(recorded("main-bench-md.stdout"))
+    assert read_log(shown).speeds == read_log(recorded("main-bench-md.stdout")).speeds
+
+
+def test_tests_of_early_2024_have_a_blank_in_their_name() -> None:
+    table = recorded("main-bench-md.stdout").replace("pp512", "pp 512").replace("tg32", "tg 32")
+    assert read_paste(table).rows == as_run(recorded("main-bench-md.stdout"))
+    assert read_log(table).speeds == read_log(recorded("main-bench-md.stdout")).speeds
+
+
+BATCHED = """\
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   512 |     32 |    1 |    544 |    0.337 |  1518.90 |    0.405 |    79.04 |    0.742 |   733.22 |
+|   512 |     32 |    2 |   1088 |    0.639 |  1603.62 |    0.469 |   136.37 |    1.108 |   982.06 |
+|  4096 |     32 |    1 |   4128 |    2.684 |  1526.12 |    0.428 |    74.77 |    3.112 |  1326.52 |
+|  4096 |     32 |    4 |  16512 |   10.694 |  1532.06 |    0.655 |   195.49 |   11.349 |  1454.95 |
+"""  # llama.cpp's pull request 16894
+
+
+def test_of_a_batched_bench_sequences_together_are_left_out_by_name() -> None:
+    reading = read_paste(BATCHED)
+    assert [(row.n_kv, row.n_prompt, row.n_gen) for row in reading.rows] == [
+        (0, 512, 0), (512, 0, 32), (0, 4096, 0), (4096, 0, 32),
+    ]  # fmt: skip
+    assert reading.dropped == (
+        "PP 512, TG 32, B 2: the speed of 2 sequences together, not of one",
+        "PP 4096, TG 32, B 4: the speed of 4 sequences together, not of one",
+    )
+    with pytest.raises(InvalidInput, match="line 4: no complete row"):
+        read_paste(BATCHED.replace("136.37", "36.37"))
+    shared = BATCHED.replace("   1088 |    0.639 |  1603.62", "    576 |    0.320 |  1600.00")
+    assert read_paste(shared).dropped == reading.dropped
 
 
 @pytest.mark.parametrize("name", RECORDED)
