@@ -44,6 +44,11 @@ _OPTION = re.compile(
     rf"(-(?<![\w-]-)(?:-(?:{_TOLD_NOBODY})|hft|rpc|-user(?==)|(?:u|-user)(?=[ =][^\s:]{{1,64}}:)|p(?<=sshpass -p))"
     rf"(?:=|[ \t]{{1,20}}(?!-)))(?:{_QUOTED_VALUE}|{_BARE_VALUE})"
 )
+# What somebody wrote to a model. `-p` has numbers in llama-bench, and paths and ports in other programs.
+_PROMPT = re.compile(
+    rf"(-(?<![\w-]-)(?:p(?=[ \t]{{1,20}}[\"'](?!\d[\d,:./+*-]{{0,99}}[\"']))|sys|-prompt|-system-prompt)"
+    rf"(?:=|[ \t]{{1,20}}(?!-)))(?:{_QUOTED_VALUE}|{_BARE_VALUE})"
+)
 # `NAME=value`, `name: value` and `"name": "value"`: from the last letter of the name.
 _IS = r"\\?[\"']?[ \t]{0,8}[=:][ \t]{0,8}"
 _ASSIGNED = re.compile(
@@ -197,6 +202,7 @@ _SET = ("=", ":")
 _STEPS = (
     _Step(_SET, _LABELLED, _value_hidden),
     _Step(("-",), _OPTION, _value_hidden),
+    _Step(("-p", "-sys"), _PROMPT, _value_hidden),
     _Step(_SET, _ASSIGNED, _quoted_value_hidden),
     _Step(_SHAPES, _SHAPED, HIDDEN),
     _Step(("earer ", "EARER "), _BEARER, _value_hidden),

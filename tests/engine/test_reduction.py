@@ -61,6 +61,9 @@ PLANTED = {
     "/Users/Bob Smith/x.gguf": ["Bob", "Smith"],
     "-v /home/bob/m:/models /a//b/bob/x": ["bob"],
     "HTTPS://bob:pw@files.lan/x": ["bob", "pw", "lan"],
+    "llama-cli -m x.gguf -p \"Dear diary\" --prompt='it is I' -n 9 -sys You --system-prompt 'Be Bob'": [
+        *("Dear", "diary", "it is", "You", "Be Bob"),
+    ],
 }
 
 
@@ -87,6 +90,7 @@ def test_reducing_twice_changes_nothing_more(text: str) -> None:
         "listening on http://127.0.0.1:8080".replace("http://", ""),
         "3 passed, pass 1 of 2, pass: 3, pass = 1/2, the password is long, passing by, bypass: yes",
         "llama-server --user-batch 3 -ub 512; systemctl --user start x",
+        "mkdir -p models; llama-bench -p 512 -n 128 -p '1024,2048'; --prompt-cache x --system-prompt-file y -p a",
         "user 0m1.2s, user time: 3, n_user = 4, user is new",
         "print_info: BOS token             = 151934 'tok0151934'",
         "example_format: 'You are helpful\\n\\nUser: Hello\\n\\nAssistant: Hi'",

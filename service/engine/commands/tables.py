@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.config import Engine
-from service.engine.engines import engine_spec
+from service.engine.engines import all_engines, engine_spec
 from service.engine.tables import table_of
 
 MODEL_REPO = ("-hf", "-hfr", "--hf-repo")  # names of the option for the model's repo,
@@ -96,6 +96,20 @@ def known_options(engine: Engine, program: str) -> dict[str, bool]:
     programs = engine_spec(engine).commands.options.programs
     names = programs.get(program, programs["llama-server"])
     return dict.fromkeys(names.value.split(), True) | dict.fromkeys(names.bare.split(), False)
+
+
+def other_owner(engine: Engine, program: str, name: str) -> str | None:
+    """Return whose option it is: of the engine's other programs, or of the other engine's program of that name."""
+    if name in engine_spec(engine).commands.options.elsewhere.split():
+        return f"other programs of {engine}"
+    others = (one.name for one in all_engines() if one.name != engine)
+    return next((other for other in others if name in known_options(other, program)), None)
+
+
+def may_be_own(engine: Engine, program: str, name: str) -> bool:
+    """Return whether an option that llama-server lacks may be one of this program, of which no list is known."""
+    listed = program in engine_spec(engine).commands.options.programs
+    return not listed and other_owner(engine, program, name) is not None
 
 
 @cache

@@ -13,8 +13,14 @@ from service.engine.builds import resolve_build, today
 from service.engine.commands.companions import draft_kind, draft_of
 from service.engine.commands.parse import base_name
 from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS
-from service.engine.commands.tables import known_options, newer_options, option_named, option_names
-from service.engine.engines import all_engines
+from service.engine.commands.tables import (
+    known_options,
+    may_be_own,
+    newer_options,
+    option_named,
+    option_names,
+    other_owner,
+)
 from service.engine.finding import Severity
 from service.engine.memory.predict import predict_memory
 from service.engine.rules.case import Case
@@ -75,10 +81,9 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             how = f"did you mean {near}, with a value?"
             yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
             continue
-        other = _others_option(case, name)
-        if other and case.parsed.program not in case.spec.commands.options.programs:  # no list of its own is known
+        if may_be_own(case.engine, case.parsed.program, name):
             continue
-        if other:
+        if other := other_owner(case.engine, case.parsed.program, name):
             message = f"{name} is an option of {other}: {case.engine}'s {case.parsed.program} does not know it"
         elif name.startswith("-"):
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
@@ -138,7 +143,7 @@ def retired_flag(case: Case) -> Iterator[Found]:
         spelling = {} if program == "llama-bench" else case.spec.commands.options.today
         today = _loading(case, name) or _drafting(case, name) or spelling.get(name)
         today = _in_its_place(case, name, today or _TODAY_IN_BOTH.get(name) or _other_name(case, name))
-        other = None if today else _others_option(case, name)
+        other = None if today else other_owner(case.engine, case.parsed.program, name)
         if other and program not in case.spec.commands.options.programs:
             continue
         if other:
@@ -270,7 +275,7 @@ def _meant(case: Case, word: str, value: str) -> str | None:
     known = known_options(case.engine, case.parsed.program)
     if typed in known:
         return typed if joined and known[typed] else None
-    if not typed.startswith("-") or _others_option(case, typed) or option_named(typed, False):
+    if not typed.startswith("-") or other_owner(case.engine, case.parsed.program, typed) or option_named(typed, False):
         return None
     alike = [name for name, takes in known.items() if takes is bool(value or joined)]
     bare = typed.lstrip("-")
@@ -320,14 +325,6 @@ def _known_then(case: Case, name: str) -> bool:
     if name == "bare -fa" and build.date and case.parsed.program != "llama-bench":
         return build.rules.flash_attn_value != "needed"
     return build.date is not None and build.has(case.parsed.program, name) is not None
-
-
-def _others_option(case: Case, name: str) -> str | None:
-    """Return whose option it is: of the engine's other programs, or of the other engine's program of that name."""
-    if name in case.spec.commands.options.elsewhere.split():
-        return f"other programs of {case.engine}"
-    others = (one.name for one in all_engines() if one.name != case.engine)
-    return next((engine for engine in others if name in known_options(engine, case.parsed.program)), None)
 
 
 _FRACTION = re.compile(r" (\d?\.\d+):")

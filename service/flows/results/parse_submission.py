@@ -13,6 +13,7 @@ from service.engine.advice import SpeedPoint
 from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import is_one_machine, resolve, rigs_of
 from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.tables import may_be_own
 from service.engine.config import ENGINES, Engine
 from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
@@ -171,10 +172,9 @@ def _command(asked: Submission, said: Reading, text: str) -> _Command | None:
     # A command that no program accepts, or that stands for several runs, is refused.
     if parsed.refused:
         raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
-    if parsed.unknown:
-        raise InvalidFlags(
-            f"{parsed.program} of {parsed.engine} has no option {parsed.unknown[0][:80]!r}", field="command"
-        )
+    for word in parsed.unknown:
+        if not may_be_own(parsed.engine, parsed.program, word.partition(" ")[0]):
+            raise InvalidFlags(f"{parsed.program} of {parsed.engine} has no option {word[:80]!r}", field="command")
     if parsed.varied:
         what = f"{parsed.varied[0][:80]} has several values: send the rows of each value separately, with their command"
         raise InvalidFlags(what, field="command")

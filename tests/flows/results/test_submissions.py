@@ -186,6 +186,33 @@ def test_what_is_wrong_is_refused_with_the_reason(
     assert what in f"{refused.value.field} {refused.value.detail}"
 
 
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        (
+            "llama-batched-bench -c 4096 -npp 128 -ntg 32 -npl 1",
+            "| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |\n"
+            "| 128 | 32 | 1 | 160 | 0.120 | 1064.29 | 0.282 | 113.39 | 0.402 | 397.53 |",
+        ),
+        (
+            'llama-cli -c 4096 -cnv -st --color -p "How are you?" -n 200',
+            "llama_perf_context_print: prompt eval time = 927.17 ms / 49 tokens (18.92 ms per token, 52.85 tokens per "
+            "second)\nllama_perf_context_print: eval time = 14085.85 ms / 178 runs (79.13 ms per token, 12.64 tokens "
+            "per second)",
+        ),
+    ],
+)
+def test_a_program_s_own_options_are_no_reason_to_refuse_its_run(context: Context, command: str, output: str) -> None:
+    """No list of these programs' options is known: those that only they have are none of llama-server's."""
+    program, _, options = command.partition(" ")
+    run = f"$ {program} -m /m/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99 {options}\n\n{output}"
+    shown = preview(context, None, submission(text=run, engine="llama.cpp"))
+    assert shown.complete
+    assert "How are you" not in str(shown.command)
+    with pytest.raises(InvalidFlags, match="no-such-option"):
+        preview(context, None, submission(text=run.replace("-ngl 99", "-ngl 99 --no-such-option"), engine="llama.cpp"))
+
+
 def test_one_command_with_several_values_is_several_configs(context: Context) -> None:
     head = "| model | size | params | backend | ngl | test | t/s |\n"
     rows = "".join(
