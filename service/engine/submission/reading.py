@@ -27,6 +27,7 @@ from service.engine.submission.command import find_command
 from service.engine.submission.lines import Line, lines_of
 from service.engine.submission.objects import read_objects
 from service.engine.submission.tables import Tool, read_table
+from service.engine.units import GIB, MIB
 
 _BUILD = re.compile(
     r"(?:^|\s)(?:build|version)\s*[:=]\s*(?:b?(?P<number>\d{1,6})\s*\((?P<of>[0-9a-f]{7,40})\)"
@@ -43,6 +44,8 @@ _BACKENDS: dict[str, Backend] = {
     "cuda": "cuda", "rocm": "rocm", "hip": "rocm", "sycl": "sycl", "vulkan": "vulkan", "metal": "metal", "mtl": "metal",
 }  # fmt: skip
 _STARTS = re.compile(r"\bfound \d{1,2} (CUDA|ROCm|SYCL|Vulkan) devices", re.I)
+_SIZE = re.compile(r"(\d{1,6}[.,]\d\d) ?(MiB|GiB)")
+_LOADED = re.compile(r"(?:model|file) size +=\s{1,8}(\d{1,6}[.,]\d{2,3}) (MiB|GiB)")
 _ALL_LAYERS = 99  # from here on, and below 0, it means all of them
 _PADDING = 256  # a context is rounded up to this (llama.cpp 0c1e57098 src/llama-context.cpp:62)
 
@@ -52,7 +55,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     `rows` are in the order of the output; `command` is one text, which begins on line `line`. `stated` holds settings
     that the program printed, by its own names; `build` is a commit or number; `hardware` is what tools or the engine
-    listed, and `backend` the one that drove the GPUs, where it is only one. `dropped` has sentences about what was read
+    listed, and `backend` the one that drove the GPUs, where it is only one. `sizes` are the bytes of weights that it
+    printed, rounded to a hundredth of their unit. `dropped` has sentences about what was read
     but is not part of a result, and `assumed` what the rows of requests mean. `log` is what may be kept of a paste that
     may hold what people wrote to a model.
     """
@@ -64,6 +68,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     build: str | None = None
     hardware: Hardware | None = None
     backend: Backend | None = None
+    sizes: tuple[float, ...] = ()
     stated: dict[str, str] = {}
     dropped: tuple[str, ...] = ()
     assumed: tuple[Assumption, ...] = ()
@@ -98,6 +103,7 @@ def read_paste(text: str) -> Reading:
         build=_build(rest, stated),
         hardware=hardware,
         backend=_backend(texts, stated, hardware),
+        sizes=tuple(_sizes(texts, stated)),
         stated={} if requests else _stated(rest, stated),
     )
     if found:
@@ -122,6 +128,17 @@ def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
         return stated["build_commit"]
     found = [match for line in lines if len(line.text) < 400 and (match := _BUILD.search(line.text))]
     return (found[-1]["of"] or found[-1]["commit"] or found[-1]["keyed"]) if found else None
+
+
+def _sizes(texts: Sequence[str], stated: dict[str, str]) -> Iterator[float]:
+    """Yield the bytes of weights in a benchmark's rows, else those that the engine printed while loading."""
+    if (n_bytes := _number(stated.get("model_size"), digits=15)) is not None:
+        yield n_bytes
+        return
+    column = _SIZE.fullmatch(stated.get("size", ""))
+    lines = (_LOADED.search(text) for text in texts if " size " in text and len(text) < 400)
+    for match in [column] if column else filter(None, lines):
+        yield float(match[1].replace(",", ".")) * (MIB if match[2] == "MiB" else GIB)
 
 
 def _backend(texts: Sequence[str], stated: dict[str, str], hardware: Hardware | None) -> Backend | None:
@@ -265,5 +282,5 @@ def _layers(count: int) -> int:
     return count if 0 <= count < _ALL_LAYERS else _ALL_LAYERS
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"-?\d{1,9}", text) else None
+def _number(text: str | None, digits: int = 9) -> int | None:
+    return int(text) if text and re.fullmatch(rf"-?\d{{1,{digits}}}", text) else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from service.engine.advice import SpeedPoint
 from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import is_one_machine, resolve, rigs_of
+from service.engine.commands.companions import drafts
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.tables import may_be_own
 from service.engine.config import ENGINES, Engine
@@ -21,6 +22,7 @@ from service.engine.hardware import Assumption, Backend, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical, rig_key
 from service.engine.logs.read import read_log
+from service.engine.logs.requests import DRAFTED, Program
 from service.engine.measured.chosen import Measurement, as_run
 from service.engine.measured.identity import model_identity, rig_identity
 from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg
@@ -30,12 +32,13 @@ from service.engine.model import Model
 from service.engine.reduction import reduced
 from service.engine.rules.case import Case, case_of
 from service.engine.run.devices import rig_of_command
+from service.engine.run.settings import drafts_next_tokens
 from service.engine.run_flags import RunFlags
 from service.engine.speed.predict import speed_point
 from service.engine.submission.command import plain_command
 from service.engine.submission.reading import Reading, disagreement, read_paste
 from service.engine.submission.tables import Tool
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
@@ -52,6 +55,8 @@ from service.wire.results.results import ResultModel, Seen
 from service.wire.results.submissions import Missing, Submission
 
 MOST_POINTS = 24
+_ROUGHLY = 1.1
+_MERGES = frozenset(("-muge", "--merge-up-gate-experts", "--merge-up-gate-exps", "-mqkv", "--merge-qkv"))
 MOST_REMARKS = 2_000  # characters as stored; replacing a name may make them longer than they were sent
 _BETWEEN = "\n\x1e\n"
 _OLDEST = timedelta(days=3 * 365)
@@ -278,6 +283,7 @@ def _filed(
     rig = rig_of_command(hardware, command.parsed, fitted)
     case = case_of(command.parsed, model, rig, command.text, "cuda")
     _require_same_run(case, said, known.rows)
+    _require_same_size(case, said, name)
     flags, cell, dropped = _cell(case, listing, name, known.rows)
     identity = model_identity(repo.partition(":")[0], model)
     memory = memory_of(asked.text)
@@ -323,6 +329,8 @@ def _model(
 
 def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) -> None:
     """Raise InvalidInput if the command, its output and the machine cannot belong to one run."""
+    if said.tool in get_args(Program) and (drafts(case.parsed) or drafts_next_tokens(case.engine, case.flags)):
+        raise InvalidInput(f"the command drafts tokens: {DRAFTED}", field="text")
     refused = next((rule.refused for rule in case.rules if rule.refused), None)
     if refused or case.unknown_devices:
         what = refused or f"there is no device {case.unknown_devices[0][:64]!r} on this machine"
@@ -330,6 +338,26 @@ def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) 
     wrong = disagreement(case.parsed, case.flags, said.tool, said.stated, rows) if said.tool else None
     if wrong:
         raise InvalidInput(f"{wrong}: they are from two runs", field="text")
+
+
+def _require_same_size(case: Case, said: Reading, variant: str) -> None:
+    """Raise InvalidInput if the weights that the output names are of another file.
+
+    Nothing makes the printed size smaller. Where ik_llama.cpp merges or splits tensors it counts them twice
+    (8337e4cd3 src/llama.cpp:4836, 8967).
+    """
+    ours, twice = case.model.n_bytes, case.flags.split_mode == "graph" or _MERGES.intersection(case.parsed.used)
+    if not said.sizes or any(ours / _ROUGHLY <= size <= ours * _ROUGHLY * (2 if twice else 1) for size in said.sizes):
+        return
+    printed = " or ".join(map(_size, said.sizes[:2]))
+    what = (
+        f"the output is of weights of {printed}, and those of {variant} take {_size(ours)}: name the variant that ran"
+    )
+    raise InvalidInput(what, field="repo")
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / GIB:,.2f} GiB" if n_bytes >= GIB else f"{n_bytes / MIB:,.2f} MiB"
 
 
 def _cell(

@@ -213,6 +213,48 @@ def test_a_program_s_own_options_are_no_reason_to_refuse_its_run(context: Contex
         preview(context, None, submission(text=run.replace("-ngl 99", "-ngl 99 --no-such-option"), engine="llama.cpp"))
 
 
+SIZES = ["604.15 MiB", "319.96 MiB", "11.52 GiB"]  # of Qwen3-0.6B in Q8_0, in Q4_K_M, and of another model
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("where", ["table", "json", "log"])
+def test_output_of_a_file_of_another_size_is_refused(context: Context, size: str, where: str) -> None:
+    number, unit = size.split()
+    tests = (("pp512", 512, 0, 9000.0), ("tg128", 0, 128, 250.0))
+    outputs = {
+        "table": "| model | size | params | backend | ngl | test | t/s |\n"
+        + "".join(
+            f"| qwen3 0.6B | {size} | 596.05 M | CUDA | 99 | {name} | {tps:.2f} |\n" for name, _, _, tps in tests
+        ),
+        "json": "".join(
+            f'{{"model_size": {int(float(number) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit])}, "n_prompt": {n_prompt}, '
+            f'"n_gen": {n_gen}, "avg_ts": {tps}, "samples_ns": [{round((n_prompt or n_gen) * 1e9 / tps)}]}}\n'
+            for _, n_prompt, n_gen, tps in tests
+        ),
+        "log": f"llm_load_print_meta: model size       = {size} (4.50 BPW)\n\n{sweep()}",
+    }
+    command = COMMAND if where == "log" else f"llama-bench -m /m/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99"
+    sent = submission(text=f"$ {command}\n\n{outputs[where]}")
+    if size == SIZES[0]:
+        assert preview(context, None, sent).complete
+    else:
+        with pytest.raises(InvalidInput, match=f"weights of {number}.*604") as refused:
+            preview(context, None, sent)
+        assert refused.value.field == "repo"
+
+
+def test_requests_of_a_server_that_drafts_are_refused_whatever_their_lines_leave_out(context: Context) -> None:
+    lines = (
+        "prompt eval time = 900.00 ms / 300 tokens (3.00 ms per token, 333.33 tokens per second)\n"
+        "eval time = 2000.00 ms / 201 tokens (9.95 ms per token, 100.50 tokens per second)\n"
+    )
+    server = f"llama-server -m /m/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99 -c 4096"
+    assert preview(context, None, submission(text=f"$ {server}\n\n{lines}", engine="llama.cpp")).complete
+    for drafting in ("-md draft.gguf --spec-type draft-simple", "--spec-type draft-mtp"):
+        with pytest.raises(InvalidInput, match="the command drafts tokens"):
+            preview(context, None, submission(text=f"$ {server} {drafting}\n\n{lines}", engine="llama.cpp"))
+
+
 def test_one_command_with_several_values_is_several_configs(context: Context) -> None:
     head = "| model | size | params | backend | ngl | test | t/s |\n"
     rows = "".join(
