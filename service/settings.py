@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,15 @@ Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Address = Annotated[
     str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048, examples=["https://advisor.example"])
 ]
+Repo = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$", examples=["OWNER/NAME"])]
+Chatter = Annotated[  # a person or a place, as the bots name them
+    str,
+    Meta(
+        pattern=r"^(discord(-guild)?:[0-9]{1,20}|slack:[A-Za-z0-9]{1,32}(:[A-Za-z0-9]{1,32})?)$",
+        examples=["discord:80351110224678912"],
+    ),
+]
+Verb = Literal["advise", "check", "validate", "result", "leaderboard", "hardware", "token", "help"]
 Days = Annotated[int, Meta(ge=0, le=36_500)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -45,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "ADVISOR_GATED_REPOS; on the command line for all repos that its account may read.",
     ] = None
     gated_repos: Annotated[
-        tuple[Text, ...],
+        tuple[Repo, ...],
         "Gated repos, as OWNER/NAME, whose headers the service reads for everybody with HF_TOKEN; separated by commas.",
     ] = ()
     hub_hosts: Annotated[
@@ -127,7 +136,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "Who runs this service, a person or an organisation: shown on `/about`, `/privacy`, `/terms`.",
     ] = None
     operator_contact: Annotated[
-        Annotated[str, Meta(pattern=r"^(https://\S+|[^\s@:]+@[^\s@:]+)$", max_length=300)] | None,
+        Annotated[str, Meta(pattern=r"^(https://\S+|[^\s@:]+@[^\s@:]+)$", max_length=300, examples=["ada@example.org"])]
+        | None,
         "How to reach the operator, an email address or the address of a page (`https://…`). Set: "
         "`/.well-known/security.txt` answers.",
     ] = None
@@ -164,11 +174,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 365
 
     discord_public_key: Annotated[
-        Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")] | None,
+        Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$", examples=["3b6a27bc" * 8])] | None,
         "The Discord application's public key. Set: `/bots/discord` answers. Needs `ADVISOR_PUBLIC_URL`.",
     ] = None
     discord_application_id: Annotated[
-        Annotated[str, Meta(pattern=r"^[0-9]{1,20}$")] | None,
+        Annotated[str, Meta(pattern=r"^[0-9]{1,20}$", examples=["845027738276462632"])] | None,
         "The Discord application's id: interactions of other applications are refused.",
     ] = None
     discord_bot_token: Annotated[
@@ -192,14 +202,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(pattern=r"^https?://[^\s/?#]+$", max_length=2048),
         "Origin of the addresses that Slack names for answers; others are refused.",
     ] = "https://hooks.slack.com"
-    bot_verbs_off: Annotated[tuple[Text, ...], "Verbs that the bots do not answer, such as `validate,token`."] = ()
+    bot_verbs_off: Annotated[tuple[Verb, ...], "Verbs that the bots do not answer, such as `validate,token`."] = ()
     bot_allow: Annotated[
-        tuple[Text, ...],
+        tuple[Chatter, ...],
         "Who may use the bots, people and places: `discord:USER`, `discord-guild:GUILD`, `slack:TEAM:USER`, "
         "`slack:TEAM`. Unset: everybody.",
     ] = ()
     bot_deny: Annotated[
-        tuple[Text, ...], "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, which it overrides."
+        tuple[Chatter, ...], "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, which it overrides."
     ] = ()
     bot_person_per_minute: Annotated[Count, "Questions that one person may ask the bots a minute."] = 10
     bot_place_per_minute: Annotated[Count, "Questions that one guild or workspace may ask the bots a minute."] = 60

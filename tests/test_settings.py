@@ -6,6 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
+from service.bots.vocabulary import VERBS
 from service.errors import InvalidSetting
 from service.settings import VARIABLES, Settings, as_environment, load_settings
 
@@ -36,6 +37,12 @@ def test_a_child_process_gets_the_same_settings() -> None:
         ("ADVISOR_WORKERS", "-1", "this must be at least 0"),
         ("HF_ENDPOINT", "huggingface.co", "written like https://"),
         ("ADVISOR_PUBLIC_URL", "ftp://x", "written like https://advisor.example"),
+        ("ADVISOR_GATED_REPOS", "meta-llama/Llama-4,meta-llama", "written like OWNER/NAME"),
+        ("ADVISOR_BOT_DENY", "discord:1,bob", "written like discord:80351110224678912"),
+        ("ADVISOR_BOT_ALLOW", "discord-guild:my server", "written like discord:80351110224678912"),
+        ("ADVISOR_BOT_VERBS_OFF", "token,validte", "'validte' is not one of advise, check"),
+        ("ADVISOR_OPERATOR_CONTACT", "me", "written like ada@example.org"),
+        ("ADVISOR_DISCORD_PUBLIC_KEY", "zz", "written like 3b6a27bc"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_variable(variable: str, value: str, says: str) -> None:
@@ -44,6 +51,11 @@ def test_a_value_that_cannot_be_is_refused_with_its_variable(variable: str, valu
     assert raised.value.field == variable
     assert variable in raised.value.detail
     assert says in raised.value.detail
+
+
+def test_the_verbs_that_can_be_turned_off_are_those_that_the_bots_have() -> None:
+    names = [verb.name for verb in VERBS]
+    assert load_settings({"ADVISOR_BOT_VERBS_OFF": ",".join(names)}).bot_verbs_off == tuple(names)
 
 
 def test_a_misspelt_variable_is_refused_instead_of_ignored() -> None:

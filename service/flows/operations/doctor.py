@@ -35,6 +35,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _FEW_BYTES, _VERY_FEW_BYTES = 5 * _GIB, _GIB // 4
 _SECONDS = 5.0
 _FEW_FILES = 4096
+_PAGES = ("about.txt", "privacy.txt", "terms.txt")
 _OF_OTHERS = 0o077
 _OVER_A_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
 _MOUNTS = Path("/proc/mounts")
@@ -87,6 +88,9 @@ def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
         text = "clients come through a proxy on this machine and all count as one client: they share its limits"
         yield Diagnosis("settings", "warning", text, "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32")
 
+    if settings.pages_dir is not None and not any((settings.pages_dir / name).is_file() for name in _PAGES):
+        text = f"{settings.pages_dir} holds none of {', '.join(_PAGES)}: the texts that ship are shown"
+        yield Diagnosis("operator", "warning", text, "put them there, or leave ADVISOR_PAGES_DIR out")
     if settings.operator_contact is None and (settings.public_url or not is_loopback(settings.host)):
         text = "the public can reach this service, but it does not say who runs it or whom to contact"
         fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say on your behalf"

@@ -176,6 +176,14 @@ def test_a_service_for_strangers_that_names_nobody_is_warned_of(quiet: Settings)
     assert "operator" not in found(quiet)
 
 
+def test_a_folder_of_pages_without_one_is_warned_of(quiet: Settings, tmp_path: Path) -> None:
+    for folder in (tmp_path / "missing", tmp_path):
+        pages = found(msgspec.structs.replace(quiet, pages_dir=folder))["operator"]
+        assert (pages.state, str(folder) in pages.text) == ("warning", True)
+    (tmp_path / "terms.txt").write_text("ours")
+    assert "operator" not in found(msgspec.structs.replace(quiet, pages_dir=tmp_path))
+
+
 def test_a_damaged_database_and_one_that_is_not_there_have_fixes_of_their_own(quiet: Settings, tmp_path: Path) -> None:
     (tmp_path / "no.db").write_text("garbage" * 1000)
     damaged = found(msgspec.structs.replace(quiet, database_url=f"sqlite:///{tmp_path}/no.db"))["database"]
