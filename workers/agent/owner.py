@@ -13,6 +13,7 @@ from service import __version__
 from service.wire.measuring.agent import key_fingerprint
 from workers.agent import askers, journal
 from workers.agent.client import Client
+from workers.agent.engines import BENCH, SWEEP
 from workers.agent.errors import HostError, ServiceError, naming
 from workers.agent.policy import InvalidPolicy, Policy, example, folder, log_path, pause_path, read_policy
 from workers.agent.state import (
@@ -182,6 +183,14 @@ def status(state: State, policy: Path, say: Say) -> HostStatus:
     )
 
 
+def summary(path: Path) -> str:
+    """Return what the policy in a file lets run, or why nothing does."""
+    try:
+        return _summary(read_policy(path))
+    except InvalidPolicy as error:
+        return f"nothing runs: {error.detail}"
+
+
 def _summary(policy: Policy) -> str:
     engines, models = len(policy.engines.folders), len(policy.models.folders)
     missing = [name for name, count in (("engines", engines), ("models", models)) if not count]
@@ -189,6 +198,9 @@ def _summary(policy: Policy) -> str:
         return f"nothing can run: no folder of {' and none of '.join(missing)} is named"
     named = (*policy.engines.folders, *policy.models.folders)
     gone = "".join(f"; there is no folder {one}" for one in named if not folder(one).is_dir())
+    for one in policy.engines.folders:
+        if folder(one).is_dir() and not any((folder(one) / name).is_file() for name in (SWEEP, BENCH)):
+            gone += f"; neither {SWEEP} nor {BENCH} is in {one}"
     return f"folders: {engines} of engines, {models} of models{gone}; {policy.max_minutes} minutes a run"
 
 

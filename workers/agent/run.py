@@ -29,7 +29,7 @@ def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) ->
     _configure_logs()
     state.make()
     with state.alone():
-        held = _greet(state)
+        held = _greet(state, policy)
         with own_scratch(state.path / SCRATCH):
             return _work(state, policy, held, once=once, dry_run=dry_run)
 
@@ -52,11 +52,12 @@ def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dr
     return 0 if could else 1
 
 
-def _greet(state: State) -> Confinement:
+def _greet(state: State, policy: str | None) -> Confinement:
     """Log who this is, end what a killed agent left running, and return how engines are confined here."""
     known, held = state.enrolled(), confinement(state.path)
     network, files = held.network or "NOT taken away", held.files or "NOT restricted"
-    log.info("process.started", host=known.pseudonym, service=known.service, network=network, files=files)
+    said = owner.summary(owner.policy_path(state, policy))
+    log.info("process.started", host=known.pseudonym, service=known.service, network=network, files=files, detail=said)
     ended = end_leftovers(state.path / RECORD)
     if ended:
         log.warning("process.ended", n=ended, detail="an earlier agent left them")

@@ -169,7 +169,12 @@ def _files(probe: Probe, wanted: RunOutline) -> Iterator[str]:
     gib = sum(file.size for file in absent) / GIB
     owner = wanted.repo.partition("/")[0]
     if wanted.repo not in probe.downloads.repos and f"{owner}/*" not in probe.downloads.repos:
-        yield f"it lacks {len(absent)} of {len(wanted.files)} files, and may not download {wanted.repo}"
+        names = {file.name for file in absent}
+        other = next((model.name for model in probe.models if model.sha256 and model.name in names), None)
+        if other is not None:
+            yield f"its {other} has other content than that of {wanted.repo}, which it may not download"
+        else:
+            yield f"it lacks {len(absent)} of {len(wanted.files)} files, and may not download {wanted.repo}"
     elif gib > probe.downloads.max_gib:
         yield f"it may download {probe.downloads.max_gib:,.0f} GiB, the model is {gib:,.1f} GiB"
 

@@ -47,6 +47,10 @@ SWEEP, BENCH = (
 
 
 WITHOUT_CUDA = (msgspec.structs.replace(SWEEP, backends=("CPU",)), msgspec.structs.replace(BENCH, backends=()))
+OTHER_CONTENT = tuple(
+    ModelFile(name=f"Qwen3-0.6B-{mix}.gguf", size=1, header_sha256="0" * 64, sha256="0" * 64)
+    for mix in ("Q8_0", "Q4_K_M", "BF16")
+)
 BUSY_CARDS = msgspec.structs.replace(RIG, gpus=[msgspec.structs.replace(gpu, free_gib=1.0) for gpu in RIG.gpus])
 
 
