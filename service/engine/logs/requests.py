@@ -45,10 +45,11 @@ _RELEASED = re.compile(rf"(?:stop processing: n_(?:tokens|past) = |slot released
 _LAUNCHED = re.compile(r"launch_slot_: .*processing task|slot is processing task")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
 _OLLAMA = re.compile(r"^\s*(prompt eval|eval) (count|duration|rate):\s+(\S+)(?: token\(s\)| tokens/s)?\s*$")
-_KOBOLD = re.compile(
-    rf"CtxLimit:\s?{_N}/\d+,(?: Amt:{_N}/\d+,)?(?: Init:{_F}s,)? Process:{_F}s \((?:{_F}ms/T = )?{_F}T/s\), "
-    rf"Generate:{_F}s \((?:{_F}ms/T = )?{_F}T/s\)"
+_KOBOLD = re.compile(  # before 1.57: ContextLimit, Processing and Generation
+    rf"C(?:tx|ontext)Limit:\s?{_N}/\d+,(?: Amt:{_N}/\d+,)?(?: Init:{_F}s,)? Process(?:ing)?:{_F}s "
+    rf"\((?:{_F}ms/T = )?{_F}T/s\), Generat(?:e|ion):{_F}s \((?:{_F}ms/T = )?{_F}T/s\)"
 )
+_KOBOLD_BENCH = re.compile(rf"^\s*(Processing|Generation)(Time|Speed): {_F}\s?(?:s|T/s)\s*$")
 _COUNTED = re.compile(rf"(Processing Prompt|Generating)[^(]{{0,20}}\({_N} / {_N} tokens\)")
 _METRIC = re.compile(r"^llamacpp:(\w{1,60})(?:\{[^}]{0,200}\})? (\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)$")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|µs|us|ns|m|s)")
@@ -58,7 +59,7 @@ _MEMORY = re.compile(
     r"[\w\[\]:.-]{1,61}(?: +(?:KV|RS|model|compute|output))? +buffer size *= *\d+\.\d\d MiB|splits = \d+"
     r"|offloaded \d+/\d+ layers to GPU|build: \w+ \(\w+\)"
 )
-_KEPT = (_EVAL, _RELEASED, _LAUNCHED, _DRAFT, _OLLAMA, _KOBOLD, _COUNTED, _METRIC, _MEMORY)
+_KEPT = (_EVAL, _RELEASED, _LAUNCHED, _DRAFT, _OLLAMA, _KOBOLD, _KOBOLD_BENCH, _COUNTED, _METRIC, _MEMORY)
 _NUMBERS = (
     *("cache_n", "prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "draft_n", "tokens_evaluated"),
     *("prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"),
@@ -282,7 +283,15 @@ def _seconds(text: str) -> float:
 
 def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
     counted: dict[str, int] = {}
+    lately: Request | None = None
+    summary: dict[tuple[str, str], float] = {}
     for at, line in enumerate(lines):
+        if (told := _KOBOLD_BENCH.match(line)) is not None:
+            summary[told[1], told[2]] = float(told[3])
+            if told.groups()[:2] == ("Generation", "Speed"):
+                yield from _kobold_benchmark(at, summary, lately, refused)
+                summary = {}
+            continue
         for kind, done, whole in (count.groups() for count in _COUNTED.finditer(line)):
             counted[kind] = int(whole if kind == "Processing Prompt" else done)
         match = _KOBOLD.search(line)
@@ -295,10 +304,36 @@ def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
         n_prompt = next((n for n in candidates if _agree(n, *process, _PRINTED)), round(process[0] * process[1]))
         if n_prompt > 0 and process[0] > 0 and generate[0] > 0 and _agree(n_output, *generate, _PRINTED):
             cached = max(held - n_output - n_prompt, 0)
-            yield Request("koboldcpp", at, cached, n_prompt, process[0], n_output, generate[0])
+            lately = Request("koboldcpp", at, cached, n_prompt, process[0], n_output, generate[0])
+            yield lately
         else:
             refused.append(f"line {at + 1}: too few tokens, or too short a time, for a rate")
         counted = {}
+
+
+def _kobold_benchmark(
+    at: int, summary: dict[tuple[str, str], float], lately: Request | None, refused: list[str]
+) -> Iterator[Request]:
+    """Yield the request of `--benchmark`, if its own line is not there too.
+
+    It begins with an empty cache and fills the context, which is a multiple of 128 as KoboldCpp offers it.
+    """
+    try:
+        process, generate = ((summary[name, "Time"], summary[name, "Speed"]) for name in ("Processing", "Generation"))
+    except KeyError:
+        refused.append(f"line {at + 1}: KoboldCpp's benchmark prints a time and a speed of both: paste all four lines")
+        return
+    n_prompt, n_output = (round(seconds * rate) for seconds, rate in (process, generate))
+    if lately is not None and (lately.prompt_seconds, lately.output_seconds) == (
+        round(process[0], 2),
+        round(generate[0], 2),
+    ):
+        return
+    agree = _agree(n_prompt, *process, _PRINTED / 10) and _agree(n_output, *generate, _PRINTED / 10)
+    if agree and (n_prompt + n_output) % 128 == 0:
+        yield Request("koboldcpp", at, 0, n_prompt, process[0], n_output, generate[0])
+    else:
+        refused.append(f"line {at + 1}: its seconds and its rates do not make a whole context")
 
 
 def _objects(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:

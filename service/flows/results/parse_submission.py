@@ -66,6 +66,7 @@ _WANTED = {
     "hardware": "the machine: such as `2x RTX 3090, EPYC 7302, 256GB DDR4-3200 8ch`, or what nvidia-smi prints",
     "repo": "the model's repo on Hugging Face, as OWNER/NAME:VARIANT",
 }
+_OF_OLLAMA = "the layers and the context that Ollama chose, such as `llama-server -m a.gguf -ngl 99 -c 4096`"
 
 
 class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ def parse_submission(context: Context, asked: Submission, admit_new_repo: Callab
     if isinstance(named, InvalidInput):
         lacking, choices, named = [*lacking, "repo"], named.choices, NamedRepo("")
     known = ParsedSubmission(
-        missing=tuple(Missing(name, _WANTED[name]) for name in lacking),
+        missing=tuple(Missing(name, _wanted(name, said.tool)) for name in lacking),
         choices=choices,
         rows=rows,
         tool=said.tool,
@@ -142,6 +143,10 @@ def parse_submission(context: Context, asked: Submission, admit_new_repo: Callab
     if command is None or hardware is None or lacking:
         return known
     return _filed(context, asked, said, known, command, hardware, named.repo, admit_new_repo)
+
+
+def _wanted(name: str, tool: Tool | None) -> str:
+    return _OF_OLLAMA if (name, tool) == ("command", "ollama") else _WANTED[name]
 
 
 def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo | InvalidInput:

@@ -37,6 +37,9 @@ def points(reading: Reading) -> list[tuple[int, float, float]]:
         ("llama-cli.txt", "llama-cli", [(49, 52.85, 12.64)]),
         ("koboldcpp-p40.txt", "koboldcpp", [(1_486, 91.05, 4.46), (1_860, 15.74, 4.3)]),
         ("koboldcpp-qwq.txt", "koboldcpp", [(38_697, 563.36, 10.61)]),
+        ("koboldcpp-benchmark.txt", "koboldcpp", [(3_996, 406.84, 3.76)]),
+        ("koboldcpp-benchmark-whole.txt", "koboldcpp", [(16_284, 767.39, 4.3)]),
+        ("koboldcpp-2024.txt", "koboldcpp", [(852, 94.35, 5.01)]),
     ],
 )
 def test_a_request_is_its_whole_prompt_and_the_output_behind_it(
@@ -130,6 +133,12 @@ def test_lm_studio_s_stats_are_refused_and_its_developer_log_is_read() -> None:
         read_paste(json.dumps(stats))
     log = "".join(f"[2026-08-29 12:31:41][DEBUG] {line}\n" for line in paste("llama-server-cached.txt").splitlines())
     assert points(read_paste(log)) == [(18_977, 495.19, 63.26)]
+
+
+def test_a_benchmark_of_koboldcpp_whose_figures_disagree_is_refused_with_its_line() -> None:
+    for wrong in ("406.94", "40.68", "416.84"):
+        with pytest.raises(InvalidInput, match="line 4: its seconds and its rates"):
+            read_paste(paste("koboldcpp-benchmark.txt").replace("406.84", wrong))
 
 
 def test_nothing_that_anybody_wrote_to_a_model_is_kept() -> None:

@@ -83,6 +83,15 @@ def test_what_is_missing_is_named_and_nothing_is_kept_without_it(
     assert n_results(context.engine) == 0
 
 
+def test_who_sends_ollama_s_figures_is_told_which_command_to_give(context: Context) -> None:
+    printed = (
+        "prompt eval count:    131 token(s)\nprompt eval duration: 19.747s\nprompt eval rate:     6.63 tokens/s\n"
+        "eval count:           1133 token(s)\neval duration:        2m7.682s\neval rate:            8.87 tokens/s\n"
+    )
+    (missing,) = preview(context, None, submission(text=printed)).missing
+    assert (missing.field, "llama-server -m a.gguf -ngl 99 -c 4096" in missing.text) == ("command", True)
+
+
 def test_the_parts_may_come_one_by_one(context: Context) -> None:
     rows = [MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(0.06, 0.061), tg_seconds=(0.5, 0.51))]
     command = "llama-sweep-bench -m mine.gguf -c 4096 -ngl 99"
