@@ -12,13 +12,14 @@ import msgspec
 from service.engine.advice import SpeedPoint
 from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import is_one_machine, resolve, rigs_of
+from service.engine.catalogue.names import gpu_meant
 from service.engine.commands.companions import drafts
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.tables import may_be_own
 from service.engine.config import ENGINES, Engine
 from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
-from service.engine.hardware import Assumption, Backend, Hardware, Rig
+from service.engine.hardware import Assumption, Backend, Gpu, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.form import canonical, rig_key
 from service.engine.logs.read import read_log
@@ -269,14 +270,28 @@ def _driven_by(hardware: Hardware, said: Backend, stated: Backend | None) -> Har
 
 
 def _require_listed(hardware: Hardware, listed: Hardware) -> None:
-    """Raise InvalidHardware if the output lists a card that the stated machine lacks."""
+    """Raise InvalidHardware if the output lists a card that the stated machine lacks.
+
+    Some drivers give a name that no card has (`AMD Radeon Graphics`, `AMD Instinct MI50/MI60`): it may be any stated
+    card of this maker that is not listed by its own.
+    """
     here = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
-    for gpu in listed.gpus:
-        if gpu.count > here[gpu.name]:
+    for gpu in sorted(listed.gpus, key=_is_no_card):
+        may_be = gpu.name
+        if _is_no_card(gpu):
+            maker = gpu.name.partition(" ")[0]
+            may_be = max((name for name in here if name.startswith(f"{maker} ")), key=here.__getitem__, default="")
+        if gpu.count <= here[may_be]:
+            here[may_be] -= gpu.count
+        else:
             what = (
                 f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {here[gpu.name] or 'none'}"
             )
             raise InvalidHardware(what, field="hardware")
+
+
+def _is_no_card(gpu: Gpu) -> bool:
+    return not gpu_meant(gpu.name, gpu.vram_gib)[0]
 
 
 def _filed(

@@ -109,6 +109,28 @@ def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(conte
         preview(context, None, submission(text=f"$ {COMMAND}\n{listed}\n{sweep()}", hardware="RTX 4090, 64GB"))
 
 
+@pytest.mark.parametrize(
+    ("device", "stated", "refused"),
+    [
+        ("AMD Radeon Graphics, gfx906:sramecc+:xnack- (0x906)", "MI50 32GB, 64GB", False),
+        ("AMD Instinct MI50/MI60, gfx906:sramecc+:xnack- (0x906)", "MI50 32GB, 64GB", False),
+        ("AMD Instinct MI50/MI60, gfx906:sramecc+:xnack- (0x906)", "RTX 3090, 64GB", True),
+        ("AMD Instinct MI50/MI60, gfx906:sramecc+:xnack- (0x906)", "Ryzen 9 7950X, 64GB", True),
+        ("AMD Radeon RX 7900 XTX, gfx1100 (0x1100)", "MI50 32GB, 64GB", True),
+    ],
+)
+def test_a_name_that_no_card_has_may_be_any_of_its_maker(
+    context: Context, device: str, stated: str, refused: bool
+) -> None:
+    listed = f"ggml_cuda_init: found 1 ROCm devices:\n  Device 0: {device}, VMM: no, Wave Size: 64\n"
+    sent = submission(text=f"{_printed('ROCm')}\n{listed}", hardware=stated)
+    if refused:
+        with pytest.raises(InvalidHardware, match="the output lists 1x AMD"):
+            preview(context, None, sent)
+    else:
+        assert preview(context, None, sent).complete
+
+
 def _printed(backend: str) -> str:
     """Return a benchmark of llama-bench whose table names a back end."""
     head = "| model | size | params | backend | ngl | test | t/s |\n"
