@@ -3,7 +3,7 @@
 Reads tests/data/perf.jsonl and gpu_scoreboard.jsonl, fits every parameter that has a prior spread, cross-validates by
 rig and author, sets the intervals from the errors on runs not fitted, prints errors before and after and the runs that
 it distrusts, and writes service/engine/data/calibration.json (and the parameters of every fold, for `bench.speed`).
-`--dry` writes nothing.
+`--dry` writes nothing. `--cards` fits only the generations of cards that few owners published (RARE), the last step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench import scoreboard
 from bench.conformal import Guess, fitted_intervals, guess
 from bench.fit import Row, rows_of_tests
 from bench.pairs import fitted_comparisons, pairs_of
-from bench.runs import OURS, author_of, is_held_out, setups, tests_of
+from bench.runs import CARDS, OURS, Setup, author_of, is_held_out, setups, tests_of
 from service.engine.calibration import Calibration, Comparison, Parameter, shipped
 from service.engine.speed.fitting import Fit, Slope, Solution, Values
 from service.engine.speed.interval import generation_of
@@ -34,7 +34,13 @@ CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
 FOLDS = Path(__file__).parent / "results" / "speed_folds.json"
 _STEPS = 4
 _DISTRUST = math.log(3)
+_OWNERS = 3  # of whom the spread of a generation's rigs is learned
 _ALIKE = 0.02  # how far one of this project's own rigs may be from another
+# Back ends and generations that few owners published, or one with nearly all runs. They are fitted after all others,
+# with the runs of perf_cards.jsonl, and move only their own parameters.
+RARE = frozenset(
+    ("rocm.rdna2", "sycl.xe2", "vulkan.alchemist", "vulkan.gcn4", "vulkan.rdna1", "vulkan.turing", "vulkan.xe2")
+)
 
 
 class Folds(msgspec.Struct, frozen=True):
@@ -79,6 +85,49 @@ def with_own_runs(found: Calibration) -> Calibration:
     return msgspec.structs.replace(found, parameters=found.parameters | moved(fit, at, slopes), measured_once=once)
 
 
+def rare_rows() -> list[Row]:
+    """Return the published runs, fitted before or not, whose cards are all of back ends and generations of RARE."""
+    tests = [row.test for row in training_rows()]
+    tests += [test for setup in setups((CARDS,))[0] for test in tests_of(setup, every=True)]
+    return rows_of_tests(test for test in tests if _kinds_of(test.setup) and _kinds_of(test.setup) <= RARE)
+
+
+def _kinds_of(setup: Setup) -> set[str]:
+    return {generation_of(setup.rig.cards[device.gpu]) for device in setup.devices}
+
+
+def with_rare_cards(found: Calibration, folds: Folds) -> tuple[Calibration, Folds]:
+    """Return the calibration, and its folds, with what the runs of rare cards say of their own generations.
+
+    A fold lacks the runs of its group. How a generation that one or two owners published differs from rig to rig is not
+    known.
+    """
+    rows, ends = rare_rows(), tuple(f".{kind}" for kind in RARE)
+    held = {
+        name: p if name.endswith(ends) else msgspec.structs.replace(p, prior=p.value, prior_spread=0.0)
+        for name, p in found.parameters.items()
+    }
+    fit = Fit(rows, held)
+    at, slopes = solve(fit)
+    groups = _groups_of(training_rows())
+    without = fit.without(at, slopes, lambda row: groups.get(author_of(row.test.setup.case), scoreboard.GROUP))
+    values = {
+        group: known | {name: rounded(without.get(group, at.values)[name]) for name in fit.names}
+        for group, known in folds.values.items()
+    }
+    owners: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        case = row.test.setup.case
+        author = author_of(case)
+        for kind in _kinds_of(row.test.setup):
+            owners[kind].add(str(case["source"]) if author == scoreboard.GROUP else author)
+    once = {kind for kind, names in owners.items() if len(names) < _OWNERS} | set(found.measured_once) - RARE
+    new = msgspec.structs.replace(
+        found, parameters=found.parameters | moved(fit, at, slopes), measured_once=tuple(sorted(once))
+    )
+    return new, msgspec.structs.replace(folds, version=new.version, values=values)
+
+
 def moved(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> dict[str, Parameter]:
     """Return the fitted parameters with their values and spreads."""
     spreads = fit.spreads(at, slopes)
@@ -92,11 +141,15 @@ def moved(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> dict[str, Par
 
 def cross_validate(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
     """Return the parameters of every fold, and all predictions by parameters that never saw their group."""
-    groups = {author_of(row.test.setup.case): row.test.setup.group for row in fit.rows if not _is_line(row)}
+    groups = _groups_of(fit.rows)
     values = fit.without(at, slopes, lambda row: groups.get(author_of(row.test.setup.case), scoreboard.GROUP))
     values.pop(scoreboard.GROUP)
     rows = [row for row in fit.rows if row.test.setup.group in values]
     return values, [guess(row, values[row.test.setup.group]) for row in rows]
+
+
+def _groups_of(rows: Sequence[Row]) -> dict[str, str]:
+    return {author_of(row.test.setup.case): row.test.setup.group for row in rows if not _is_line(row)}
 
 
 def _is_line(row: Row) -> bool:
@@ -169,7 +222,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default=shipped().version, help="version of the new calibration")
     parser.add_argument("--dry", action="store_true", help="write nothing")
+    parser.add_argument("--cards", action="store_true", help="fit the generations of rare cards alone")
     arguments = parser.parse_args()
+    if arguments.cards:
+        known = msgspec.json.decode(FOLDS.read_bytes(), type=Folds)
+        _finish(msgspec.structs.replace(shipped(), version=arguments.version), known, dry=arguments.dry)
+        return
     old, rows = shipped(), training_rows()
     before = [guess(row, {n: p.value for n, p in old.parameters.items()}) for row in rows]
     fit = Fit(rows, old.parameters)
@@ -184,8 +242,18 @@ def main() -> None:
     new = msgspec.structs.replace(new, intervals=fitted_intervals(guesses, old.intervals))
     new = with_own_runs(msgspec.structs.replace(new, comparisons=fitted_comparisons(pairs_of(guesses))))
     print("intervals:", *(f"{k} {v:g}" for k, v in new.intervals.items()), sep="\n  ")
-    folds = _folds(new, values, guesses)
-    if not arguments.dry:
+    _finish(new, _folds(new, values, guesses), dry=arguments.dry)
+
+
+def _finish(found: Calibration, folds: Folds, *, dry: bool) -> None:
+    """Fit the rare cards, say what that changes, and write both files."""
+    new, folds = with_rare_cards(found, folds)
+    print("rare cards:")
+    for name, p in new.parameters.items():
+        if p != found.parameters[name]:
+            print(f"  {name} {found.parameters[name].value:g} -> {p.value:g} (x/÷ {math.exp(p.spread):.2f})")
+    print("  of too few owners:", *new.measured_once)
+    if not dry:
         CALIBRATION.write_text(written(new))
         FOLDS.write_bytes(msgspec.json.format(msgspec.json.encode(folds), indent=0))
 

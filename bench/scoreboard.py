@@ -46,7 +46,7 @@ _MODELS = {
 _HOLD_OUT = 3
 _IN_RUNS = "kyuz0/"  # its lines are runs of perf_2026.jsonl too
 # Lines of authors of runs, by a word of their source: what predicts his runs is fitted without them.
-_AUTHORS = {"randomfoo2": "lhl", "lhl": "lhl", "1337hero": "1337hero", "0cc4m": "0cc4m"}
+_AUTHORS = {"randomfoo2": "lhl"} | {name: name for name in ("lhl", "1337hero", "0cc4m", "daniandtheweb")}
 _KEYS = {"PP": "pp512", "TG": "tg128"}
 GROUP = "scoreboard"
 _BUILDS = {"gpu_scoreboard": "2024-11-02", "gpu_scoreboard_2026": "2026-03-01"}  # of lines that name no number

@@ -48,7 +48,7 @@ class Comparison(msgspec.Struct, frozen=True):
 class Calibration(msgspec.Struct, frozen=True, dict=True):
     """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `comparisons`: by phase
     and place (interval.comparison_of). `measured_once`: generations of cards, such as `cuda.hopper`, of which only
-    this project has runs: how the next rig differs is not known."""
+    this project or one or two owners have runs: how the next rig differs is not known."""
 
     version: str
     n_runs: int

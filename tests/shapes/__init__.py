@@ -12,5 +12,5 @@ from tests.shapes import compressed, dense, gemma, gqa, hybrid, latent, moe, spa
 from tests.shapes.rows import Shape as Shape
 
 SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
-BESIDES: dict[str, Callable[[], Shape]] = latent.OLD_FILES | hybrid.BESIDES
+BESIDES: dict[str, Callable[[], Shape]] = latent.OLD_FILES | hybrid.BESIDES | gqa.BESIDES | gemma.BESIDES
 SHAPES |= compressed.SHAPES | dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES

@@ -143,3 +143,6 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Gemma-4-E4B": partial(_gemma4, 42, 2560, (8, 2, 2), 10240, 512, shared=18, n_own=256),
     "Gemma-4-E2B": partial(_gemma4, 35, 1536, (8, 1, 1), 6144, 512, period=5, shared=20, n_own=256, wide=True),
 }
+
+# Sizes of published speeds alone.
+BESIDES: dict[str, Callable[[], Shape]] = {"Gemma-2-2B": partial(_GEMMA2, 26, 2304, (8, 4, 256), 9216)}

@@ -152,3 +152,12 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "GLM-4.7": _GLM_4_6,
     "GLM-4.5-Air": partial(_glm4moe, 46, 4096, (96, 8, 128), 10944, 1, (128, 1408), 131072, ""),
 }
+
+# Sizes of published speeds alone.
+BESIDES: dict[str, Callable[[], Shape]] = {
+    "Llama-3.2-1B": partial(_LLAMA3, 16, 2048, (32, 8, 64), 8192, tied=True),
+    "Mistral-7B": partial(_gqa, "llama", 32, 4096, (32, 8, 128), 14336, 32768, 32768),
+    "Qwen2.5-1.5B": partial(_QWEN2, 28, 1536, (12, 2, 128), 8960),
+    "Qwen2.5-14B": partial(_QWEN2, 48, 5120, (40, 8, 128), 13824),
+    "TinyLlama-1.1B": partial(_gqa, "llama", 22, 2048, (32, 4, 64), 5632, 32000, 2048),
+}

@@ -23,6 +23,10 @@ CALLED = 0.3
 _DEEP = 8_192  # tokens, from which on the published runs of quantised caches scatter
 _FAST_RAM = 300  # GB/s of a socket: few faster ones were published, and they use 50 to 80 % of it
 _MATTERS = 0.2  # of the time: a smaller part does not decide the class
+# Drivers decide: an A770, a B580 and an Arc 140V were 2.5 to 3 times as slow with Mesa 24.2 as under Windows (llama.cpp
+# pull request 14001), a Pro VII under Windows is a quarter as fast as others with RADV (pull request 21024).
+_INTEL_VULKAN = frozenset(f"vulkan.{name}" for name in ("alchemist", "battlemage", "xe2", "xe-lpg"))
+_GCN_VULKAN = ("vulkan.gcn", "vulkan.vega")
 _IN_RAM: tuple[Part, ...] = ("experts in RAM", "other weights in RAM")
 _ON_GPU: tuple[Part, ...] = ("weights on GPU", "attention")
 
@@ -120,11 +124,17 @@ def least_factors(
         factors.append(known["tg.deep_quantised_cache"])
     few = work.delta_bytes and (phase == "tg" or "fused_delta_net" in work.lacks)
     if few and share_of(parts, ("attention",)) > _MATTERS:
-        name = f"{phase}.states_in_ram"
-        factors.append(known.get(name) or shipped().intervals[name])  # a fit of an older release lacks it
-    if phase == "tg" and any(generation_of(rig.cards[d.gpu]) == "vulkan.battlemage" for d in devices):
-        factors.append(known["tg.battlemage_vulkan"])
+        factors.append(_least(f"{phase}.states_in_ram", known))
+    kinds = [generation_of(rig.cards[d.gpu]) for d in devices]
+    if any(kind in _INTEL_VULKAN for kind in kinds):
+        factors.append(_least(f"{phase}.intel_vulkan", known))
+    if rig.windows and any(kind.startswith(_GCN_VULKAN) for kind in kinds):
+        factors.append(_least(f"{phase}.gcn_windows", known))
     return factors
+
+
+def _least(name: str, known: Mapping[str, float]) -> float:
+    return known.get(name) or shipped().intervals[name]  # a fit of an older release lacks it
 
 
 def _measured(

@@ -185,6 +185,16 @@ def _family(generation: str) -> str:
     return "gcn" if generation.startswith(("gcn", "vega", "cdna")) else ""
 
 
+def _lacks_int8(card: Card) -> bool:
+    """Whether shaders multiply in floats: GCN and Vega, and in Vulkan NVIDIA's cards before Pascal, have no faster
+    int8 products, nor matrix units. (Vega 20 has int8 products, at twice the rate of FP16.)"""
+    generation = card.generation.lower()
+    shaders = generation.startswith(("gcn", "vega")) or (
+        card.backend == "vulkan" and generation in ("kepler", "maxwell")
+    )
+    return shaders and card.int8_tops <= card.fp16_tflops
+
+
 def _in_floats(card: Card) -> bool:
     """Whether batches are multiplied in floats, for the card has no int8 products."""
     return card.backend == "cuda" and card.compute_capability is not None and card.compute_capability < _DP4A
@@ -198,9 +208,10 @@ def _instructions(card: Card) -> float:
 def _tops(card: Card, p: Coefficients) -> float:
     """Return a card's int8 rate: the lesser of its peak and of what its power limit allows, with a smooth transition.
 
-    RDNA's batches run at the rate of FP16, whatever their INT8 peak: an operation counts half of one in FP16.
+    Batches of RDNA run at the rate of FP16, whatever their INT8 peak, and so do those of cards without int8 products:
+    an operation counts half of one in FP16.
     """
-    peak = 2 * card.fp16_tflops if _family(card.generation) == "rdna" else card.int8_tops
+    peak = 2 * card.fp16_tflops if _family(card.generation) == "rdna" or _lacks_int8(card) else card.int8_tops
     chip = "ga100" if card.compute_capability == _GA100 else card.generation
     most = card.tdp_w * p.get(f"gpu_watt.{chip}", 0.0)
     return float(peak * (1 + (peak / most) ** 4) ** -0.25) if most else peak
