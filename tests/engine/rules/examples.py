@@ -37,6 +37,9 @@ LITTLE_NODES, LARGE_NODES = (
 FAST_AND_SLOW = Hardware(
     gpus=[Gpu(name="RTX 4090"), Gpu(name="RTX 3060")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64)
 )
+RX_9070_XT = Hardware(
+    gpus=[Gpu(name="RX 9070 XT")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64), backend="rocm"
+)
 SMALL_MAC = Hardware(gpus=[Gpu(name="Apple M4")], cpu=Cpu(model="Apple M4"), ram=Ram(total_gb=16), os="macos")
 SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
 
@@ -364,6 +367,16 @@ EXAMPLES = (
         LLAMA,
         GPT_OSS,
         build="2025-09-27",
+    ),
+    # llama.cpp issue 23152 and pull 23007
+    Example(
+        "graphics-join",
+        "-c 4096 -ngl 99",
+        "HIP_VISIBLE_DEVICES=0 llama-server -m m.gguf -c 4096 -ngl 99",
+        LLAMA,
+        DENSE_SMALL,
+        RX_9070_XT,
+        build="b9174",
     ),
     Example("draft-unused", f"{GOOD_IK} -md draft.gguf", f"{GOOD_IK} -md draft.gguf --spec-type draft:n_max=4"),
     Example("draft-unused", f"{GOOD_LLAMA} -md draft.gguf", f"{GOOD_LLAMA} -md draft-mtp.gguf", LLAMA),

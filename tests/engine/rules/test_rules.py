@@ -100,6 +100,26 @@ def test_a_file_of_minimax_m3_without_its_indexer_is_not_refused() -> None:
     assert "indexer-not-loaded" not in [f.rule for f in found(without, without.broken)]
 
 
+@pytest.mark.parametrize(
+    ("cpu", "build", "command"),
+    [
+        ("Ryzen 5 7500F", "b9174", ""),
+        ("Ryzen Threadripper 7960X", "b9174", ""),
+        ("Core i9-13900K", "b9174", ""),
+        ("Ryzen 9 7950X", "2026-06-10", ""),
+        ("Ryzen 9 7950X", None, ""),
+        ("Ryzen 9 7950X", "b9174", " -dev ROCm0"),
+        ("Ryzen 9 7950X", "b9174", " -sm none"),
+    ],
+)
+def test_graphics_that_a_cpu_lacks_a_build_tells_from_cards_or_a_command_leaves_out_are_no_card(
+    cpu: str, build: str | None, command: str
+) -> None:
+    (example,) = [one for one in EXAMPLES if one.rule == "graphics-join"]
+    hardware = replace(example.hardware, cpu=Cpu(model=cpu))
+    assert told(example._replace(hardware=hardware, build=build), example.broken + command) == []
+
+
 def test_every_rule_has_an_example() -> None:
     assert {example.rule for example in EXAMPLES} == {one.id for one in all_rules()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -15,7 +16,19 @@ from service.engine.engines.llama_cpp.memory import split_aborts, split_refused
 from service.engine.memory.spec import make_spec
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
-from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
+from service.engine.rules.rule import (
+    BUILDING,
+    CACHE,
+    CARDS,
+    LINK,
+    MMAP,
+    OVERRIDES,
+    UNASKED,
+    Found,
+    Rule,
+    rule,
+    rules_in,
+)
 from service.engine.run.settings import option_value
 from service.engine.units import GIB, MIB
 
@@ -24,6 +37,11 @@ _LAZY_FROM = 4 * GIB
 _WITH_KERNEL = ("f32", "f16", "bf16", "q8_0", "q4_0")  # in usual builds, for K and V of the same type
 _READ_LAZILY = frozenset({"gemma4", "qwen4exp"})
 _UNSHIFTABLE = frozenset({"deepseek4", "step35"})
+# AMD's CPUs with graphics: of socket AM5 all but those with an F, those with a G, and laptops' (AMD's specifications)
+_WITH_GRAPHICS = re.compile(
+    r"\bryzen\s(?:ai\b|(?:[3579]\s)?(?:pro\s)?(?:[79]\d{3}(?:x3d2?|x)?|[5-9]\d{3}(?:ge?|hx3d|h[sx]?|u))(?![\w-]))", re.I
+)
+_HIDES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
 
@@ -235,6 +253,27 @@ def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
     yield Found(
         f"-ctk {kinds[0]} -ctv {kinds[1]}: this build has no GPU kernel for this with heads of {heads}; {effect}",
         changes=lambda: iter([["-ctk f16 -ctv f16"]]),
+    )
+
+
+@rule(
+    "graphics-join", "warning", CARDS,
+    "llama.cpp pull request 23007 (integrated GPUs are told from cards); issues 23152 (b9174, 16 May 2026), 22013 and "
+    "8618: \"invalid device function\", out of memory", until="2026-05-17",
+    fix="HIP_VISIBLE_DEVICES with the numbers of the cards alone, or a build of June 2026 or later",
+)  # fmt: skip
+def graphics_join(case: Case) -> Iterator[Found]:
+    """In older builds ROCm's devices are all cards: the graphics of a Ryzen get layers beside a card, or end the
+    program."""
+    cards, cpu = case.rig.cards, case.rig.cpu_model or ""
+    stated = all(one.field != "hardware.cpu" for one in case.rig.assumed) and _WITH_GRAPHICS.search(cpu)
+    beside = cards and all(card.backend == "rocm" and not card.unified for card in cards)
+    chosen = option_value(case.parsed.flags.other, ("-dev", "--device")) or case.flags.split_mode == "none"
+    if not stated or not beside or not case.devices or chosen or any(name in case.parsed.env for name in _HIDES):
+        return
+    yield Found(
+        f"the graphics of the {cpu} are one more card to this build, if they are on and ROCm sees them: they get "
+        "layers, or the program ends, because it has no code for them (--list-devices shows its devices)"
     )
 
 
