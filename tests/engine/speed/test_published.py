@@ -134,7 +134,7 @@ def test_tokens_of_deepseek_v4_come_out_as_published_before_and_after_hyper_conn
     values = {name: p.value for name, p in shipped_calibration().parameters.items()}
     found, left_out = setups((DATA[0].with_name("perf_hyper_connections.jsonl"),))
     rows = rows_of_tests([test for setup in found for test in runs.tests_of(setup, every=True)])
-    errors = [row.error(values) for row in rows if row.test.phase == "tg"]
+    errors = [row.error(values) for row in rows if row.test.phase == "TG"]
     assert not left_out
     assert len(errors) == 23
     assert all(abs(error) < math.log(1.3) for error in errors)
