@@ -122,8 +122,7 @@ def lines_of(
     """
     problem, engine, model = contender.problem, contender.engine, contender.problem.model
     left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(problem, host)
-    stated = problem.build is not None and problem.build.date is not None
-    bounded = () if stated else bounds(engine, growth_of(engine, model, flags), left)
+    bounded = () if problem.date else bounds(engine, growth_of(engine, model, flags), left)
     cards = contender.candidate.cards
     return commands(engine, model, flags, files, problem.rig, cards, models_dir, problem.build, bounded, bench_ubatch)
 

@@ -183,8 +183,7 @@ def _cached(flags: Flags, size: int) -> Flags:
 def _table(server: str, contender: Contender) -> list[DeviceMemory]:
     """The memory of a command, as `check` predicts it."""
     problem = contender.problem
-    build = problem.build.date if problem.build else None
-    parsed = parse(server, contender.engine, build=build)
+    parsed = parse(server, contender.engine, build=problem.date)
     return case_of(parsed, problem.model, problem.rig, server, "cuda").table
 
 
