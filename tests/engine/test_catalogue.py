@@ -802,3 +802,25 @@ def test_a_mac_named_by_its_chip_alone_has_the_gpu_that_its_memory_is_sold_with(
 ) -> None:
     rig = resolve(Hardware(gpus=[Gpu(name=name)], ram=Ram(total_gb=ram_gb)))
     assert (rig.cards[0].name, rig.cpu_model) == (meant, meant.partition(" Max")[0] + " Max")
+
+
+def test_old_server_cards_have_ecc_unless_more_is_free_than_it_leaves() -> None:
+    """A Tesla P40 in posted outputs of nvidia-smi: 23,040 MiB with ECC, which is on as delivered, 24,576 without."""
+    stated = {
+        text: resolve(parse_hardware(f"{text}, 64GB DDR4-2400"))
+        for text in ("Tesla P40", "P40 24GB", "P40 24GB free", "P40 10GB free")
+    }
+    totals = {text: machine.cards[0].total // MIB for text, machine in stated.items()}
+    assert totals == {"Tesla P40": 23_040, "P40 24GB": 23_040, "P40 24GB free": 24_576, "P40 10GB free": 23_040}
+    assert {text for text, machine in stated.items() if "hardware.gpus[0].free_gib" in assumed(machine)} == {
+        "Tesla P40", "P40 24GB",
+    }  # fmt: skip
+
+
+def test_a_paste_shows_whether_ecc_is_off() -> None:
+    table = """\
+|   0  Tesla P40                      Off | 00000000:3E:00.0 Off |                  Off |
+| N/A   36C    P8               9W / 250W |      4MiB / 24576MiB |      0%      Default |
+"""
+    for text, total in ((table, 24_576), (table.replace("24576", "23040"), 23_040)):
+        assert resolve(parse_hardware(text + "64GB DDR4-2400 RAM")).cards[0].total == total * MIB

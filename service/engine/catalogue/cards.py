@@ -32,6 +32,8 @@ _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 _MOST_DDR_GBS = 300  # of a GPU that shares RAM with its CPU; what is faster (MI300A) has HBM
 # What is free is at most the total; drivers differ by so much in what they call that.
+_ECC_IN_MEMORY = ("kepler", "maxwell", "pascal")  # whose owners turn it off
+_WITH_ECC = 0.95  # of the nominal size at most: one sixteenth holds the check bits
 _ROUNDED = 1.03
 _WITH_OUTPUTS = re.compile(r"GeForce|RTX|TITAN|Quadro|Radeon|Arc\b|FirePro W|NVIDIA T\d")
 # Desktop CPUs without graphics: Ryzen of sockets AM4 (but G) and AM5 with an F; Core with an F, and those of the X
@@ -176,12 +178,27 @@ def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, assumed: li
         stated = row.vram_gib
     if stated is not None:
         is_nominal = row.vram_gib is not None and abs(stated - row.vram_gib) < 1e-9
-        return row.driver_mib * MIB if is_nominal and row.driver_mib else int(stated * GIB)
+        return _usual_total(gpu, row, path, assumed) if is_nominal else int(stated * GIB)
     if len({r.vram_gib for r in rows}) > 1:
         sizes = " or ".join(dict.fromkeys(f"{r.vram_gib:g}" for r in rows))
         why = f"it is sold with {sizes} GiB, and no size was given"
         assumed.append(Assumption(f"{path}.vram_gib", f"{row.vram_gib:g}", why, "what fits on the GPU"))
-    return row.driver_mib * MIB if row.driver_mib else int((row.vram_gib or 0) * GIB)
+    return _usual_total(gpu, row, path, assumed)
+
+
+def _usual_total(gpu: Gpu, row: GpuRow, path: str, assumed: list[Assumption]) -> int:
+    """Return the bytes that a card of this size has by its driver, which on old server cards are fewer with ECC."""
+    nominal = int((row.vram_gib or 0) * GIB)
+    if row.driver_mib is None:
+        return nominal
+    total = row.driver_mib * MIB
+    if row.generation in _ECC_IN_MEMORY and total <= _WITH_ECC * nominal:
+        if gpu.free_gib is None:
+            why = f"with ECC, as it is delivered; off, by `nvidia-smi -e 0`, it has {row.vram_gib:g}"
+            assumed.append(Assumption(f"{path}.free_gib", f"{total / GIB:.4g}", why, "what fits on the GPU"))
+        elif gpu.free_gib * GIB > total:
+            return nominal
+    return total
 
 
 def _free(gpu: Gpu, row: GpuRow, total: int, path: str) -> int:

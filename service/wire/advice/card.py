@@ -318,6 +318,7 @@ _NAMES = {
     "cpu": ("CPU", "", "Ryzen 9 7950X"),
     "ghz": ("CPU clock", " GHz", ""),
     "gpus": ("GPUs", "", "2x RTX 3090"),
+    "free_gib": ("free VRAM of the {card}", " GiB", "{card} {size}GB free"),
     "vram_gib": ("VRAM of the {card}", " GiB", "{card} {size}GB"),
     "pcie": ("PCIe link of the {card}", "", "{card} PCIe 3.0 x4"),
     "bandwidth_gbs": ("memory bandwidth of the {card}", " GB/s", ""),

@@ -322,7 +322,7 @@ def test_boards_of_four_channels_and_laptops_have_their_own_cores(cpu: str, gene
         ("3090 2장, 5950x, 램 128기가", 2, 24, 128),
         ("[GPU] 2x 3090 [CPU] 5950X [RAM] 128GB", 2, 24, 128),
         ("48GB VRAM 2x 3090 / 128GB RAM", 2, 24, 128),
-        ("Dell R730 2x2680v4 2x P40 128GB", 2, 24, 128),
+        ("Dell R730 2x2680v4 2x P40 128GB", 2, 22, 128),
         ("T7910 dual E5-2683 v4 128GB + RTX 3090", 1, 24, 128),
         ("M3 Max (16/40) 128GB", 1, 120, 128),
         ("ASUS GX10 128GB", 1, 118, 128),
