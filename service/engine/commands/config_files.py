@@ -182,7 +182,7 @@ def _environment(one: Served) -> Iterator[str]:
 
 def _compose(one: Served) -> Iterator[str]:
     """A service of compose-spec/compose-spec (05-services.md, build.md, deploy.md), from what `docker run` would do."""
-    build, run = map(shlex.split, one.docker.split("\n", 1))
+    build, run = (shlex.split(line, comments=True) for line in one.docker.split("\n", 1))
     found: dict[str, list[str]] = {}
     words, position = run[2:], 0
     while words[position].startswith("-"):
@@ -193,6 +193,7 @@ def _compose(one: Served) -> Iterator[str]:
     image, arguments = words[position], words[position + 1 :]
     asked = list(zip(build[2:-1:2], build[3:-1:2], strict=True))
     yield from (f"# {remark}" for remark in one.remarks)
+    yield from (line for line in one.docker.splitlines() if line.startswith("#"))
     yield from ("services:", "  llama:", f"    image: {_yaml(image)}")
     yield "    build:  # in a checkout of the engine's source, which lies next to this file"
     yield f"      context: ./{one.engine}"

@@ -64,7 +64,17 @@ def docker(
     arguments = [_under(models_dir, inside, word) for word in command.arguments]
     run = Launch({}, (), words[0], (*words[1:], image, *arguments, "--port", str(PORT)))
     asked = "".join(f" --build-arg {shlex.quote(argument)}" for argument in _build_arguments(engine, capabilities))
-    return f"docker build -t {image} --target {target}{asked} -f {file} .\n{bash(run)}"
+    lines = [f"docker build -t {image} --target {target}{asked} -f {file} .", bash(run)]
+    return "\n".join([*lines, *_without_launcher(command.prefix)])
+
+
+def _without_launcher(prefix: Sequence[str]) -> Iterator[str]:
+    """Yield comments on numactl, which no image has (docker/ik_llama-cuda.Containerfile, .devops/cuda.Dockerfile)."""
+    if prefix:
+        yield f"# the speeds are those with `{' '.join(prefix)}`, which the image lacks"
+    if "-m" in prefix:
+        nodes = prefix[prefix.index("-m") + 1]
+        yield f"# instead: docker run --cpuset-mems {nodes} --cpuset-cpus with the CPUs of NUMA node {nodes} (lscpu)"
 
 
 def _build_arguments(engine: Engine, capabilities: Sequence[float]) -> Iterator[str]:

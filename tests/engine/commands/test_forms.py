@@ -11,6 +11,7 @@ from service.engine.commands.render import Launch, launch
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import ENGINES, Engine, Flags, Override
 from service.engine.errors import InvalidFlags
+from service.engine.run.environment import prefix_of
 
 FLAGS = Flags(
     n_ctx=32768,
@@ -71,7 +72,7 @@ def test_a_path_below_the_home_is_one_in_every_form(engine: Engine) -> None:
 
 def test_a_container_mounts_the_models_and_may_lock_what_it_pins() -> None:
     text = docker("llama.cpp", started("llama.cpp"), "cuda", "models", pins=True)
-    build, run = text.split("\n")
+    build, run, _ = text.split("\n")
     assert build == "docker build -t llama.cpp:server --target server -f .devops/cuda.Dockerfile ."
     for words in ("--gpus all", "--ulimit memlock=-1", "-v ./models:/app/models:ro", "-e CUDA_VISIBLE_DEVICES=2,0"):
         assert words in run
@@ -361,3 +362,12 @@ _CUDA = "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda"
 def test_the_build_is_the_one_that_an_image_s_tag_or_a_folder_names(command: str, label: str | None) -> None:
     assert parse(command, "llama.cpp").build.label.startswith(label or "b11312 ")
     assert parse(command, "llama.cpp", build="b5000").build.label.startswith("b5000")
+
+
+def test_a_container_says_that_its_image_cannot_bind_to_a_socket() -> None:
+    command = launch("ik_llama.cpp", "server", FLAGS, model_path="models/a.gguf", prefix=prefix_of("numactl", 4))
+    _, run, *said = docker("ik_llama.cpp", command, "cpu", "models", pins=False).split("\n")
+    assert "numactl" not in run.partition(" -m ")[0]
+    assert said[0] == "# the speeds are those with `numactl -N 0-3 -m 0-3`, which the image lacks"
+    assert "--cpuset-mems 0-3 " in said[1]
+    assert "docker run --cpuset" not in docker("ik_llama.cpp", started("ik_llama.cpp"), "cpu", "models", pins=False)
