@@ -17,7 +17,7 @@ import msgspec
 
 from service.engine.commands.limits import of_service
 from service.engine.commands.tables import known_options, other_programs
-from service.engine.commands.unwrap import IN_CONTAINER, program_of_image, shown
+from service.engine.commands.unwrap import IN_CONTAINER, is_quadlet, program_of_image, shown
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
@@ -79,7 +79,8 @@ def commands_of(text: str) -> list[NamedCommand]:
     if _YAML.search(text) and (found := list(_from_yaml(text))):
         return _bounded(found)
     if any(map(_SECTION.fullmatch, lines)) and all(_SECTION.fullmatch(x) or _PAIR.fullmatch(x) for x in lines):
-        return [NamedCommand(None, text)] if "ExecStart" in text else _bounded(list(_from_preset(text)))
+        is_unit = "ExecStart" in text or is_quadlet(text)
+        return [NamedCommand(None, text)] if is_unit else _bounded(list(_from_preset(text)))
     variables = [_REMARK.sub("", line) for line in lines]
     if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, variables)):
         return [NamedCommand(None, " ".join([*map(_assignment, variables), "llama-server"]))]

@@ -30,6 +30,11 @@ _FISH_SET = re.compile(
     r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
 )
 _UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+_QUADLET = re.compile(r"^[ \t]*\[Container\][ \t]*$", re.M)
+_QUADLET_LINE = re.compile(r"^[ \t]*([A-Z][A-Za-z]+)[ \t]*=[ \t]*((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+# Keys of a quadlet's [Container], and the options of `podman run` that they stand for (podman-systemd.unit(5)).
+_OF_QUADLETS = {"AddDevice": "--device", "Environment": "-e", "EnvironmentFile": "--env-file", "Volume": "-v",
+                "Memory": "--memory"}  # fmt: skip
 _CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
@@ -64,7 +69,7 @@ _ONE_PROGRAM = re.compile(r"(.*[/\\])?llama(?:\.exe)?")
 
 def as_bash(text: str) -> str:
     """Return a pasted unit, or a text of PowerShell, cmd or fish, as a command for bash; other text unchanged."""
-    if unit := _from_unit(text):
+    if unit := _from_quadlet(text) or _from_unit(text):
         return unit
     if is_powershell(text):
         return from_powershell(text)
@@ -85,6 +90,27 @@ def _from_unit(text: str) -> str | None:
     env += [f"{name}={value.strip()}" for name, value in lines if name in OF_UNITS and value.strip()]
     command = words_of_unit(starts[-1].lstrip("@-:+!"))
     return shlex.join(command) if not env else " ".join([*map(_assignment, env), shlex.join(command)])
+
+
+def is_quadlet(text: str) -> bool:
+    """Return whether a text is a unit of a container (Podman's quadlet), which need not say what is started in it."""
+    return bool(_QUADLET.search(text))
+
+
+def _from_quadlet(text: str) -> str | None:
+    """Return the `podman run` of a quadlet: its image starts the server, if `Exec=` names no other program."""
+    if not is_quadlet(text):
+        return None
+    found: dict[str, list[str]] = {}
+    for key, value in _QUADLET_LINE.findall(text):
+        found.setdefault(key, []).append(_CONTINUED.sub(" ", value).strip())
+    options: list[str] = []
+    for key, option in _OF_QUADLETS.items():
+        values = [word for value in found.get(key, []) for word in words_of_unit(value)]
+        options += [word for value in values for word in (option, value)]
+    options += [word for value in found.get("PodmanArgs", []) for word in words_of_unit(value)]
+    started = [word for key in ("Entrypoint", "Exec") for word in words_of_unit(found.get(key, [""])[-1])]
+    return shlex.join(["podman", "run", *options, found.get("Image", ["image"])[-1], *started])
 
 
 def _assignment(word: str) -> str:

@@ -371,3 +371,42 @@ def test_a_container_says_that_its_image_cannot_bind_to_a_socket() -> None:
     assert said[0] == "# the speeds are those with `numactl -N 0-3 -m 0-3`, which the image lacks"
     assert "--cpuset-mems 0-3 " in said[1]
     assert "docker run --cpuset" not in docker("ik_llama.cpp", started("ik_llama.cpp"), "cpu", "models", pins=False)
+
+
+QUADLET = """[Unit]
+Description=a model of today
+After=network-online.target
+
+[Container]
+ContainerName=llama
+Image=ghcr.io/ggml-org/llama.cpp:server-rocm-b11300
+PublishPort=8000:8000
+AddDevice=/dev/dri
+AddDevice=/dev/kfd
+PodmanArgs=--ipc=host
+Volume=%h/.cache/huggingface/hub/:/root/.cache/huggingface/hub/:Z
+Environment=LLAMA_ARG_CTX_SIZE=65536 LLAMA_ARG_CACHE_TYPE_K=q8_0
+Environment="LLAMA_ARG_ALIAS=two words"
+# what the image does not know
+{start}
+[Service]
+Restart=always
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "n_gpu_layers"), [("Environment=LLAMA_ARG_N_GPU_LAYERS=99", 99), ("Exec=-ngl 12 \\\n  -c 4096", 12)]
+)
+def test_a_containers_unit_is_read_with_its_variables_and_its_arguments(start: str, n_gpu_layers: int) -> None:
+    parsed = parse(QUADLET.format(start=start))
+    assert (parsed.program, parsed.flags.n_gpu_layers) == ("llama-server", n_gpu_layers)
+    assert (parsed.flags.n_ctx, parsed.flags.cache_type_k) == (4096 if "-c " in start else 65536, "q8_0")
+    assert parsed.env.get("NVIDIA_VISIBLE_DEVICES") is None
+
+
+def test_a_containers_unit_without_a_device_has_no_gpu() -> None:
+    without = "\n".join(line for line in QUADLET.splitlines() if not line.startswith("AddDevice"))
+    assert parse(without.format(start="Exec=-ngl 9")).env["NVIDIA_VISIBLE_DEVICES"] == "none"
