@@ -88,8 +88,9 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
-    no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo. `fits_projector`: `-fit` leaves room
-    for it, `fits_drafts`: for what drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
+    no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo, `finds_head`: for `draft-mtp` also
+    its file of next-token layers. `fits_projector`: `-fit` leaves room for the projector, `fits_drafts`: for what
+    drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
     `draft_per_slot`: each slot has a context of the draft model. `own_draft_settings`: it has ik_llama.cpp's defaults,
     but for its own options, flash attention and cache types.
     """
@@ -101,6 +102,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     fit: bool = False
     auto_slots: int = 1
     finds_projector: bool = False
+    finds_head: bool = False
     fits_projector: bool = False
     fits_drafts: bool = False
     drafts_unasked: bool = False

@@ -118,6 +118,14 @@ def _finds_one(parsed: ParsedCommand) -> bool:
     return loads and option_value(parsed.flags.other, MODEL_REPO) is not None and not {*NO_PROJECTOR} & {*parsed.used}
 
 
+def finds_head(parsed: ParsedCommand) -> bool:
+    """Return whether `-hf` also loads next-token layers that lie in a file of their own in its repo
+    (llama.cpp common/arg.cpp:396 and 641, common/download.cpp:602).
+    """
+    asked = parsed.build.rules.finds_head and loads_next_tokens(parsed.flags) and draft_of(parsed) is None
+    return asked and option_value(parsed.flags.other, MODEL_REPO) is not None
+
+
 def draft_context(parsed: ParsedCommand) -> int | None:
     """Return the tokens that a command states for a context of the draft model; None for those of the model's slots.
 

@@ -23,11 +23,13 @@ class CompanionHeaders(msgspec.Struct, frozen=True):
     """Headers of what a command loads besides its model; None where it loads none, or where it is not known.
 
     `repo_listed`: the files of the model's repo are known, so that without a projector here `-hf` finds none.
+    `head_in_repo`: whether one of them holds next-token layers alone; None where the files are not known.
     """
 
     draft: Model | None = None
     projector: Header | None = None
     repo_listed: bool = False
+    head_in_repo: bool | None = None
 
 
 NO_COMPANIONS = CompanionHeaders()

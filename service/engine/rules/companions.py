@@ -10,6 +10,7 @@ from service.engine.commands.companions import (
     draft_kind,
     draft_of,
     drafts,
+    finds_head,
     loads_draft,
     projector_of,
 )
@@ -46,11 +47,20 @@ def not_counted(case: Case) -> Iterator[Found]:
     if images is not None and images.path is None and headers.projector is None and not headers.repo_listed:
         message = "-hf also loads the projector of its repo, if there is one: its memory is not counted"
         yield Found(message, "name its file to the check: in `mmproj` (--mmproj); for text alone, --no-mmproj")
+    if _may_find_head(case):
+        message = "-hf also loads the next-token layers of its repo (mtp-*.gguf): their memory is not counted"
+        yield Found(message, "name their file in the command (-md), and to the check: in `draft` (--draft)")
     for option, value in pairwise(case.parsed.words.options):
         if option == "--override-kv" and not value.startswith(("tokenizer.", "general.")):
             yield Found(f"--override-kv {value[:80]}: the figures use the metadata in the file", "")
     if {"--lora", "--lora-scaled"} & set(case.parsed.used):
         yield Found("the memory and time of the adapter (--lora) are not counted", "")
+
+
+def _may_find_head(case: Case) -> bool:
+    """Whether the model has no next-token layers, and `-hf` finds them in its repo, as far as is known."""
+    lacks = not case.model.n_layer_nextn and case.companion_headers.head_in_repo is not False
+    return lacks and finds_head(case.parsed)
 
 
 @rule("projector-unasked", "info", UNASKED, "llama.cpp common/arg.cpp:400; pulls 12694 and 12898", fix=_TEXT_ALONE)
@@ -86,8 +96,9 @@ def remote_devices(case: Case) -> Iterator[Found]:
     fix="leave out --spec-type, or use a file that has them", refused="loading",
 )  # fmt: skip
 def no_next_token_layers(case: Case) -> Iterator[Found]:
-    """Drafting with next-token layers that the file lacks."""
-    if loads_next_tokens(case.flags) and not case.model.n_layer_nextn and draft_of(case.parsed) is None:
+    """Drafting with next-token layers that the file lacks, where `-hf` cannot find them in another file of its repo."""
+    lacks = loads_next_tokens(case.flags) and not case.model.n_layer_nextn and draft_of(case.parsed) is None
+    if lacks and not _may_find_head(case):
         yield Found("--spec-type needs next-token layers (MTP), but the file has none")
 
 

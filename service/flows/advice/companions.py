@@ -13,7 +13,7 @@ from service.engine.gguf.header import Header
 from service.engine.model import build_model
 from service.engine.rules.companion_headers import CompanionHeaders
 from service.flows.advice.matching import SafeMatch
-from service.hub.listing import OtherFile, RepoFile, RepoListing, Variant
+from service.hub.listing import OtherFile, OtherKind, RepoFile, RepoListing, Variant
 from service.hub.local import read_local_header
 from service.hub.references import RepoReference, parse_repo_reference
 
@@ -48,6 +48,7 @@ def companions(
         draft=build_model(read(*found_draft), SafeMatch()) if found_draft else None,
         projector=header,
         repo_listed=found is None or header is not None,
+        head_in_repo=_found_by_engine(here, variant, "draft", "mtp-") is not None,
     )
 
 
@@ -111,12 +112,15 @@ def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Varia
     return (listing, found) if found else None
 
 
-def _found_by_engine(listing: RepoListing, model: Variant) -> tuple[RepoListing, Variant] | None:
-    """Return the projector that llama.cpp takes for a model: of those in its folder or above, the deepest, and of
-    these the one whose type has most nearly as many bits (common/download.cpp:545, 0c1e57098).
+def _found_by_engine(
+    listing: RepoListing, model: Variant, kind: OtherKind = "mmproj", word: str = ""
+) -> tuple[RepoListing, Variant] | None:
+    """Return the companion that llama.cpp takes for a model: of those in its folder or above, the deepest, and of
+    these the one whose type has most nearly as many bits (common/download.cpp:545, 0c1e57098). `word`: in its path.
     """
     path = model.files[0].path
-    found = [f for f in listing.other_files if f.kind == "mmproj" and path.startswith(_folder(f.path))]
+    near_by = [f for f in listing.other_files if f.kind == kind and path.startswith(_folder(f.path))]
+    found = [f for f in near_by if word in f.path]
     near = min(found, key=lambda f: (-f.path.count("/"), abs(_bits(f.path) - _bits(path)), f.path), default=None)
     return (listing, _variant(near)) if near else None
 

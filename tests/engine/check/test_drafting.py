@@ -114,3 +114,30 @@ def test_a_draft_model_of_koboldcpp_drafts() -> None:
     report = check(text, None, MODEL, RIG, companion_headers=CompanionHeaders(draft=DRAFT))
     assert "draft-unused" not in {finding.rule for finding in report.findings}
     assert report.memory.companions
+
+
+def rules_found(command: str, headers: CompanionHeaders = NO_COMPANIONS, day: str | None = None) -> set[str]:
+    report = check(f"{command} --no-mmproj", "llama.cpp", MODEL, RIG, build=day, companion_headers=headers)
+    return {one.rule for one in report.findings}
+
+
+def test_next_token_layers_may_lie_in_another_file_of_the_repo() -> None:
+    """Gemma 4's do: `-hf unsloth/gemma-4-26b-a4b-it-GGUF:UD-Q4_K_XL --spec-type draft-mtp` ran in September 2026."""
+    found = rules_found("llama-server -hf a/b -c 8192 --spec-type draft-mtp")
+    assert "no-next-token-layers" not in found
+    assert "not-counted" in found
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "day"),
+    [
+        ("llama-server -m m.gguf -c 8192 --spec-type draft-mtp", NO_COMPANIONS, None),
+        ("llama-server -hf a/b -c 8192 --spec-type draft-mtp", CompanionHeaders(head_in_repo=False), None),
+        ("llama-server -hf a/b -c 8192 --spec-type draft-mtp", NO_COMPANIONS, "2026-06-01"),
+    ],
+    ids=["a file alone", "a repo without them", "a build that does not look for them"],
+)
+def test_next_token_layers_that_are_nowhere_stop_the_engine(
+    command: str, headers: CompanionHeaders, day: str | None
+) -> None:
+    assert "no-next-token-layers" in rules_found(command, headers, day)

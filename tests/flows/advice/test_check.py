@@ -162,6 +162,17 @@ def test_of_several_projectors_the_nearest_is_taken(model: str, others: list[str
     assert read == ([taken] if taken else [])
 
 
+@pytest.mark.parametrize(
+    ("other", "there"), [("mtp-a-Q8_0.gguf", True), ("MTP/mtp-a-Q8_0.gguf", False), ("draft-a.gguf", False)]
+)
+def test_the_next_token_layers_of_a_repo_lie_beside_the_model_or_above(other: str, there: bool) -> None:
+    variant = Variant("Q", (RepoFile("a-Q8_0.gguf"),))
+    listing = RepoListing("a/b", "0", (variant,), (OtherFile(other, "draft"),))
+    parsed = parse("llama-server -hf a/b --spec-type draft-mtp", "llama.cpp")
+    found = companions(parsed, None, None, listing, variant, lambda _: listing, lambda *_: gemma3_header())
+    assert found.head_in_repo is there
+
+
 def test_a_draft_from_another_repo_is_named_in_the_request(context: Context, hub: WatchedHub) -> None:
     command = f"llama-server -hf {REPO}:BF16 -c 4096 -fit off -md draft.gguf"
     request = CheckRequest(command=command, hardware=RIG, engine="llama.cpp", draft=f"{REPO}:Q8_0")

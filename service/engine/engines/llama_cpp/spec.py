@@ -59,7 +59,13 @@ def read_history() -> History:
         commits={},
         options={"llama-server": recorded.options, "llama-bench": recorded.bench_options},
         defaults=BuildRules(
-            flash_attn="auto", fit=True, auto_slots=4, finds_projector=True, fits_projector=True, fits_drafts=True
+            flash_attn="auto",
+            fit=True,
+            auto_slots=4,
+            finds_projector=True,
+            finds_head=True,
+            fits_projector=True,
+            fits_drafts=True,
         ),
     )
 
