@@ -173,11 +173,19 @@ class OptionReader:
         If it can only mean one number (`16k`) or rule (`[0-9]{1,2}`), that is used.
         """
         try:
+            self._refuse_variable(option, name)
             self._field(option, name)
         except InvalidFlags as wrong:
             self.refused.append(wrong)
             if option.kind == "int" and len(wrong.choices) == 1:
                 self._set(option.field, int(wrong.choices[0]))
+
+    def _refuse_variable(self, option: Option, name: str) -> None:
+        """Raise InvalidFlags for a value that is a variable which the text does not set, whatever the option takes."""
+        follows = self._takes_value(name) and option.field not in ("model_path", "alias")
+        if follows and self.i < len(self.words) and VARIABLE.fullmatch(self.words[self.i]):
+            self.i += 1
+            raise InvalidFlags(f"{name} {self.words[self.i - 1]}: {NOT_SET}", field=name)
 
     def _field(self, option: Option, name: str) -> None:
         if name not in self.known:
@@ -379,8 +387,6 @@ NOT_SET = "a variable whose value is not in the text"
 def _whole(text: str, name: str) -> int:
     if INTEGER.fullmatch(text):
         return int(text)
-    if VARIABLE.fullmatch(text):
-        raise InvalidFlags(f"{name} {text}: {NOT_SET}", field=name)
     if re.match(r"[+-]?\d{10}", text):  # std::stoi throws from 2^31 on, and no option has use for as much
         raise InvalidFlags(f"{name} {text}: the number is too large", field=name)
     read = re.match(r"[+-]?\d{1,9}", text)  # std::stoi takes the digits that it begins with

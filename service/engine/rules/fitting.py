@@ -377,7 +377,8 @@ def other_placements(case: Case) -> list[str]:
 def ram_too_small(case: Case) -> Iterator[Found]:
     """Host memory that must stay in RAM; a warning where mmap streams it from disk. Swap is slower than that."""
     row = case.table[-1]
-    if row.fits or case.flags.mlock:
+    shared = row.total_mib <= row.capacity_mib  # with the GPU, which is what leaves too little of it
+    if row.fits or case.flags.mlock or (shared and not all(one.fits for one in case.table)):
         return
 
     def changes(advice: str) -> Iterator[Sequence[str]]:
@@ -385,8 +386,10 @@ def ram_too_small(case: Case) -> Iterator[Found]:
         yield alternatives(advice)
 
     guessed = case.assumes_memory(case.cpu)
-    there = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
-    needs = f"{row.total_mib / 1024:,.1f} GiB of RAM are needed, but there are {there}"
+    ram = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
+    left = max(row.free_mib + row.total_mib, 0) / 1024
+    there = f"the GPU leaves {left:,.1f} of {ram}" if shared else f"there are {ram}"
+    needs = f"{row.total_mib / 1024:,.1f} GiB of RAM are needed, but {there}"
     if case.run.mmap_off:
         pinned = case.run.pins_host
         why = "weights are pinned in RAM (mmap is off)" if pinned else "mmap is off"

@@ -71,6 +71,8 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             continue
         if _known_then(case, name) or (case.parsed.build.newer and name.startswith("-")):
             continue
+        if may_be_own(case.engine, case.parsed.program, name):
+            continue
         if near := _meant(case, name, value):
             how, change = _as_meant(case, name, value, near)
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}"
@@ -80,8 +82,6 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             change = f"{_TODAY_IN_BOTH['bare -fa']}; leave out {name}" if near in _FLASH else f"leave out {name}"
             how = f"did you mean {near}, with a value?"
             yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
-            continue
-        if may_be_own(case.engine, case.parsed.program, name):
             continue
         if other := other_owner(case.engine, case.parsed.program, name):
             message = f"{name} is an option of {other}: {case.engine}'s {case.parsed.program} does not know it"
@@ -124,7 +124,8 @@ def newer_flag(case: Case) -> Iterator[Found]:
             effect = " Its cache is counted on the cards, but not its gain in speed" if "moe-cache" in name else ""
             yield Found(f"{name} is newer than {today}, the newest build known here: older builds refuse it.{effect}")
     for word in case.parsed.unknown if case.parsed.build.newer else ():
-        if word.startswith("-"):
+        known = may_be_own(case.engine, case.parsed.program, word.partition(" ")[0])
+        if word.startswith("-") and not known:
             yield Found(f"{word[:80]} is not known here: builds newer than {today} may have it; it is not counted")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from service.engine.catalogue import resolve
+from service.engine.check.run import check
 from service.engine.commands.parse import parse
 from service.engine.config import Engine
 from service.engine.finding import Finding
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.rules.all_rules import all_rules
 from service.engine.rules.case import case_of
 from service.engine.rules.proof import proven
@@ -188,3 +190,34 @@ def test_a_cache_in_ram_goes_to_the_card_as_q8_0_where_only_that_fits() -> None:
     assert slots.gain is not None
     assert "at 65,536" not in slots.gain
     assert not told(f"{command} -nkvo -c 262144", "cache-in-ram", ("Qwen3-30B-A3B", "q4_K_M"), rig)
+
+
+@pytest.mark.parametrize(
+    "option", ["-ctk $KV", "-fa ${FA}", "-fit %FIT%", "-sm $SM", "-lm $LM", "--numa $N", "-ts $TS", "-ot $OT", "-b $B"]
+)
+def test_a_value_in_a_variable_that_is_not_set_is_asked_for_whatever_the_option(option: str) -> None:
+    """A unit whose `EnvironmentFile` is not in the text: nothing is known to be wrong with it."""
+    parsed = parse(f"llama-server -m m.gguf -ngl 7 {option} -c 4096", LLAMA)
+    assert [wrong.detail.endswith("whose value is not in the text") for wrong in parsed.refused] == [True]
+    assert (parsed.unknown, parsed.old, parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == ((), (), 4096, 7)
+
+
+@pytest.mark.parametrize("day", [None, "2026-10-11"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "llama-completion -m m.gguf -p 'a prompt' -n 32 -no-cnv --simple-io",
+        "llama-cli -m m.gguf -f prompt.txt --no-display-prompt --single-turn",
+        "llama-perplexity -m m.gguf -f wiki.test.raw --no-ppl",
+    ],
+)
+def test_options_of_the_engines_other_programs_are_known(command: str, day: str | None) -> None:
+    report = check(command, LLAMA, build(*DENSE_SMALL), resolve(ONE_3090_DESKTOP), build=day)
+    assert not {found.rule for found in report.findings} & {"unknown-flag", "newer-flag"}
+
+
+def test_memory_that_a_gpu_shares_is_short_once() -> None:
+    """It is said of the GPU; "0.8 GiB of RAM are needed, but there are 128.0" was said beside it."""
+    rig, large = resolve(parse_hardware("Strix Halo 128GB")), build("Qwen3-235B-A22B", "q6_K")
+    report = check("llama-server -m m.gguf -c 4096 -ngl 99 -lm none -fit off", LLAMA, large, rig)
+    assert [one.rule for one in report.findings if one.rule in ("does-not-fit", "ram-too-small")] == ["does-not-fit"]
