@@ -383,7 +383,7 @@ NOTE = re.compile(
     r"|(?:\d\s?x\s)?\d{3,4}\s?w(?:atts?)?\s(?:total|psus?|power\ssuppl(?:y|ies))\b"
     r"|(?:metal\s|recommended\s?)?(?:max\s?)?working\s?set(?:\s?size)?\s?[:=]?\s?~?\s?\d{1,3}(?:\.\d{1,2})?\s?gi?b\b|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
-    r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
+    r"\d{2,3}\s?w(?:atts?)?\b(?:\s?/\s?(?:card|gpu)\b|\s(?:each|(?:a|per)\s(?:card|gpu)|tdp|power[\s-]limit|limit))?\)?"
     r"|(?:t[57]\d10|z[4-8][24]0|r[67][1-4]0(?:xd)?|dl3[68]0p?)\b|(?:precision|poweredge|optiplex|thinkstation|proliant|(?:pro|elite)desk)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s(?!gx10\b|z2\smini\sg1a\b)"
     r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b(?!\s(?:intel\s)?(?:core\s)?i[3579]\b(?![\s-]?\d{4}))"

@@ -349,7 +349,12 @@ def _plain(text: str) -> str:
     text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
     text = re.sub(r"[^\S\n]{2,}", " ", _MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
-    text = re.sub(r"\bw/\s?(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
+    text = re.sub(
+        r"\b(?:(?<!\d\s)w/|w/(?!(?:card|gpu)\b))\s?(?=\S)",
+        "with ",
+        re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I),
+        flags=re.I,
+    )
     text = _NAMED_TWICE.sub("", text)
     text = _KERNEL_ALLOTS.sub(_allotted_by_kernel, _GLUED_SIZE.sub(r"\1 \2", text))
     text = re.sub(r"\b4095(?:\s?MB)?\b", " ", text, flags=re.I)  # of any card with more, as Windows counts in 32 bits

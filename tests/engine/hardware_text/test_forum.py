@@ -236,6 +236,8 @@ def test_a_whole_machine_in_any_order(text: str) -> None:
         ("3090 300W", "300W"),
         ("4x3090 power limited to 250W", "power limited to 250W"),
         ("3090 (300W)", "300W"),
+        ("3090, 250 W/card", "250 W/card"),  # club-3090's issues, September 2026; elsewhere `w/` is `with`
+        ("2x 3090 (230 W per card)", "230 W per card"),
         ("3090, 32GB swap", "32GB swap"),
         ("3090 + 128GB swap", "128GB swap"),
         ("3090, swap 100GB", "swap 100GB"),
