@@ -39,7 +39,8 @@ _ALIKE = 0.02  # how far one of this project's own rigs may be from another
 # Back ends and generations that few owners published, or one with nearly all runs. They are fitted after all others,
 # with the runs of perf_cards.jsonl, and move only their own parameters.
 RARE = frozenset(
-    ("rocm.rdna2", "sycl.xe2", "vulkan.alchemist", "vulkan.gcn4", "vulkan.rdna1", "vulkan.turing", "vulkan.xe2")
+    {"cuda.orin", "rocm.rdna2", "sycl.xe2"}
+    | {f"vulkan.{name}" for name in ("alchemist", "gcn4", "rdna1", "turing", "xe2")}
 )
 
 
