@@ -7,6 +7,7 @@ Sources: load_hparams and the graphs of both engines.
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
 import msgspec
 
@@ -24,7 +25,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or read the cache or a result of a layer further back. `rope_factors_of_full_layers`: windowed layers turn without
     them. `trained_in_mxfp4`: its experts were trained in that type. `linear_attention`: layers with a second norm keep
     a state for each head in place of keys and values, and no window. `compressed_rows`: its layers attend to a window
-    and to rows that stand for several tokens each.
+    and to rows that stand for several tokens each. `purpose`: what it does, whatever the header says.
     """
 
     window_period: int = 0
@@ -38,6 +39,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trained_in_mxfp4: bool = False
     linear_attention: bool = False
     compressed_rows: bool = False
+    purpose: Literal["text", "embeddings", "diffusion", "translation"] = "text"
 
 
 _USUAL = Architecture()

@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 from service.engine.config import CacheType, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.overrides import MAX_PATTERN
+from service.engine.purpose import WITHOUT_TEXT
 
 Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 22)]
 Batch: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -92,12 +93,13 @@ class Closed(msgspec.Struct, frozen=True):
 def closed(flags: Flags) -> Closed:
     """Return the flags within the closed set, and what was dropped: nothing that changes placement or speed.
 
-    A benchmark program has one sequence: slots and chat templates fall away. Raises InvalidFlags, naming it, for what
-    lies outside and would make it another measurement.
+    A benchmark program has one sequence, and reserves logits of every token: slots, chat templates, and what a server
+    returns in place of text fall away. Raises InvalidFlags, naming it, for what lies outside and would make it another
+    measurement.
     """
-    if flags.other:
+    if other := [option for option in flags.other if option not in WITHOUT_TEXT]:
         raise InvalidFlags(
-            f"{flags.other[0][:80]} changes memory or speed, and no host may be asked to run it", field="flags.other"
+            f"{other[0][:80]} changes memory or speed, and no host may be asked to run it", field="flags.other"
         )
     stated = {name: getattr(flags, name) for name in RunFlags.__struct_fields__ if name != "overrides"}
     if flags.n_logits is None:
@@ -108,7 +110,7 @@ def closed(flags: Flags) -> Closed:
     except msgspec.ValidationError as error:
         raise InvalidFlags(f"no host may be asked to run it: {error}", field="flags") from error
     dropped = [f"-np {flags.n_parallel}"] if flags.n_parallel != 1 else []
-    return Closed(run, (*dropped, *(["--jinja"] if flags.jinja else [])))
+    return Closed(run, (*dropped, *(["--jinja"] if flags.jinja else []), *flags.other))
 
 
 MAX_NAME = 64  # GGML_MAX_NAME, ggml.h of both engines: no tensor's name is longer

@@ -73,6 +73,23 @@ def test_llama_server_reserves_one_row_of_logits_a_slot_and_the_benchmark_a_batc
     assert server.devices[0].compute < bench.devices[0].compute / 2
 
 
+@pytest.mark.parametrize(
+    ("options", "n_batch", "mib"),
+    [
+        ((), 2048, 112.05), (("--embedding",), 2048, 1203.05), (("--pooling last",), 2048, 1203.01),
+        (("--pooling none",), 2048, 112.05), (("--embeddings",), 512, 300.76), (("--reranking",), 2048, 1203.01),
+    ],
+)  # fmt: skip
+def test_llama_server_reserves_logits_of_a_whole_micro_batch_for_embeddings(
+    options: tuple[str, ...], n_batch: int, mib: float
+) -> None:
+    """As b11312 printed on a CPU for a file of Qwen3-Embedding-0.6B's shape: "CPU compute buffer size"."""
+    flags = Flags(n_ctx=2048, n_batch=n_batch, n_ubatch=n_batch, n_gpu_layers=0, other=options)
+    memory = memory_on("llama.cpp", build("Qwen3-0.6B", "q8_0"), flags, [])
+
+    assert memory.devices[0].compute / MIB == pytest.approx(mib, abs=0.05)
+
+
 def test_several_slots_of_llama_cpp_share_the_context(dense: Model) -> None:
     one, four = (memory_on("llama.cpp", dense, Flags(n_ctx=32768, n_parallel=n), ONE_CARD) for n in (1, 4))
 

@@ -20,6 +20,7 @@ from service.engine.memory.cache import CacheTensor
 from service.engine.memory.graph import MIN_OFFLOAD_BATCH, joined_type, row_size
 from service.engine.memory.spec import GraphSpec, cache_type, spec_for
 from service.engine.model import Model
+from service.engine.purpose import computes_logits
 from service.engine.run.settings import micro_batch, option_value
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class IkMemory(EngineMemory):
 
     def graph_spec(self, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules) -> GraphSpec:
         """Return the spec: logits of the whole batch are reserved, and one cache is shared by all slots."""
-        n_tokens = micro_batch("ik_llama.cpp", model, flags)
-        spec = spec_for("ik_llama.cpp", model, flags, _switched(flags, rules), n_logits=n_tokens)
+        n_logits = micro_batch("ik_llama.cpp", model, flags) if computes_logits(model) else 1
+        spec = spec_for("ik_llama.cpp", model, flags, _switched(flags, rules), n_logits=n_logits)
         return msgspec.structs.replace(
             spec,
             type_indexer=cache_type(option_value(flags.other, _INDEXER_TYPE) or "f16", "other"),

@@ -24,6 +24,7 @@ from service.engine.layers import Layer
 from service.engine.memory.device_shares import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Model
+from service.engine.purpose import WITHOUT_TEXT, computes_logits
 from service.engine.run.overrides import matching_names, overridden
 from service.engine.run.settings import micro_batch, option_value, speculation_types
 from service.engine.units import pad
@@ -124,9 +125,13 @@ class LlamaMemory(EngineMemory):
         return 1 if latent and rules.latent_cache != "heads" else 0
 
     def graph_spec(self, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules) -> GraphSpec:
-        """Return the spec: each slot has its own cache unless they share one; the batch is a multiple of them."""
+        """Return the spec: each slot has its own cache unless they share one; the batch is a multiple of them.
+
+        A server that returns embeddings or ranks reserves logits of all tokens, though it reads none.
+        """
         n_seq, n_tokens = max(1, flags.n_parallel), micro_batch("llama.cpp", model, flags)
-        few_rows = tool == "server" and not rules.whole_logits
+        few_rows = tool == "server" and not rules.whole_logits and not _returns_embeddings(flags)
+        few_rows |= not computes_logits(model)
         # Whether slots share one cache: `-kvu`, the server's default where `-np` is not given.
         asked = [flag for flag in flags.other if flag in _UNIFIED or flag in _SEPARATE]
         spec = spec_for(
@@ -209,3 +214,9 @@ def _snapshots(flags: Flags) -> int:
         return 0
     asked = option_value(flags.other, ("--spec-draft-n-max",)) or ""
     return min(int(asked), _MOST_DRAFTED) if asked.isdecimal() else _DRAFTED
+
+
+def _returns_embeddings(flags: Flags) -> bool:
+    """tools/server/server-context.cpp:43 server_output_limits: `--embedding`, `--reranking`, or any `--pooling`."""
+    pooled = option_value(flags.other, ("--pooling",)) not in (None, "none")
+    return pooled or not WITHOUT_TEXT.isdisjoint(flags.other)
