@@ -54,6 +54,7 @@ from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_alone
 from service.engine.planner.search.simple import shortest
+from service.engine.purpose import goal_of_purpose
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import backend_named, rig_of_command
 from service.engine.speed.predict import at_once, predict_speed, speed_point
@@ -87,8 +88,8 @@ def advise(
     _check_constraints(constraints, variants, rig)
     check_questions(hardware, what_if)
     parsed = parsed_command(constraints)
-    asked = goal
-    goal, taken = goal_of(parsed, goal_with_user_flags(goal, constraints))
+    asked, for_purpose = goal_of_purpose([v.model for v in variants], goal)
+    goal, taken = goal_of(parsed, goal_with_user_flags(asked, constraints))
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
     current = _in_use(parsed, variants, rig_of_command(hardware, parsed, calibration), wanted) if parsed else None
@@ -116,7 +117,7 @@ def advise(
             *(assumed_command(parsed, FIELD) if parsed else ()),
             *rig.assumed,
             *goal_assumptions(goal, wanted, n_ctx_train),
-            *taken,
+            *(for_purpose + taken),
             *_assumed_builds(constraints),
         ],
         goal=wanted,

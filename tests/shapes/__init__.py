@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.shapes import compressed, dense, gemma, gqa, hybrid, latent, moe, sparse, state_space, windows
+from tests.shapes import compressed, dense, embedding, gemma, gqa, hybrid, latent, moe, sparse, state_space, windows
 from tests.shapes.rows import Shape as Shape
 
 SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
-BESIDES: dict[str, Callable[[], Shape]] = latent.OLD_FILES | hybrid.BESIDES | gqa.BESIDES | gemma.BESIDES
+BESIDES: dict[str, Callable[[], Shape]] = (
+    latent.OLD_FILES | hybrid.BESIDES | gqa.BESIDES | gemma.BESIDES | embedding.BESIDES
+)
 SHAPES |= compressed.SHAPES | dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES

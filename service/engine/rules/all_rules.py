@@ -11,13 +11,24 @@ import msgspec
 from service.engine.config import ENGINES
 from service.engine.engines import engine_rules
 from service.engine.finding import Finding
-from service.engine.rules import batches, companions, fitting, hidden, host, placement, spelling, splits, tensors
+from service.engine.rules import (
+    batches,
+    companions,
+    fitting,
+    hidden,
+    host,
+    placement,
+    purposes,
+    spelling,
+    splits,
+    tensors,
+)
 from service.engine.rules import cache as caches
 from service.engine.rules.case import Case
 from service.engine.rules.proof import proven
 from service.engine.rules.rule import Found, Refused, Rule, rules_in
 
-_MODULES = (fitting, spelling, splits, companions, caches, tensors, placement, hidden, batches, host)
+_MODULES = (fitting, spelling, purposes, splits, companions, caches, tensors, placement, hidden, batches, host)
 _SEVERITIES = ("error", "warning", "info")
 
 

@@ -10,6 +10,7 @@ from tests.rigs import ONE_3090_DESKTOP, TWO_5090_TWO_4090
 
 IK: Engine = "ik_llama.cpp"
 LLAMA: Engine = "llama.cpp"
+BERT = ("bge-m3", "q8_0")
 QWEN = ("Qwen3-235B-A22B", "q4_K_M")
 SMALL_MOE = ("Qwen3-30B-A3B", "q4_K_M")
 R1_R4 = ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0")
@@ -80,6 +81,7 @@ MANY_SLOTS = "llama-server -m m.gguf -c 32768 -ngl 99 -fit off"
 LOGITS = "llama-server -m m.gguf -c 8192 -ub 2048 -ngl 99"
 FILLED = GOOD_IK.replace("-ot", "-ot 'blk\\.([0-9]|1[0-3])\\.ffn_.*_exps=CUDA0' -ot")
 SLOW = "-c 4096 -ngl 99"
+EMBED = "llama-server -m m.gguf -ngl 99 -c 8192 -np 1"
 
 EXAMPLES = (
     Example("unknown-flag", f"{GOOD_IK} --make-it-fast", GOOD_IK),
@@ -433,4 +435,9 @@ EXAMPLES = (
         "llama-bench -m m.gguf -ngl 99 -ot 'blk.1.=CPU;blk.2.=CPU'",
         LLAMA,
     ),
+    Example("no-server-for-model", EMBED, EMBED.replace("server", "cli"), LLAMA, ("LLaDA-8B", "q4_K_M")),
+    Example("purpose-not-asked", EMBED, f"{EMBED} --embeddings", LLAMA, ("Qwen3-Embedding-0.6B", "q8_0")),
+    Example("purpose-not-asked", f"{EMBED} --jinja", f"{EMBED} --rerank", LLAMA, ("Qwen3-Reranker-0.6B", "q8_0")),
+    Example("input-beyond-micro-batch", f"{EMBED} --embedding", f"{EMBED} --embedding -b 8192 -ub 8192", LLAMA, BERT),
+    Example("writes-no-text", f"{EMBED} --embedding", EMBED.replace("server", "bench"), LLAMA, BERT),
 )

@@ -12,6 +12,7 @@ from service.engine.planner.pricing.fit import Shortfall, in_mib
 from service.engine.planner.ranking.rank import Contender, beginning, reaches
 from service.engine.planner.search.options import kept_placement
 from service.engine.planner.search.outcome import Outcome
+from service.engine.purpose import purpose_of
 from service.engine.units import GIB
 
 _ANY_CONTEXT = 1 << 24
@@ -28,7 +29,9 @@ def headline(
     fits = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
     word = beginning(fits, first.loss_percent)
     rate, total = f"{speed.tg_tps:,.1f} t/s ({speed.tg_low:,.1f} to {speed.tg_high:,.1f})", ""
-    if (all_of := first.at_once) is not None:
+    if purpose_of(ranked[0].problem.model) != "text":
+        rate = f"{speed.pp_tps:,.0f} t/s of input ({speed.pp_low:,.0f} to {speed.pp_high:,.0f})"
+    elif (all_of := first.at_once) is not None:
         low, high = all_of.low / all_of.requests, all_of.high / all_of.requests
         rate = f"{all_of.each:,.1f} t/s ({low:,.1f} to {high:,.1f}) for each of {all_of.requests} concurrent requests"
         total = f"{all_of.tps:,.0f} in total, "

@@ -23,6 +23,7 @@ from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.pricing.support import only_nvidia, untested_cards
 from service.engine.planner.ranking.rank import Contender, Squeeze, reaches, reaches_minimum
 from service.engine.planner.ranking.utility import FOUR_BITS
+from service.engine.purpose import notes_of_purpose
 from service.engine.speed.interval import Phase
 from service.engine.speed.predict import Limit, Resource, is_called, limit_of, predict_speed, versus
 from service.engine.units import GIB
@@ -303,6 +304,7 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     if contender.raises_limit:
         usual, most = (cards[0].usual_limit or 0) // GIB, cards[0].total // GIB
         yield f"first raise the GPU's memory limit from {usual} to {most} GiB: {cards[0].raised_by}"
+    yield from notes_of_purpose(contender.problem.model, flags.n_ubatch)
     yield from _beyond_training(contender, goal)
     if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and several:
         groups = [(name, len(list(same))) for name, same in groupby(_short(card.name) for card in cards)]

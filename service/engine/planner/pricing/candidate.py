@@ -11,6 +11,7 @@ from service.engine.engines import engine_spec
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
+from service.engine.purpose import purpose_of
 
 Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only", "experts from a drive"]
 Cards: TypeAlias = tuple[int, ...]  # indices into the rig's cards, in the engine's order
@@ -73,7 +74,7 @@ def base_flags(
         threads=_threads(rig, numa) if on_cpu else None,
         mmap=_mmap(rig, engine, strategy),
         numa=numa,
-        jinja="tokenizer.chat_template" in model.metadata,
+        jinja="tokenizer.chat_template" in model.metadata and purpose_of(model) == "text",
     )
 
 

@@ -24,7 +24,7 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.candidates import cache_pairs
 from service.engine.planner.search.forecasts import Forecasts
 from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
-from service.engine.planner.search.options import for_build, user_flags
+from service.engine.planner.search.options import for_build, wanted_flags
 from service.engine.planner.search.outcome import Outcome, contender_of
 from service.engine.speed.drive import DRIVE, DriveReads, drive_reads, from_drive
 from service.engine.speed.predict import Speed, predict_speed
@@ -95,7 +95,7 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
     problem, build = forecasts.problem(cards), forecasts.build
     for n_ubatch, copies in product(_MICRO_BATCHES, (True, False) if cards else (True,)):
         start = _candidate(outcome, n_ubatch, copies=copies)
-        for candidate in user_flags(case.engine, case.constraints).applied_to(iter([start])):
+        for candidate in wanted_flags(case).applied_to(iter([start])):
             try:
                 written = for_build(case.engine, candidate, build) if build.date else candidate
             except InvalidFlags:

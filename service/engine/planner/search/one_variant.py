@@ -45,7 +45,7 @@ from service.engine.planner.search.candidates import (
 )
 from service.engine.planner.search.fitting import fit_candidate, without_idle_cards, working_cards
 from service.engine.planner.search.forecasts import Forecasts, KnownBuffers, Queued
-from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
+from service.engine.planner.search.options import build_refusal, flags_refusal, for_build, wanted_flags
 from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase, contender_of
 from service.engine.units import MIB
 
@@ -81,7 +81,7 @@ class VariantSearch:
         self.build, self.loss = self.forecasts.build, self.forecasts.loss
         self.refusal = (
             unsupported(case.engine, case.model, case.rig, self.build.date)
-            or user_flags_refusal(case.engine, case.constraints)
+            or flags_refusal(case.engine, case.constraints, case.model)
             or cache_types_refusal(case.engine, case.constraints)
         )
         self.contenders: list[Contender] = []
@@ -200,7 +200,7 @@ class VariantSearch:
     def _forecasts_with(self, pairs: Sequence[CachePair], *, only_whole: bool) -> list[Queued]:
         case, found = self.case, list[Queued]()
         tried = candidates(case.engine, case.model, case.rig, case.goal, pairs, self.build.date)
-        for candidate in self._for_build(user_flags(case.engine, case.constraints).applied_to(tried)):
+        for candidate in self._for_build(wanted_flags(case).applied_to(tried)):
             one = self.forecasts.of(candidate)
             if only_whole and one.candidate.strategy != "all on GPU":
                 continue

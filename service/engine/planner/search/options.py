@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from service.engine.builds import Build, BuildAsked
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
-from service.engine.commands.tables import option_named
+from service.engine.commands.tables import known_options, option_named
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
@@ -21,6 +21,8 @@ from service.engine.model import Model
 from service.engine.overrides import is_easy
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
+from service.engine.planner.search.outcome import SearchCase
+from service.engine.purpose import computes_logits, reads_at_once, server_word, server_words, unserved
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import case_of
 from service.engine.run.overrides import device_index
@@ -103,6 +105,24 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
     return UserFlags(fields, other)
 
 
+def wanted_flags(case: SearchCase) -> UserFlags:
+    """Return the user's flags with those that the model needs for what it is for, where the user does not say.
+
+    A model that reads an input at once gets micro-batches of a whole context. Raises InvalidFlags as `user_flags`.
+    """
+    model, goal = case.model, case.goal
+    stated, word = user_flags(case.engine, case.constraints), server_word(model)
+    if word is None:
+        return stated
+    given = any(option in server_words(model) for option in stated.other)
+    needed: dict[str, object] = {"n_logits": None}  # every token has an output
+    if reads_at_once(model) and stated.fields.keys().isdisjoint(("n_batch", "n_ubatch")):
+        needed = {"n_batch": goal.context_each, "n_ubatch": goal.context_each}
+    if not computes_logits(model) and case.constraints.kv_types is None:
+        needed |= {"cache_type_k": "f16", "cache_type_v": "f16"}  # there is no cache
+    return UserFlags(needed | stated.fields, stated.other if given else (*stated.other, word))
+
+
 def _check_written(engine: Engine, flags: Flags) -> None:
     try:
         for tool in ("server", "bench"):
@@ -140,6 +160,17 @@ def user_flags_refusal(engine: Engine, constraints: Constraints) -> str | None:
     except InvalidFlags as error:
         return error.detail
     return None
+
+
+def flags_refusal(engine: Engine, constraints: Constraints, model: Model) -> str | None:
+    """Return why an engine cannot take the user's flags, or has none for what the model is for; None when it can."""
+    if reason := user_flags_refusal(engine, constraints):
+        return reason
+    if reason := unserved(model):
+        return f"{engine} {reason}"
+    word = server_word(model)
+    lacks = word and word not in known_options(engine, engine_spec(engine).programs["server"])
+    return f"{engine}'s server has no {word}, which this model needs" if lacks else None
 
 
 def kept_placement(constraints: Constraints) -> str:
