@@ -34,8 +34,14 @@ from service.engine.hardware import Assumption
 SERVER_PROGRAMS = (
     "llama-server", "llama-cli", "llama-completion", "llama-mtmd-cli", "llama-run", "llama-simple", "llama-speculative",
     "llama-speculative-simple", "llama-embedding", "llama-parallel", "server", "main", "llama-fit-params",
+    "llama-diffusion-cli", "llama-tts",
 )  # fmt: skip
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
+# Those that do not say how many rows of logits they need, and so reserve them of a whole micro-batch: llama.cpp
+# common/common.h:462, n_outputs_max. llama-server says it, llama-cli runs as one, and those that speculate do.
+_RESERVE_ALL_LOGITS = frozenset(
+    [*BENCH_PROGRAMS, "llama-completion", "llama-mtmd-cli", "llama-embedding", "llama-diffusion-cli", "llama-tts"]
+)
 _LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if name.startswith("llama-"))
 _NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
 # A program under a name of one's own: `ik_llama-server`, `llama-server-cuda`.
@@ -98,6 +104,11 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     others: tuple[str, ...] = ()
     guessed: bool = False
+
+    @property
+    def reserves_as(self) -> Tool:
+        """The tool that reserves as many rows of logits as the program: `bench` those of a whole micro-batch."""
+        return "bench" if self.program in _RESERVE_ALL_LOGITS else "server"
 
 
 def parse(

@@ -120,6 +120,9 @@ class OptionReader:
         slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
         if self.program == "llama-perplexity":
             slots = self._perplexity_windows()
+        if self.program == "llama-embedding":  # examples/embedding/embedding.cpp of both engines
+            self.fields["n_batch"] = max(self.fields.get("n_batch", Flags().n_batch), self.fields["n_ctx"])
+            self.fields["n_ubatch"] = self.fields["n_batch"]
         if slots < 1:
             self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
         self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots

@@ -332,7 +332,7 @@ def case_of(
     if allocator == "lab":
         devices = with_lab_bytes(devices)
     rules = _rules(parsed.flags.overrides, model, devices)
-    flags, tool = parsed.flags, parsed.tool
+    flags, tool = parsed.flags, parsed.reserves_as
     if allocator == "lab" and not engine_spec(parsed.engine).memory.tools_alike:
         tool = "bench"
         if not _SLOTS.search(command):

@@ -65,5 +65,5 @@ def input_beyond_micro_batch(case: Case) -> Iterator[Found]:
 def writes_no_text(case: Case) -> Iterator[Found]:
     """Of a model for embeddings or ranking, only the speed of reading counts."""
     notes = list(notes_of_purpose(case.model, case.n_ubatch))
-    if notes and case.tool != "bench":
+    if notes and case.parsed.tool != "bench":
         yield Found(notes[0])

@@ -207,7 +207,7 @@ def _drafting(case: Case, name: str) -> str | None:
 )  # fmt: skip
 def cache_type_unknown(case: Case) -> Iterator[Found]:
     """Cache types that only the other engine has, or neither."""
-    there = case.spec.commands.cache_types(case.tool)
+    there = case.spec.commands.cache_types(case.parsed.tool)
     for option, kind in (("-ctk", case.flags.cache_type_k), ("-ctv", case.flags.cache_type_v)):
         if kind not in there:
             yield Found(

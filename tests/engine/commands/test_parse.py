@@ -523,10 +523,18 @@ def test_a_command_of_another_program_is_named_and_not_read_as_llama_cpps(text: 
         parse(text)
 
 
-@pytest.mark.parametrize("program", ["llama-completion", "llama-mtmd-cli", "llama-speculative-simple"])
+@pytest.mark.parametrize(
+    "program", ["llama-completion", "llama-mtmd-cli", "llama-speculative-simple", "llama-diffusion-cli", "llama-tts"]
+)
 def test_the_engines_other_programs_are_known(program: str) -> None:
     parsed = parse(f"./build/bin/{program} -m /models/vllm/a.gguf -c 4096")
     assert (parsed.program, parsed.flags.n_ctx, parsed.unknown) == (program, 4096, ())
+
+
+def test_the_embedding_program_reads_its_whole_context_in_one_micro_batch() -> None:
+    flags = parse("llama-embedding -m a.gguf -c 8192 -ub 512 --pooling last").flags
+    assert (flags.n_batch, flags.n_ubatch) == (8192, 8192)
+    assert parse("llama-embedding -m a.gguf").flags.n_ubatch == 2048
 
 
 @pytest.mark.parametrize(

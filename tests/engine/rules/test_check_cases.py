@@ -141,3 +141,15 @@ def test_without_a_split_the_main_gpu_takes_the_experts_from_ram(engine: Engine)
     (said,) = [found.message for found in one.findings if found.rule == "micro-batch-small"]
     assert "to CUDA1 for each" in said
     assert one.speed == two.speed
+
+
+@pytest.mark.parametrize(
+    ("program", "whole"), [("llama-server", False), ("llama-cli", False), ("llama-completion", True),
+                           ("llama-mtmd-cli", True), ("llama-diffusion-cli", True)],
+)  # fmt: skip
+def test_programs_that_do_not_limit_their_logits_reserve_them_of_a_whole_micro_batch(program: str, whole: bool) -> None:
+    """llama.cpp common/common.h:462, n_outputs_max: 0 is a whole batch, and only servers and speculation say less."""
+    rig, model = resolve(parse_hardware("RTX 3090, 64GB")), build("Qwen3-0.6B", "q8_0")
+    report = check(f"{program} -m m.gguf -c 8192 -ub 2048 -ngl 99 -fa on", "llama.cpp", model, rig)
+
+    assert (report.memory.devices[0].compute_mib > 1000) is whole
