@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from service.engine.model import Model
@@ -50,6 +51,15 @@ def test_repacked_types_lose_what_the_plain_ones_do() -> None:
 def test_experts_in_the_type_they_were_trained_in_are_no_loss() -> None:
     assert loss("gpt-oss-120b", "exps=mxfp4,*=q8_0") < 0.5
     assert loss("Qwen3-235B-A22B", "exps=mxfp4,*=q8_0") > 0.5
+
+
+def test_ternary_weights_of_a_model_trained_so_are_no_loss() -> None:
+    mix = "token_embd=q6_K,output=q6_K,*="
+    plain = build("Llama-3.1-8B", f"{mix}tq1_0")
+    trained = msgspec.structs.replace(plain, name="Falcon3 7B Instruct 1.58bit")
+
+    assert quality_loss(trained).expected < 2 < quality_loss(plain).expected
+    assert loss("Llama-3.1-8B", f"{mix}iq2_bn") < 2
 
 
 def test_without_an_importance_matrix_more_is_lost_and_less_is_known() -> None:
