@@ -9,6 +9,8 @@ from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.run_flags import closed
+from service.engine.side_by_side import served
+from service.wire.advice.card import card_of
 from tests.engine.planner.asking import ask, first
 
 SMALL_CARD = Hardware(gpus=[Gpu(name="RTX 3060 12GB")], cpu=Cpu(model="Ryzen 5 5600"), ram=Ram(total_gb=32))
@@ -53,6 +55,22 @@ def test_an_embedding_model_is_ranked_and_praised_by_how_it_reads() -> None:
     assert "t/s of input" in body.headline
     assert (body.goal.depth, body.goal.output) == (0, 1)
     assert "goal.depth" in {one.field for one in body.assumed}
+
+
+def test_no_speed_of_writing_is_told_of_several_requests_or_in_other_programs_files() -> None:
+    body = ask("Qwen3-Embedding-0.6B", "q8_0", hardware=SMALL_CARD, goal=GoalRequest(preset="batch"))
+    config = first(body)
+
+    assert not any("in total" in note for note in config.notes)
+    assert "t/s of input" in served("embedding", config).remarks[0]
+
+
+def test_fewer_bits_that_read_no_faster_are_not_called_faster() -> None:
+    body = ask("Qwen3-Embedding-0.6B", "q8_0", "q4_k_m", hardware=SMALL_CARD)
+    assert {config.variant for config in body.configs} == {"q8_0", "q4_k_m"}
+    card = card_of(body)
+    assert card is not None
+    assert "times as fast" not in card.why
 
 
 def test_a_depth_that_the_user_states_for_an_embedding_model_is_kept() -> None:

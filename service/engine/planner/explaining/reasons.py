@@ -23,7 +23,7 @@ from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.pricing.support import only_nvidia, untested_cards
 from service.engine.planner.ranking.rank import Contender, Squeeze, reaches, reaches_minimum
 from service.engine.planner.ranking.utility import FOUR_BITS
-from service.engine.purpose import notes_of_purpose
+from service.engine.purpose import notes_of_purpose, purpose_of
 from service.engine.speed.interval import Phase
 from service.engine.speed.predict import Limit, Resource, is_called, limit_of, predict_speed, versus
 from service.engine.units import GIB
@@ -322,7 +322,7 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         yield f"approximate: this architecture's {unknown if flags.split_mode == 'layer' else split}"
     if goal.parallel > 1:
         yield f"each of {goal.parallel} concurrent requests gets {goal.context_each:,} tokens of context"
-    if together is not None:
+    if together is not None and purpose_of(contender.problem.model) == "text":
         misses = reaches(contender.speed, goal) and not reaches_minimum(together.each, goal.min_tg)
         alone = f": the goal's {goal.min_tg:g} t/s are reached by one request at a time only" if misses else ""
         yield (
