@@ -42,9 +42,9 @@ _OF_WHOM = re.compile(
 )
 _TASK = re.compile(rf"id(?<=\bid)\s+(\d{{1,4}}) \| task\s+(-?\d{{1,9}}) \||{_IK_TASK}")
 _RELEASED = re.compile(rf"(?:stop processing: n_(?:tokens|past) = |slot released\b.{{0,300}}?n_past\"?[=:]){_N}")
-_LAUNCHED = re.compile(r"launch_slot_: .*processing task|slot is processing task")
+_LAUNCHED = re.compile(r"launch_slot_: .{0,80}?processing task|slot is processing task")
 _DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
-_OLLAMA = re.compile(r"^\s*(prompt eval|eval) (count|duration|rate):\s+(\S+)(?: token\(s\)| tokens/s)?\s*$")
+_OLLAMA = re.compile(r"^\s*(prompt eval|eval) (count|duration|rate):\s+(\S{1,40})(?: token\(s\)| tokens/s)?\s*$")
 _KOBOLD = re.compile(  # before 1.57: ContextLimit, Processing and Generation
     rf"C(?:tx|ontext)Limit:\s?{_N}/\d+,(?: Amt:{_N}/\d+,)?(?: Init:{_F}s,)? Process(?:ing)?:{_F}s "
     rf"\((?:{_F}ms/T = )?{_F}T/s\), Generat(?:e|ion):{_F}s \((?:{_F}ms/T = )?{_F}T/s\)"
@@ -52,7 +52,7 @@ _KOBOLD = re.compile(  # before 1.57: ContextLimit, Processing and Generation
 _KOBOLD_BENCH = re.compile(rf"^\s*(Processing|Generation)(Time|Speed): {_F}\s?(?:s|T/s)\s*$")
 _COUNTED = re.compile(rf"(Processing Prompt|Generating)[^(]{{0,20}}\({_N} / {_N} tokens\)")
 _METRIC = re.compile(r"^llamacpp:(\w{1,60})(?:\{[^}]{0,200}\})? (\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)$")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|µs|us|ns|m|s)")
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|µs|us|ns|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
 _PRINTED = 0.005_01  # half of the last digit of a rate or of milliseconds with two decimals
 _MEMORY = re.compile(

@@ -10,6 +10,7 @@ import pytest
 from service.engine.errors import AdvisorError
 from service.engine.hardware_text import parse_hardware
 from service.engine.logs.read import read_log
+from service.engine.logs.requests import read_requests, without_words
 from service.engine.measured.summary import memory_of
 from service.engine.reduction import reduced
 from service.engine.submission.reading import read_paste
@@ -52,3 +53,20 @@ def test_a_log_of_too_many_lines_is_refused_and_empty_ones_do_not_count() -> Non
     assert read_log("\n" * 100_000 + row).buffers
     with pytest.raises(AdvisorError, match="more than 65,536 lines"):
         read_log("a\n" * 65_536 + row)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"eval count: 1\neval duration: {'1' * 8_192}\neval rate: 1",
+        "launch_slot_: " * 16_384,
+    ],
+    ids=["digits in a duration of Ollama", "beginnings of a server's line"],
+)
+def test_what_looks_like_a_request_without_end_is_read_in_time(text: str) -> None:
+    """A duration of 64 KiB held a process for a minute and a half, a megabyte of beginnings for half a minute."""
+    lines = f"prompt eval count: 1\nprompt eval duration: 1s\nprompt eval rate: 1\n{text}".splitlines()
+    began = time.process_time()
+    for read in (read_requests, without_words):
+        read(lines)
+    assert time.process_time() - began < 0.3
