@@ -323,17 +323,17 @@ def _kobold_benchmark(
     except KeyError:
         refused.append(f"line {at + 1}: KoboldCpp's benchmark prints a time and a speed of both: paste all four lines")
         return
-    n_prompt, n_output = (round(seconds * rate) for seconds, rate in (process, generate))
-    if lately is not None and (lately.prompt_seconds, lately.output_seconds) == (
-        round(process[0], 2),
-        round(generate[0], 2),
+    if lately is not None and all(  # the same times, there to 0.01 s and here to 0.001 s
+        abs(there - here) < _PRINTED * 1.1
+        for there, (here, _) in ((lately.prompt_seconds, process), (lately.output_seconds, generate))
     ):
         return
+    n_prompt, n_output = (round(seconds * rate) for seconds, rate in (process, generate))
     agree = _agree(n_prompt, *process, _PRINTED / 10) and _agree(n_output, *generate, _PRINTED / 10)
     if agree and (n_prompt + n_output) % 128 == 0:
         yield Request("koboldcpp", at, 0, n_prompt, process[0], n_output, generate[0])
     else:
-        refused.append(f"line {at + 1}: its seconds and its rates do not make a whole context")
+        refused.append(f"line {at + 1}: its seconds and its rates do not make a context of a multiple of 128 tokens")
 
 
 def _objects(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:

@@ -141,6 +141,13 @@ def test_a_benchmark_of_koboldcpp_whose_figures_disagree_is_refused_with_its_lin
             read_paste(paste("koboldcpp-benchmark.txt").replace("406.84", wrong))
 
 
+def test_a_benchmark_of_koboldcpp_counts_once_however_its_times_are_rounded() -> None:
+    printed = paste("koboldcpp-benchmark-whole.txt")
+    for seconds in ("23.235", "23.236", "23.244", "23.245"):
+        found = read_requests(printed.replace("GenerationTime: 23.240", f"GenerationTime: {seconds}").splitlines())
+        assert (len(found.found), found.refused) == (1, ())
+
+
 def test_nothing_that_anybody_wrote_to_a_model_is_kept() -> None:
     answer = json.loads(paste("llama-server-completion.json"))
     reading = read_paste(json.dumps(answer | {"content": "my secret", "prompt": "another secret"}))
