@@ -272,26 +272,21 @@ def _driven_by(hardware: Hardware, said: Backend, stated: Backend | None) -> Har
 def _require_listed(hardware: Hardware, listed: Hardware) -> None:
     """Raise InvalidHardware if the output lists a card that the stated machine lacks.
 
-    Some drivers give a name that no card has (`AMD Radeon Graphics`, `AMD Instinct MI50/MI60`): it may be any stated
-    card of this maker that is not listed by its own.
+    Drivers of AMD and Intel may give a name that no card has (`AMD Radeon Graphics`, `AMD Instinct MI50/MI60`). It may
+    be any stated card of this maker that is not listed by its own name. An unknown name of NVIDIA is another card.
     """
-    here = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
+    left = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
     for gpu in sorted(listed.gpus, key=_is_no_card):
-        may_be = gpu.name
-        if _is_no_card(gpu):
-            maker = gpu.name.partition(" ")[0]
-            may_be = max((name for name in here if name.startswith(f"{maker} ")), key=here.__getitem__, default="")
-        if gpu.count <= here[may_be]:
-            here[may_be] -= gpu.count
-        else:
-            what = (
-                f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {here[gpu.name] or 'none'}"
-            )
+        maker = f"{gpu.name.partition(' ')[0]} "
+        may_be = [name for name in left.elements() if name == gpu.name or (_is_no_card(gpu) and name.startswith(maker))]
+        if gpu.count > len(may_be):
+            what = f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {len(may_be) or 'none'}"
             raise InvalidHardware(what, field="hardware")
+        left.subtract(may_be[: gpu.count])
 
 
 def _is_no_card(gpu: Gpu) -> bool:
-    return not gpu_meant(gpu.name, gpu.vram_gib)[0]
+    return not gpu.name.startswith("NVIDIA ") and not gpu_meant(gpu.name, gpu.vram_gib)[0]
 
 
 def _filed(

@@ -117,6 +117,7 @@ def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(conte
         ("AMD Instinct MI50/MI60, gfx906:sramecc+:xnack- (0x906)", "RTX 3090, 64GB", True),
         ("AMD Instinct MI50/MI60, gfx906:sramecc+:xnack- (0x906)", "Ryzen 9 7950X, 64GB", True),
         ("AMD Radeon RX 7900 XTX, gfx1100 (0x1100)", "MI50 32GB, 64GB", True),
+        ("NVIDIA GeForce RTX 6090, compute capability 13.0", "RTX 3090, 64GB", True),
     ],
 )
 def test_a_name_that_no_card_has_may_be_any_of_its_maker(
@@ -125,7 +126,19 @@ def test_a_name_that_no_card_has_may_be_any_of_its_maker(
     listed = f"ggml_cuda_init: found 1 ROCm devices:\n  Device 0: {device}, VMM: no, Wave Size: 64\n"
     sent = submission(text=f"{_printed('ROCm')}\n{listed}", hardware=stated)
     if refused:
-        with pytest.raises(InvalidHardware, match="the output lists 1x AMD"):
+        with pytest.raises(InvalidHardware, match="the output lists 1x"):
+            preview(context, None, sent)
+    else:
+        assert preview(context, None, sent).complete
+
+
+@pytest.mark.parametrize(("count", "refused"), [(2, False), (3, True)])
+def test_cards_with_a_name_that_none_has_may_be_of_two_kinds(context: Context, count: int, refused: bool) -> None:
+    devices = "".join(f"  Device {i}: AMD Radeon Graphics, gfx906 (0x906), VMM: no\n" for i in range(count))
+    listed = f"ggml_cuda_init: found {count} ROCm devices:\n{devices}"
+    sent = submission(text=f"{_printed('ROCm')}\n{listed}", hardware="MI50 32GB + Radeon VII, 64GB")
+    if refused:
+        with pytest.raises(InvalidHardware, match=r"lists 3x AMD Radeon Graphics.*; of these the hardware has 2"):
             preview(context, None, sent)
     else:
         assert preview(context, None, sent).complete
