@@ -29,6 +29,7 @@ from service.engine.measured.identity import model_identity, rig_identity
 from service.engine.measured.roofline import Prediction, bounding_rig, most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow
 from service.engine.measured.summary import Depth, depths_of, measured_speed, memory_of
+from service.engine.memory.contents import plain_bytes
 from service.engine.model import Model
 from service.engine.reduction import reduced
 from service.engine.rules.case import Case, case_of
@@ -277,12 +278,16 @@ def _require_listed(hardware: Hardware, listed: Hardware) -> None:
     """
     left = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
     for gpu in sorted(listed.gpus, key=_is_no_card):
-        maker = f"{gpu.name.partition(' ')[0]} "
-        may_be = [name for name in left.elements() if name == gpu.name or (_is_no_card(gpu) and name.startswith(maker))]
-        if gpu.count > len(may_be):
-            what = f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {len(may_be) or 'none'}"
+        maker, absent = f"{gpu.name.partition(' ')[0]} ", gpu.count
+        for name in left:
+            if name == gpu.name or (_is_no_card(gpu) and name.startswith(maker)):
+                found = min(absent, left[name])
+                left[name] -= found
+                absent -= found
+        if absent:
+            there = gpu.count - absent or "none"
+            what = f"the output lists {gpu.count}x {gpu.name[:80]}; of these the hardware has {there}"
             raise InvalidHardware(what, field="hardware")
-        left.subtract(may_be[: gpu.count])
 
 
 def _is_no_card(gpu: Gpu) -> bool:
@@ -358,16 +363,18 @@ def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) 
 def _require_same_size(case: Case, said: Reading, variant: str) -> None:
     """Raise InvalidInput if the weights that the output names are of another file.
 
-    Nothing makes the printed size smaller. Where ik_llama.cpp merges or splits tensors it counts them twice
-    (8337e4cd3 src/llama.cpp:4836, 8967).
+    Where the head is the token embedding, ik_llama.cpp and older llama.cpp count it twice in a benchmark's rows, and
+    so does ik_llama.cpp with each tensor that it merges or splits (8337e4cd3 src/llama.cpp:4836, 8967).
     """
-    ours, twice = case.model.n_bytes, case.flags.split_mode == "graph" or _MERGES.intersection(case.parsed.used)
-    if not said.sizes or any(ours / _ROUGHLY <= size <= ours * _ROUGHLY * (2 if twice else 1) for size in said.sizes):
+    ours, with_head = case.model.n_bytes, sum(plain_bytes(case.model).values())
+    twice = case.flags.split_mode == "graph" or _MERGES.intersection(case.parsed.used)
+    ranges = [(ours, 2 * with_head)] if twice else [(ours, ours), (with_head, with_head)]
+    if not said.sizes or any(
+        least / _ROUGHLY <= size <= most * _ROUGHLY for size in said.sizes for least, most in ranges
+    ):
         return
     printed = " or ".join(map(_size, said.sizes[:2]))
-    what = (
-        f"the output is of weights of {printed}, and those of {variant} take {_size(ours)}: name the variant that ran"
-    )
+    what = f"the output names weights of {printed}, {variant} has {_size(ours)}: name the variant that ran"
     raise InvalidInput(what, field="repo")
 
 

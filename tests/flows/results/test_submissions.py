@@ -287,6 +287,17 @@ def test_output_of_a_file_of_another_size_is_refused(context: Context, size: str
         assert refused.value.field == "repo"
 
 
+@pytest.mark.parametrize(("size", "refused"), [("761.24 MiB", False), ("690.00 MiB", True)])
+def test_a_head_that_is_the_token_embedding_may_be_counted_twice(context: Context, size: str, refused: bool) -> None:
+    """As ik_llama.cpp and older llama.cpp count it (`gemma2 2B Q8_0 | 3.17 GiB | 3.20 B`, of 2.61 B weights)."""
+    table = _printed("CUDA").replace("1 GiB", size)
+    if refused:
+        with pytest.raises(InvalidInput, match=r"weights of 690"):
+            preview(context, None, submission(text=table))
+    else:
+        assert preview(context, None, submission(text=table)).complete
+
+
 def test_requests_of_a_server_that_drafts_are_refused_whatever_their_lines_leave_out(context: Context) -> None:
     lines = (
         "prompt eval time = 900.00 ms / 300 tokens (3.00 ms per token, 333.33 tokens per second)\n"
