@@ -80,7 +80,8 @@ _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
 _USUAL_SECONDS = 600.0
-_LOST = Failure(kind="stopped", transient=False, text="no host that could measure it still answers: stopped or revoked")
+_GONE = "every host that could measure it was revoked or stopped answering"
+_LOST = Failure(kind="stopped", transient=False, text=_GONE)
 _NOBODY = Failure(kind="stopped", transient=False, text="no host took it within the time that a run waits")
 
 
