@@ -18,7 +18,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Address = Annotated[
     str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048, examples=["https://advisor.example"])
 ]
-Repo = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$", examples=["OWNER/NAME"])]
+Repo = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}$", examples=["OWNER/NAME"])]
 Chatter = Annotated[  # a person or a place, as the bots name them
     str,
     Meta(
@@ -296,6 +296,9 @@ def _parse(variable: str, text: str, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False, dec_hook=lambda kind, raw: kind(raw))
     except msgspec.ValidationError as error:
-        shown = "(hidden)" if variable in _SECRET else repr(text)
-        what = in_words(wrong_value(error, hint)[0])
-        raise InvalidSetting(f"{variable} is {shown}: {what}", field=variable) from error
+        said, path, _ = wrong_value(error, hint)
+        if isinstance(value, list) and path:
+            shown = f"has {value[int(path.strip('[]'))]!r}"
+        else:
+            shown = "is (hidden)" if variable in _SECRET else f"is {text!r}"
+        raise InvalidSetting(f"{variable} {shown}: {in_words(said)}", field=variable) from error

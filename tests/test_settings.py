@@ -37,8 +37,8 @@ def test_a_child_process_gets_the_same_settings() -> None:
         ("ADVISOR_WORKERS", "-1", "this must be at least 0"),
         ("HF_ENDPOINT", "huggingface.co", "written like https://"),
         ("ADVISOR_PUBLIC_URL", "ftp://x", "written like https://advisor.example"),
-        ("ADVISOR_GATED_REPOS", "meta-llama/Llama-4,meta-llama", "written like OWNER/NAME"),
-        ("ADVISOR_BOT_DENY", "discord:1,bob", "written like discord:80351110224678912"),
+        ("ADVISOR_GATED_REPOS", "a/b,meta-llama", "has 'meta-llama': this must be written like OWNER/NAME"),
+        ("ADVISOR_BOT_DENY", "discord:1,bob", "has 'bob': this must be written like discord:80351110224678912"),
         ("ADVISOR_BOT_ALLOW", "discord-guild:my server", "written like discord:80351110224678912"),
         ("ADVISOR_BOT_VERBS_OFF", "token,validte", "'validte' is not one of advise, check"),
         ("ADVISOR_OPERATOR_CONTACT", "me", "written like ada@example.org"),
@@ -51,6 +51,10 @@ def test_a_value_that_cannot_be_is_refused_with_its_variable(variable: str, valu
     assert raised.value.field == variable
     assert variable in raised.value.detail
     assert says in raised.value.detail
+
+
+def test_gated_repos_may_be_all_that_the_hub_has() -> None:
+    assert load_settings({"ADVISOR_GATED_REPOS": "_a/_b-GGUF, c.d/e_"}).gated_repos == ("_a/_b-GGUF", "c.d/e_")
 
 
 def test_the_verbs_that_can_be_turned_off_are_those_that_the_bots_have() -> None:

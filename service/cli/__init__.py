@@ -118,7 +118,8 @@ def _complain(error: AdvisorError) -> None:
     where = error.field or ""
     if group in ("constraints", "goal") or (not group and name in OPTIONS):
         where = option(name)
-    says_where = not where or error.detail.startswith((f"{error.field} is ", f"{error.field}: "))
+    begins = tuple(f"{error.field}{after}" for after in (" is ", " has ", ": "))
+    says_where = not where or error.detail.startswith(begins)
     print(f"advisor: {error.detail if says_where else f'{where}: {error.detail}'}", file=sys.stderr)
     if any(choice not in error.detail for choice in error.choices):
         print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)

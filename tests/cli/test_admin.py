@@ -241,3 +241,9 @@ def test_an_act_without_its_reason_is_refused_in_words(
 ) -> None:
     assert main(["admin", "moderate", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_wrong_setting_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ADVISOR_BOT_DENY", "discord:1,bob")
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err.startswith("advisor: ADVISOR_BOT_DENY has 'bob': this must be")
