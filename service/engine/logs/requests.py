@@ -285,9 +285,10 @@ def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
     counted: dict[str, int] = {}
     lately: Request | None = None
     summary: dict[tuple[str, str], float] = {}
+    told_at = 0
     for at, line in enumerate(lines):
         if (told := _KOBOLD_BENCH.match(line)) is not None:
-            summary[told[1], told[2]] = float(told[3])
+            told_at, summary[told[1], told[2]] = at, float(told[3])
             if told.groups()[:2] == ("Generation", "Speed"):
                 yield from _kobold_benchmark(at, summary, lately, refused)
                 summary = {}
@@ -309,6 +310,8 @@ def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
         else:
             refused.append(f"line {at + 1}: too few tokens, or too short a time, for a rate")
         counted = {}
+    if summary:
+        yield from _kobold_benchmark(told_at, summary, lately, refused)
 
 
 def _kobold_benchmark(

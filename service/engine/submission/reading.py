@@ -92,6 +92,8 @@ def read_paste(text: str) -> Reading:
             f"line {max(objects.line, table.line)}: a second output: send each run separately", field="text"
         )
     found = objects or table
+    if found and found.left_out and not found.rows:
+        raise InvalidInput(f"nothing that counts was measured: {found.left_out[0]}", field="text")
     texts = [line.text for line in rest]
     requests = None if found else request_rows(texts)
     stated = found.stated if found else {}

@@ -141,6 +141,12 @@ def test_a_benchmark_of_koboldcpp_whose_figures_disagree_is_refused_with_its_lin
             read_paste(paste("koboldcpp-benchmark.txt").replace("406.84", wrong))
 
 
+def test_a_benchmark_of_koboldcpp_that_was_cut_off_is_asked_for_whole() -> None:
+    for n_lines in (1, 2, 3):
+        with pytest.raises(InvalidInput, match=f"line {n_lines}: .*paste all four lines"):
+            read_paste("\n".join(paste("koboldcpp-benchmark.txt").splitlines()[:n_lines]))
+
+
 def test_a_benchmark_of_koboldcpp_counts_once_however_its_times_are_rounded() -> None:
     printed = paste("koboldcpp-benchmark-whole.txt")
     for seconds in ("23.235", "23.236", "23.244", "23.245"):

@@ -341,3 +341,10 @@ def test_many_sweeps_that_lost_or_gained_characters_have_no_row_that_was_not_the
     which: int, edits: list[tuple[int, str, bool]]
 ) -> None:
     edited_or_refused(outputs_alone()[which], edits)
+
+
+def test_a_table_of_which_nothing_counts_is_refused_with_the_reason() -> None:
+    head = "| model | size | params | backend | ngl | test | t/s |\n"
+    with pytest.raises(InvalidInput, match=r"pp512\+tg128: the time of both phases") as refused:
+        read_paste(f"{head}| qwen3 0.6B | 604.15 MiB | 596.05 M | CUDA | 99 | pp512+tg128 | 50.00 ± 0.40 |\n")
+    assert refused.value.field == "text"
