@@ -42,7 +42,8 @@ _BACKENDS = (
 
 def find_engines(policy: Policy) -> tuple[EngineProgram, ...]:
     """Return the benchmark programs that the policy allows, newest file first, at most MAX_ENGINES."""
-    programs = sorted(dict.fromkeys(_programs(policy)), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    named = dict.fromkeys(path for text in policy.engines.folders for path in programs_in(text))
+    programs = sorted(named, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     found = (described(path, policy) for path in programs[:MAX_ENGINES])
     return tuple(program for program in found if program is not None)
 
@@ -58,14 +59,15 @@ def program_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _programs(policy: Policy) -> Iterator[Path]:
-    """Yield candidate programs. llama-sweep-bench is only ik_llama.cpp's; for llama-bench, its help tells the
-    engine."""
-    for text in policy.engines.folders:
-        for name in (SWEEP, BENCH):
-            path = folder(text) / name
-            if path.is_file() and os.access(path, os.X_OK) and path.stat().st_size <= _MAX_PROGRAM_BYTES:
-                yield path
+def programs_in(text: str) -> Iterator[Path]:
+    """Yield the benchmark programs in a folder that a policy names.
+
+    llama-sweep-bench is only ik_llama.cpp's; for llama-bench, its help tells the engine.
+    """
+    for name in (SWEEP, BENCH):
+        path = folder(text) / name
+        if path.is_file() and os.access(path, os.X_OK) and path.stat().st_size <= _MAX_PROGRAM_BYTES:
+            yield path
 
 
 def described(path: Path, policy: Policy) -> EngineProgram | None:

@@ -13,7 +13,7 @@ from service import __version__
 from service.wire.measuring.agent import key_fingerprint
 from workers.agent import askers, journal
 from workers.agent.client import Client
-from workers.agent.engines import BENCH, SWEEP
+from workers.agent.engines import BENCH, SWEEP, programs_in
 from workers.agent.errors import HostError, ServiceError, naming
 from workers.agent.policy import InvalidPolicy, Policy, example, folder, log_path, pause_path, read_policy
 from workers.agent.state import (
@@ -199,8 +199,8 @@ def _summary(policy: Policy) -> str:
     named = (*policy.engines.folders, *policy.models.folders)
     gone = "".join(f"; there is no folder {one}" for one in named if not folder(one).is_dir())
     for one in policy.engines.folders:
-        if folder(one).is_dir() and not any((folder(one) / name).is_file() for name in (SWEEP, BENCH)):
-            gone += f"; neither {SWEEP} nor {BENCH} is in {one}"
+        if folder(one).is_dir() and not any(programs_in(one)):
+            gone += f"; no {SWEEP} or {BENCH} that can be run is in {one}"
     return f"folders: {engines} of engines, {models} of models{gone}; {policy.max_minutes} minutes a run"
 
 

@@ -190,7 +190,7 @@ def test_what_starts_the_agent_names_the_folder_and_policy_that_were_chosen(
 def test_status_names_a_folder_that_is_not_there(service: FakeService, state: State, tmp_path: Path) -> None:
     enrolled(service, state)
     person, policy = Person(), tmp_path / "p.toml"
-    (tmp_path / "llama-bench").touch()
+    (tmp_path / "llama-bench").touch(0o755)
     policy.write_text(f'[engines]\nfolders = ["{tmp_path}", "/gone"]\n[models]\nfolders = ["{tmp_path}"]')
     owner.status(state, policy, person.say)
     assert "2 of engines, 1 of models; there is no folder /gone; 30 minutes a run" in person.text
@@ -202,9 +202,10 @@ def test_status_names_a_folder_of_engines_without_a_benchmark(
     enrolled(service, state)
     person, policy = Person(), tmp_path / "p.toml"
     (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "llama-bench").touch(0o644)  # as an archive without modes leaves it
     policy.write_text(f'[engines]\nfolders = ["{tmp_path}/build"]\n[models]\nfolders = ["{tmp_path}"]')
     owner.status(state, policy, person.say)
-    said = f"neither llama-sweep-bench nor llama-bench is in {tmp_path}/build"
+    said = f"no llama-sweep-bench or llama-bench that can be run is in {tmp_path}/build"
     assert f"1 of engines, 1 of models; {said}; 30 minutes a run" in person.text
 
 
