@@ -7,7 +7,7 @@ import pytest
 from bench.judgment import words_of
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
-from service.engine.goal import Constraints, GoalRequest, resolve_goal
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, resolve_goal
 from service.engine.hardware_text import parse_hardware
 from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.search.all_variants import search
@@ -86,3 +86,14 @@ def test_a_short_command_takes_the_larger_micro_batch_for_which_there_is_room() 
     assert "-ncmoe" in config.commands.server
     assert config.flags.n_ubatch == config.flags.n_batch == 4096
     assert all(device.fits for device in config.devices)
+
+
+@pytest.mark.parametrize(("batch", "n_ubatch"), [("-b 2048", 2048), ("-b 8192", 4096)])
+def test_a_short_command_takes_the_larger_micro_batch_within_the_batch_that_the_user_states(
+    batch: str, n_ubatch: int
+) -> None:
+    rig = parse_hardware("RTX 4080 16GB, i7-13700K, 64GB DDR5-5600")
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], keep_flags=[batch])
+    config = first(ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=rig, constraints=limits))
+    assert "-ncmoe" in config.commands.server
+    assert (config.flags.n_ubatch, config.flags.n_batch) == (n_ubatch, int(batch[3:]))

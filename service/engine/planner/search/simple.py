@@ -98,10 +98,14 @@ def _with_larger_batch(contender: Contender, found: Fitted) -> Fitted:
     """
     problem, seconds = contender.problem, typical_seconds(found.run, contender.problem.goal)
     # With a larger one copying experts might win, so a run without copies stays as it was found.
-    if {"n_ubatch", "n_batch"} & {*contender.candidate.user_fields} or not found.flags.op_offload:
+    stated = contender.candidate.user_fields
+    if "n_ubatch" in stated or not found.flags.op_offload:
         return found
     while (n_ubatch := 2 * found.flags.n_ubatch) in micro_batches(problem.goal):
-        larger = fitting(problem, replace(found.flags, n_ubatch=n_ubatch, n_batch=max(n_ubatch, found.flags.n_batch)))
+        n_batch = max(n_ubatch, found.flags.n_batch)
+        if "n_batch" in stated and n_batch > found.flags.n_batch:
+            break
+        larger = fitting(problem, replace(found.flags, n_ubatch=n_ubatch, n_batch=n_batch))
         if larger is None or (shorter := typical_seconds(larger.run, problem.goal)) >= seconds:
             break
         found, seconds = larger, shorter
