@@ -65,15 +65,14 @@ def bound_ram(prefix: Sequence[str], rig: Rig) -> int | None:
     """
     words, nodes = " ".join(prefix), rig.nodes_a_socket * rig.sockets
     bound = _MEMORY.search(words) if "numactl" in words else None
-    if bound is None or _n_nodes(bound[1]) >= nodes:
-        return None
-    return rig.ram_bytes * _n_nodes(bound[1]) // nodes
+    named = _n_nodes(bound[1]) if bound else 0
+    return rig.ram_bytes * named // nodes if 0 < named < nodes else None
 
 
 def _n_nodes(listed: str) -> int:
-    """Return how many nodes a list such as `0-3,6` has."""
-    ranges = (part.split("-") for part in listed.split(","))
-    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+    """Return how many nodes a list such as `0-3,6` has: none in `3-0`, which numactl refuses."""
+    ends = [part.split("-") for part in listed.split(",")]
+    return len({node for part in ends for node in range(int(part[0]), int(part[-1]) + 1)})
 
 
 def one_socket(rig: Rig) -> Rig:

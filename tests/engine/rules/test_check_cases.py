@@ -14,6 +14,7 @@ from service.engine.check.report import CheckReport
 from service.engine.check.run import check
 from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
+from service.engine.hardware import Cpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
 
@@ -153,3 +154,16 @@ def test_programs_that_do_not_limit_their_logits_reserve_them_of_a_whole_micro_b
     report = check(f"{program} -m m.gguf -c 8192 -ub 2048 -ngl 99 -fa on", "llama.cpp", model, rig)
 
     assert (report.memory.devices[0].compute_mib > 1000) is whole
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gib"), [("0", 96), ("0-3", 384), ("0,4", 192), ("0,0", 96), ("0-7", 768), ("all", 768), ("3-0", 768)]
+)
+def test_numactl_leaves_the_ram_of_the_nodes_that_it_names(nodes: str, gib: int) -> None:
+    """Names that numactl refuses (`3-0`) limit nothing here."""
+    cpu = Cpu(model="EPYC 9355", sockets=2, numa_nodes=8)
+    rig = resolve(Hardware(gpus=[], cpu=cpu, ram=Ram(total_gb=768)))
+    command = f"numactl -m {nodes} llama-server -m m.gguf -c 4096"
+    report = check(command, "llama.cpp", build("Qwen3-0.6B", "q8_0"), rig)
+
+    assert report.memory.devices[-1].capacity_mib == gib * 1024
