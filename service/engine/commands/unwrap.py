@@ -30,7 +30,7 @@ _FISH_SET = re.compile(
     r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
 )
 _UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
-_QUADLET = re.compile(r"^[ \t]*\[Container\][ \t]*$", re.M)
+_QUADLET = re.compile(r"^[ \t]*\[Container\]\s*$((?:\n(?![ \t]*\[).*)*)", re.M)  # up to the next section
 _QUADLET_LINE = re.compile(r"^[ \t]*([A-Z][A-Za-z]+)[ \t]*=[ \t]*((?:.*\\[ \t]*\r?\n)*.*)", re.M)
 # Keys of a quadlet's [Container], and the options of `podman run` that they stand for (podman-systemd.unit(5)).
 _OF_QUADLETS = {"AddDevice": "--device", "Environment": "-e", "EnvironmentFile": "--env-file", "Volume": "-v",
@@ -99,10 +99,11 @@ def is_quadlet(text: str) -> bool:
 
 def _from_quadlet(text: str) -> str | None:
     """Return the `podman run` of a quadlet: its image starts the server, if `Exec=` names no other program."""
-    if not is_quadlet(text):
+    section = _QUADLET.search(text)
+    if section is None:
         return None
     found: dict[str, list[str]] = {}
-    for key, value in _QUADLET_LINE.findall(text):
+    for key, value in _QUADLET_LINE.findall(section[1]):
         found.setdefault(key, []).append(_CONTINUED.sub(" ", value).strip())
     options: list[str] = []
     for key, option in _OF_QUADLETS.items():

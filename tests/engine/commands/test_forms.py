@@ -407,6 +407,13 @@ def test_a_containers_unit_is_read_with_its_variables_and_its_arguments(start: s
     assert parsed.env.get("NVIDIA_VISIBLE_DEVICES") is None
 
 
+def test_of_a_containers_unit_only_the_containers_section_counts_in_windows_line_ends_too() -> None:
+    unit = QUADLET.format(start="Exec=-ngl 12").replace("[Service]", "[Service]\nEnvironment=LLAMA_ARG_CTX_SIZE=1")
+    for text in (unit, unit.replace("\n", "\r\n")):
+        parsed = parse(text)
+        assert (parsed.flags.n_ctx, parsed.flags.n_gpu_layers, parsed.unknown) == (65536, 12, ())
+
+
 def test_a_containers_unit_without_a_device_has_no_gpu() -> None:
     without = "\n".join(line for line in QUADLET.splitlines() if not line.startswith("AddDevice"))
     assert parse(without.format(start="Exec=-ngl 9")).env["NVIDIA_VISIBLE_DEVICES"] == "none"
