@@ -58,7 +58,8 @@ _NODES = re.compile(
     r"|\bnuma\snodes?\s?[:=]\s?([1-9]\d?)\b",
     re.I,
 )
-_NODES_A_SOCKET = re.compile(r"\b(?:nps|snc)[\s=:-]{0,3}([0-8])\b", re.I)  # AMD's nodes per socket, Intel's clusters
+# AMD's nodes per socket, of which 0 is one node of all sockets, and Intel's clusters, of which 0 turns them off.
+_NODES_A_SOCKET = re.compile(r"\b(?:nps|snc(?![\s=:-]{0,3}0))[\s=:-]{0,3}([0-8])\b", re.I)
 _LEAST_CORES = 4
 _MUCH_SMALLER = 1 / 3  # of the largest card's memory: a card that drives the display is then left to it
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|\s[—–-]{1,2}\s")

@@ -98,6 +98,7 @@ def test_lscpu_says_how_many_nodes_have_cores() -> None:
         ("dual Xeon 8480+, SNC-4, 512GB, no GPU", 8),
         ("2x E5-2697 v4, 4 NUMA nodes, 256GB, P40", 4),
         ("dual Xeon 8480+ (SNC off), 512GB, no GPU", None),
+        ("dual Xeon 8480+, SNC 0, 512GB, no GPU", None),
         ("dual EPYC 7702, 512GB, no GPU", None),
     ],
 )
