@@ -822,5 +822,9 @@ def test_a_paste_shows_whether_ecc_is_off() -> None:
 |   0  Tesla P40                      Off | 00000000:3E:00.0 Off |                  Off |
 | N/A   36C    P8               9W / 250W |      4MiB / 24576MiB |      0%      Default |
 """
-    for text, total in ((table, 24_576), (table.replace("24576", "23040"), 23_040)):
+    for text, total in (
+        (table, 24_576),
+        (table.replace("   4MiB", "3000MiB"), 24_576),
+        (table.replace("24576", "23040"), 23_040),
+    ):
         assert resolve(parse_hardware(text + "64GB DDR4-2400 RAM")).cards[0].total == total * MIB

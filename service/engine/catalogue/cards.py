@@ -31,9 +31,11 @@ _NARROWEST = 4
 _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 _MOST_DDR_GBS = 300  # of a GPU that shares RAM with its CPU; what is faster (MI300A) has HBM
+# Generations whose server cards have GDDR5, where ECC takes one sixteenth of it and owners turn it off (nvidia-smi of a
+# P40: 23,040 MiB with it, 24,576 without). A total of at most this share of the nominal size is one with ECC.
+_ECC_TAKES_MEMORY = ("kepler", "maxwell", "pascal")
+_WITH_ECC = 0.95
 # What is free is at most the total; drivers differ by so much in what they call that.
-_ECC_IN_MEMORY = ("kepler", "maxwell", "pascal")  # whose owners turn it off
-_WITH_ECC = 0.95  # of the nominal size at most: one sixteenth holds the check bits
 _ROUNDED = 1.03
 _WITH_OUTPUTS = re.compile(r"GeForce|RTX|TITAN|Quadro|Radeon|Arc\b|FirePro W|NVIDIA T\d")
 # Desktop CPUs without graphics: Ryzen of sockets AM4 (but G) and AM5 with an F; Core with an F, and those of the X
@@ -192,11 +194,11 @@ def _usual_total(gpu: Gpu, row: GpuRow, path: str, assumed: list[Assumption]) ->
     if row.driver_mib is None:
         return nominal
     total = row.driver_mib * MIB
-    if row.generation in _ECC_IN_MEMORY and total <= _WITH_ECC * nominal:
+    if row.generation in _ECC_TAKES_MEMORY and total <= _WITH_ECC * nominal:
         if gpu.free_gib is None:
             why = f"with ECC, as it is delivered; off, by `nvidia-smi -e 0`, it has {row.vram_gib:g}"
             assumed.append(Assumption(f"{path}.free_gib", f"{total / GIB:.4g}", why, "what fits on the GPU"))
-        elif gpu.free_gib * GIB > total:
+        elif gpu.vram_gib is not None or gpu.free_gib * GIB > total:  # as nvidia-smi prints them without ECC
             return nominal
     return total
 
