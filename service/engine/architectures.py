@@ -39,7 +39,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trained_in_mxfp4: bool = False
     linear_attention: bool = False
     compressed_rows: bool = False
-    purpose: Literal["text", "embeddings", "diffusion", "translation"] = "text"
+    purpose: Literal["text", "embeddings", "diffusion", "encoder-decoder"] = "text"
 
 
 _USUAL = Architecture()

@@ -20,7 +20,7 @@ from service.engine.model import Model
 
 Purpose: TypeAlias = Literal["text", "embeddings", "ranking"]
 
-_MEAN, _CLS, _LAST, _RANK = 1, 2, 3, 4  # llama.h, enum llama_pooling_type
+_MEAN, _CLS, _RANK = 1, 2, 4  # llama.h, enum llama_pooling_type
 _WORDS: dict[Purpose, tuple[str, ...]] = {
     "text": (),
     "embeddings": ("--embedding", "--embeddings"),
@@ -30,20 +30,18 @@ WITHOUT_TEXT = frozenset(_WORDS["ranking"])  # with any of them a server returns
 
 
 def purpose_of(model: Model) -> Purpose:
-    """Return what a model is for: its header says how it pools what it computes, and some architectures do no else."""
+    """Return what a model is for: by how its header says that it pools, or by an architecture that only embeds."""
     pooling = _pooling(model)
     if pooling == _RANK:
         return "ranking"
     return "embeddings" if pooling or architecture(model.architecture).purpose == "embeddings" else "text"
 
 
-def server_word(model: Model) -> str | None:
-    """Return the option without which a server refuses what the model is for; None for a model that writes text."""
-    return next(iter(_WORDS[purpose_of(model)]), None)
-
-
 def server_words(model: Model) -> tuple[str, ...]:
-    """Return the options of which a command needs one of the first two; a reranker may be used for embeddings too."""
+    """Return the options, the usual one first, without any of which a server refuses what the model is for.
+
+    There are none for a model that writes text. A reranker may be used for embeddings too.
+    """
     return _WORDS[purpose_of(model)]
 
 
@@ -63,8 +61,9 @@ def unserved(model: Model) -> str | None:
     match architecture(model.architecture).purpose:
         case "diffusion":
             return "has no server for diffusion models: llama-diffusion-cli runs them"
-        case "translation":
-            return "has no server for models with an encoder and a decoder: llama-completion or llama-cli runs them"
+        case "encoder-decoder":
+            runs = "llama-completion (ik_llama.cpp: llama-cli)"
+            return f"has no server for models with an encoder and a decoder: {runs} runs them"
         case _:
             return None
 

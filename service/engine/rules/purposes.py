@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.commands.tables import known_options
-from service.engine.purpose import notes_of_purpose, reads_at_once, server_word, server_words, unserved
+from service.engine.purpose import notes_of_purpose, reads_at_once, server_words, unserved
 from service.engine.rules.case import Case
 from service.engine.rules.rule import NO_TEXT, Found, rule
 
@@ -36,9 +36,10 @@ def no_server_for_model(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def purpose_not_asked(case: Case) -> Iterator[Found]:
     """A server of a model for embeddings or ranking that is not told so: it refuses the requests that it is for."""
-    word = server_word(case.model)
-    if not word or not _is_server(case) or _answers(case):
+    words = server_words(case.model)
+    if not words or not _is_server(case) or _answers(case):
         return
+    word = words[0]
     what = "ranks texts" if word == "--reranking" else "returns embeddings"
     if word in known_options(case.engine, case.parsed.program):
         yield Found(f"the model {what}, and the server refuses to without {word}", word)

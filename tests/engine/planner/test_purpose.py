@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig
+from service.engine.catalogue import resolve
 from service.engine.config import Engine
-from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.planner.search.options import wanted_flags
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.run_flags import closed
 from service.engine.side_by_side import served
 from service.wire.advice.card import card_of
 from tests.engine.planner.asking import ask, first
+from tests.models import build
 
 SMALL_CARD = Hardware(gpus=[Gpu(name="RTX 3060 12GB")], cpu=Cpu(model="Ryzen 5 5600"), ram=Ram(total_gb=32))
 LLAMA: Engine = "llama.cpp"
+MEAN, LAST = 1, 3  # llama.h, enum llama_pooling_type
 
 
 def advised(model: str, *keep: str) -> AdvisedConfig:
@@ -42,6 +48,19 @@ def test_input_of_a_model_that_reads_it_at_once_fits_one_micro_batch() -> None:
     assert advised("bge-m3").flags.n_ubatch == 8192
     assert advised("bge-m3").flags.n_batch == 8192
     assert advised("bge-m3", "-ub 1024").flags.n_ubatch == 1024
+
+
+@pytest.mark.parametrize("pooling", [MEAN, LAST])
+def test_every_token_of_an_embedding_model_has_an_output(pooling: int) -> None:
+    """`-wgt` of ik_llama.cpp, which reserves fewer, is for models that write text."""
+    plain = build("Qwen3-Embedding-0.6B", "q8_0")
+    model = replace(plain, metadata=plain.metadata | {"qwen3.pooling_type": pooling})
+    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    case = SearchCase("ik_llama.cpp", 0, model, resolve(SMALL_CARD), goal, Constraints())
+    fields = wanted_flags(case).fields
+
+    assert fields["n_logits"] is None
+    assert ("n_ubatch" in fields) is (pooling == MEAN)
 
 
 def test_models_that_read_one_micro_batch_after_the_other_get_usual_ones() -> None:

@@ -22,7 +22,7 @@ from service.engine.overrides import is_easy
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.planner.search.outcome import SearchCase
-from service.engine.purpose import computes_logits, reads_at_once, server_word, server_words, unserved
+from service.engine.purpose import computes_logits, reads_at_once, server_words, unserved
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import case_of
 from service.engine.run.overrides import device_index
@@ -110,17 +110,16 @@ def wanted_flags(case: SearchCase) -> UserFlags:
 
     A model that reads an input at once gets micro-batches of a whole context. Raises InvalidFlags as `user_flags`.
     """
-    model, goal = case.model, case.goal
-    stated, word = user_flags(case.engine, case.constraints), server_word(model)
-    if word is None:
+    stated, words = user_flags(case.engine, case.constraints), server_words(case.model)
+    if not words:
         return stated
-    given = any(option in server_words(model) for option in stated.other)
     needed: dict[str, object] = {"n_logits": None}  # every token has an output
-    if reads_at_once(model) and stated.fields.keys().isdisjoint(("n_batch", "n_ubatch")):
-        needed = {"n_batch": goal.context_each, "n_ubatch": goal.context_each}
-    if not computes_logits(model) and case.constraints.kv_types is None:
-        needed |= {"cache_type_k": "f16", "cache_type_v": "f16"}  # there is no cache
-    return UserFlags(needed | stated.fields, stated.other if given else (*stated.other, word))
+    if reads_at_once(case.model) and stated.fields.keys().isdisjoint(("n_batch", "n_ubatch")):
+        needed |= dict.fromkeys(("n_batch", "n_ubatch"), case.goal.context_each)
+    if not computes_logits(case.model) and case.constraints.kv_types is None:
+        needed |= dict.fromkeys(("cache_type_k", "cache_type_v"), "f16")  # there is no cache
+    given = not set(words).isdisjoint(stated.other)
+    return UserFlags(needed | stated.fields, stated.other if given else (*stated.other, words[0]))
 
 
 def _check_written(engine: Engine, flags: Flags) -> None:
@@ -163,14 +162,14 @@ def user_flags_refusal(engine: Engine, constraints: Constraints) -> str | None:
 
 
 def flags_refusal(engine: Engine, constraints: Constraints, model: Model) -> str | None:
-    """Return why an engine cannot take the user's flags, or has none for what the model is for; None when it can."""
+    """Return why an engine cannot take the user's flags, or has no server for what the model is for; else None."""
     if reason := user_flags_refusal(engine, constraints):
         return reason
     if reason := unserved(model):
         return f"{engine} {reason}"
-    word = server_word(model)
-    lacks = word and word not in known_options(engine, engine_spec(engine).programs["server"])
-    return f"{engine}'s server has no {word}, which this model needs" if lacks else None
+    known = known_options(engine, engine_spec(engine).programs["server"])
+    lacks = [word for word in server_words(model)[:1] if word not in known]
+    return f"{engine}'s server has no {lacks[0]}, which this model needs" if lacks else None
 
 
 def kept_placement(constraints: Constraints) -> str:
