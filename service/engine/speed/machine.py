@@ -186,13 +186,10 @@ def _family(generation: str) -> str:
 
 
 def _lacks_int8(card: Card) -> bool:
-    """Whether shaders multiply in floats: GCN and Vega, and in Vulkan NVIDIA's cards before Pascal, have no faster
-    int8 products, nor matrix units. (Vega 20 has int8 products, at twice the rate of FP16.)"""
-    generation = card.generation.lower()
-    shaders = generation.startswith(("gcn", "vega")) or (
-        card.backend == "vulkan" and generation in ("kepler", "maxwell")
-    )
-    return shaders and card.int8_tops <= card.fp16_tflops
+    """Whether a card has neither matrix units nor int8 products that are faster than FP16: GCN and Vega but Vega 20,
+    and in Vulkan NVIDIA's before Pascal."""
+    old = card.backend == "vulkan" and card.generation in ("kepler", "maxwell")
+    return (old or card.generation.startswith(("gcn", "vega"))) and card.int8_tops <= card.fp16_tflops
 
 
 def _in_floats(card: Card) -> bool:
