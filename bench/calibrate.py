@@ -90,7 +90,7 @@ def rare_rows() -> list[Row]:
     """Return the published runs, fitted before or not, whose cards are all of back ends and generations of RARE."""
     tests = [row.test for row in training_rows()]
     tests += [test for setup in setups((CARDS,))[0] for test in tests_of(setup, every=True)]
-    return rows_of_tests(test for test in tests if _kinds_of(test.setup) and _kinds_of(test.setup) <= RARE)
+    return rows_of_tests(test for test in tests if set() < _kinds_of(test.setup) <= RARE)
 
 
 def _kinds_of(setup: Setup) -> set[str]:
