@@ -31,11 +31,11 @@ def no_server_for_model(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "purpose-not-asked", "warning", NO_TEXT, "llama.cpp tools/server/server-context.cpp:5678, 6007: \"This server does "
-    "not support embeddings. Start it with `--embeddings`\"", fix="--embedding, or --reranking for a reranker",
+    "endpoint-not-enabled", "warning", NO_TEXT, "llama.cpp tools/server/server-context.cpp:5678, 6007: \"This server "
+    "does not support embeddings. Start it with `--embeddings`\"", fix="--embedding, or --reranking for a reranker",
 )  # fmt: skip
-def purpose_not_asked(case: Case) -> Iterator[Found]:
-    """A server of a model for embeddings or ranking that is not told so: it refuses the requests that it is for."""
+def endpoint_not_enabled(case: Case) -> Iterator[Found]:
+    """Without --embedding or --reranking, a server refuses the requests that such a model is for."""
     words = server_words(case.model)
     if not words or not _is_server(case) or _answers(case):
         return

@@ -372,7 +372,7 @@ EXAMPLES = (
     ),
     # llama.cpp issue 23152 and pull 23007
     Example(
-        "graphics-join",
+        "integrated-graphics-as-card",
         "-c 4096 -ngl 99",
         "HIP_VISIBLE_DEVICES=0 llama-server -m m.gguf -c 4096 -ngl 99",
         LLAMA,
@@ -436,8 +436,8 @@ EXAMPLES = (
         LLAMA,
     ),
     Example("no-server-for-model", EMBED, EMBED.replace("server", "cli"), LLAMA, ("LLaDA-8B", "q4_K_M")),
-    Example("purpose-not-asked", EMBED, f"{EMBED} --embeddings", LLAMA, ("Qwen3-Embedding-0.6B", "q8_0")),
-    Example("purpose-not-asked", f"{EMBED} --jinja", f"{EMBED} --rerank", LLAMA, ("Qwen3-Reranker-0.6B", "q8_0")),
+    Example("endpoint-not-enabled", EMBED, f"{EMBED} --embeddings", LLAMA, ("Qwen3-Embedding-0.6B", "q8_0")),
+    Example("endpoint-not-enabled", f"{EMBED} --jinja", f"{EMBED} --rerank", LLAMA, ("Qwen3-Reranker-0.6B", "q8_0")),
     Example("input-beyond-micro-batch", f"{EMBED} --embedding", f"{EMBED} --embedding -b 8192 -ub 8192", LLAMA, BERT),
     Example("writes-no-text", f"{EMBED} --embedding", EMBED.replace("server", "bench"), LLAMA, BERT),
 )

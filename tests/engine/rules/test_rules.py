@@ -115,7 +115,7 @@ def test_a_file_of_minimax_m3_without_its_indexer_is_not_refused() -> None:
 def test_graphics_that_a_cpu_lacks_a_build_tells_from_cards_or_a_command_leaves_out_are_no_card(
     cpu: str, build: str | None, command: str
 ) -> None:
-    (example,) = [one for one in EXAMPLES if one.rule == "graphics-join"]
+    (example,) = [one for one in EXAMPLES if one.rule == "integrated-graphics-as-card"]
     hardware = replace(example.hardware, cpu=Cpu(model=cpu))
     assert told(example._replace(hardware=hardware, build=build), example.broken + command) == []
 

@@ -257,14 +257,13 @@ def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "graphics-join", "warning", CARDS,
+    "integrated-graphics-as-card", "warning", CARDS,
     "llama.cpp pull request 23007 (integrated GPUs are told from cards); issues 23152 (b9174, 16 May 2026), 22013 and "
     "8618: \"invalid device function\", out of memory", until="2026-05-17",
     fix="HIP_VISIBLE_DEVICES with the numbers of the cards alone, or a build of June 2026 or later",
 )  # fmt: skip
-def graphics_join(case: Case) -> Iterator[Found]:
-    """In older builds ROCm's devices are all cards: the graphics of a Ryzen get layers beside a card, or end the
-    program."""
+def integrated_graphics_as_card(case: Case) -> Iterator[Found]:
+    """Older builds do not tell a Ryzen's graphics from cards in ROCm: they get layers as well, or end the program."""
     cards, cpu = case.rig.cards, case.rig.cpu_model or ""
     stated = all(one.field != "hardware.cpu" for one in case.rig.assumed) and _WITH_GRAPHICS.search(cpu)
     beside = cards and all(card.backend == "rocm" and not card.unified for card in cards)
@@ -272,8 +271,8 @@ def graphics_join(case: Case) -> Iterator[Found]:
     if not stated or not beside or not case.devices or chosen or any(name in case.parsed.env for name in _HIDES):
         return
     yield Found(
-        f"the graphics of the {cpu} are one more card to this build, if they are on and ROCm sees them: they get "
-        "layers, or the program ends, because it has no code for them (--list-devices shows its devices)"
+        f"this build takes the graphics of the {cpu} for another card, if they are on and ROCm sees them: they get "
+        "layers, or the program ends because it has no code for them (--list-devices lists what it sees)"
     )
 
 
