@@ -18,6 +18,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.finding import Severity
 from service.engine.rules.case import Case, with_first_rule
 from service.engine.rules.companions import read_by_a_token
+from service.engine.rules.host import bound_too_small
 from service.engine.rules.placement import onto_cards
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
 from service.engine.run.settings import speculation_types
@@ -378,7 +379,7 @@ def ram_too_small(case: Case) -> Iterator[Found]:
     """Host memory that must stay in RAM; a warning where mmap streams it from disk. Swap is slower than that."""
     row = case.table[-1]
     shared = row.total_mib <= row.capacity_mib  # with the GPU, which is what leaves too little of it
-    if row.fits or case.flags.mlock or (shared and not all(one.fits for one in case.table)):
+    if row.fits or case.flags.mlock or bound_too_small(case) or (shared and not all(one.fits for one in case.table)):
         return
 
     def changes(advice: str) -> Iterator[Sequence[str]]:

@@ -101,6 +101,12 @@ def numa_unset(case: Case) -> Iterator[Found]:
     yield Found(f"{message} (and /proc/sys/kernel/numa_balancing should be 0)", fix)
 
 
+def bound_too_small(case: Case) -> int | None:
+    """Return the bytes that `numactl -m` allows, where they are too few on a machine that has enough; else None."""
+    bound = bound_ram(case.parsed.prefix, case.whole)
+    return bound if bound and bound < case.table[-1].total_mib * MIB <= case.whole.ram_bytes else None
+
+
 @rule(
     "bound-memory-too-small", "error", _THREADS,
     "numactl(8), --membind: memory of other nodes is not used, however little there is on these",
@@ -108,9 +114,8 @@ def numa_unset(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def bound_memory_too_small(case: Case) -> Iterator[Found]:
     """`numactl -m` with NUMA nodes that have less RAM than the command takes, on a machine that has enough."""
-    row, whole, bound = case.table[-1], case.whole, bound_ram(case.parsed.prefix, case.whole)
-    needs = row.total_mib * MIB
-    if bound is None or row.fits or needs > whole.ram_bytes:
+    bound, whole, needs = bound_too_small(case), case.whole, case.table[-1].total_mib * MIB
+    if bound is None:
         return
     numa = "numactl" if needs <= whole.ram_bytes // whole.sockets else "distribute"
     yield Found(

@@ -167,3 +167,16 @@ def test_numactl_leaves_the_ram_of_the_nodes_that_it_names(nodes: str, gib: int)
     report = check(command, "llama.cpp", build("Qwen3-0.6B", "q8_0"), rig)
 
     assert report.memory.devices[-1].capacity_mib == gib * 1024
+
+
+@pytest.mark.parametrize(
+    ("before", "ram", "rule"),
+    [("", 256, "bound-memory-too-small"), ("[Service]\nMemoryMax=64G\nExecStart=", 512, "ram-too-small")],
+    ids=["numactl", "the unit"],
+)
+def test_ram_that_is_withheld_is_short_once_with_what_withholds_it(before: str, ram: int, rule: str) -> None:
+    rig = resolve(Hardware(gpus=[], cpu=Cpu(model="EPYC 9355", sockets=2), ram=Ram(total_gb=ram)))
+    command = f"{before}numactl -m 0 llama-server -m m.gguf -c 4096"
+    report = check(command, "llama.cpp", build("Qwen3-235B-A22B", "q4_K_M"), rig)
+
+    assert [f.rule for f in report.findings if f.rule in ("ram-too-small", "bound-memory-too-small")] == [rule]
