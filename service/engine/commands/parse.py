@@ -37,11 +37,12 @@ SERVER_PROGRAMS = (
     "llama-diffusion-cli", "llama-tts",
 )  # fmt: skip
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
-# Those that do not say how many rows of logits they need, and so reserve them of a whole micro-batch: llama.cpp
-# common/common.h:462, n_outputs_max. llama-server says it, llama-cli runs as one, and those that speculate do.
-_RESERVE_ALL_LOGITS = frozenset(
-    [*BENCH_PROGRAMS, "llama-completion", "llama-mtmd-cli", "llama-embedding", "llama-diffusion-cli", "llama-tts"]
-)
+# Those that do not limit the rows of logits (llama.cpp common/common.h:462, n_outputs_max), and so reserve them for a
+# whole micro-batch. llama-server limits them, and so do llama-cli, which runs a server, and programs that draft tokens.
+_RESERVE_ALL_LOGITS = frozenset([
+    *BENCH_PROGRAMS, "llama-completion", "llama-mtmd-cli", "llama-simple", "llama-embedding", "llama-parallel",
+    "llama-diffusion-cli", "llama-tts",
+])  # fmt: skip
 _LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if name.startswith("llama-"))
 _NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
 # A program under a name of one's own: `ik_llama-server`, `llama-server-cuda`.

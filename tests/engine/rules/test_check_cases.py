@@ -146,7 +146,7 @@ def test_without_a_split_the_main_gpu_takes_the_experts_from_ram(engine: Engine)
 
 @pytest.mark.parametrize(
     ("program", "whole"), [("llama-server", False), ("llama-cli", False), ("llama-completion", True),
-                           ("llama-mtmd-cli", True), ("llama-diffusion-cli", True)],
+                           ("llama-mtmd-cli", True), ("llama-parallel", True), ("llama-diffusion-cli", True)],
 )  # fmt: skip
 def test_programs_that_do_not_limit_their_logits_reserve_them_of_a_whole_micro_batch(program: str, whole: bool) -> None:
     """llama.cpp common/common.h:462, n_outputs_max: 0 is a whole batch, and only servers and speculation say less."""
