@@ -6,7 +6,7 @@ every GPU on its own, fastest first, every fact filled in from the catalogue or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -144,6 +144,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         """
         kept = self.kept_by_system - (self.total - self.free)
         return max(_RESERVE_WITH_DISPLAY if self.display else _RESERVE, kept)
+
+
+def dropped_by_cuda(cards: Iterable[Card]) -> str:
+    """Return which of some cards CUDA no longer supports, in a clause; empty for none (CUDA 12.0's release notes)."""
+    names = dict.fromkeys(card.name for card in cards if card.generation == "kepler")
+    return f"CUDA 12 does not support the {' and '.join(names)}" if names else ""
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,9 +27,9 @@ from service.engine.tensor_names import role_of
 
 _OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # not iq1_s and iq1_m with interleaved rows, but other quants
 _SIXTEEN_BITS = frozenset({"f32", "f16", "bf16"})
-# Types for weights that are -1, 0 or 1. The first have no scale of each block, so that nothing else can be stored in
-# them (ik_llama.cpp pull 12; microsoft/BitNet); llama-quantize writes the others from any model, and of one that
-# was not trained so nothing is left (llama.cpp pull 8151, issue 15193).
+# Types for weights that are -1, 0 or 1. The first have no scale for each block, so that they can store nothing else
+# (ik_llama.cpp pull 12; microsoft/BitNet). llama-quantize writes the others from any model, and ruins those that were
+# not trained with such weights (llama.cpp pull 8151, issue 15193).
 _TERNARY_ONLY, _TERNARY = frozenset({"i2_s", "iq1_bn", "iq2_bn"}), frozenset({"tq1_0", "tq2_0"})
 _TRAINED_TERNARY = re.compile(r"bitnet|1\.58|trilm|ternary|bitcpm", re.I)
 _NOISE = 0.002  # of ln perplexity: sampling error of the published figures
@@ -199,8 +199,8 @@ def _types_by_group(model: Model, *, is_mixture: bool) -> dict[str, dict[str, fl
 
 
 def _stored_type(model: Model, group: str, name: str) -> str:
-    """Weights in the type that they were trained in are the original, not a loss: experts of four bits (model card of
-    gpt-oss), and ternary weights, which a model's architecture or name tells of."""
+    """Return bf16 for weights in the type that they were trained in, which lose nothing: experts of four bits (model
+    card of gpt-oss), and ternary weights, known by their type or by the model's architecture or name."""
     plain, trained = plain_type(name), architecture(model.architecture).trained_in_mxfp4
     native = trained and plain == "mxfp4" and group.startswith("expert")
     ternary = plain in _TERNARY and _TRAINED_TERNARY.search(f"{model.architecture} {model.name}")

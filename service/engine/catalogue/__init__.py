@@ -19,7 +19,7 @@ from service.engine.catalogue.limits import check
 from service.engine.config import Device, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig, os_family
+from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig, dropped_by_cuda, os_family
 
 _MATTERS = (
     "gpus", "ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz",
@@ -170,9 +170,9 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
     of NVIDIA that CUDA has dropped.
     """
     makers, names = {card.backend for card in own}, {card.backend for card in driven}
-    dropped = list(dict.fromkeys(card.name for card in own if card.generation == "kepler"))
+    dropped = dropped_by_cuda(own)
     if hardware.backend is None and dropped and makers == {"vulkan"}:
-        why = f"CUDA 12 does not support the {' and '.join(dropped)}; builds with CUDA 11 are not described here"
+        why = f"{dropped}; builds with CUDA 11 are not described here"
         yield Assumption("hardware.backend", "vulkan", why, "speed, and the build of the engine")
     if hardware.backend is not None or len(makers) != 1 or not makers <= {"rocm", "sycl"}:
         return

@@ -10,7 +10,7 @@ from service.engine.builds import today
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.ggml_types import type_named
-from service.engine.hardware import Card, Rig
+from service.engine.hardware import Card, Rig, dropped_by_cuda
 from service.engine.model import Model
 
 _NAMES_SHOWN = 4
@@ -49,9 +49,8 @@ def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
         return None
     there = next(one.name for one in all_engines() if one.backends > runs)
     how = " with Vulkan" if others == ["vulkan"] else ""
-    dropped = list(dict.fromkeys(card.name for card in rig.cards if card.generation == "kepler"))
-    why = f", and CUDA 12 does not support the {' and '.join(dropped)}" if dropped else ""
-    return f"{only_nvidia(engine)}{why}; {there} runs these{how}"
+    why = ", and ".join(filter(None, (only_nvidia(engine), dropped_by_cuda(rig.cards))))
+    return f"{why}; {there} runs these{how}"
 
 
 def only_nvidia(engine: Engine) -> str:
