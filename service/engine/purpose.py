@@ -60,7 +60,7 @@ def unserved(model: Model) -> str | None:
     """Return why no server answers with a model, and what runs it instead; None for all others."""
     match architecture(model.architecture).purpose:
         case "diffusion":
-            return "has no server for diffusion models: llama-diffusion-cli runs them"
+            return "has no server for diffusion models: llama-diffusion-cli of llama.cpp runs them"
         case "encoder-decoder":
             runs = "llama-completion (ik_llama.cpp: llama-cli)"
             return f"has no server for models with an encoder and a decoder: {runs} runs them"

@@ -24,10 +24,10 @@ def _answers(case: Case) -> bool:
     "(T5; neither server calls llama_encode)",
 )  # fmt: skip
 def no_server_for_model(case: Case) -> Iterator[Found]:
-    """Diffusion models, and models with an encoder and a decoder, load in the server, which cannot answer with them."""
+    """The server cannot answer with diffusion models, nor with models that have an encoder and a decoder."""
     reason = unserved(case.model)
     if reason and _is_server(case):
-        yield Found(f"{case.engine} {reason}; the model loads, and every request fails")
+        yield Found(f"{case.engine} {reason}; every request fails")
 
 
 @rule(

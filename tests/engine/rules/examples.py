@@ -437,6 +437,7 @@ EXAMPLES = (
     ),
     Example("no-server-for-model", EMBED, EMBED.replace("server", "cli"), LLAMA, ("LLaDA-8B", "q4_K_M")),
     Example("endpoint-not-enabled", EMBED, f"{EMBED} --embeddings", LLAMA, ("Qwen3-Embedding-0.6B", "q8_0")),
+    Example("endpoint-not-enabled", EMBED, f"LLAMA_ARG_EMBEDDINGS=1 {EMBED}", IK, ("Qwen3-Embedding-0.6B", "q8_0")),
     Example("endpoint-not-enabled", f"{EMBED} --jinja", f"{EMBED} --rerank", LLAMA, ("Qwen3-Reranker-0.6B", "q8_0")),
     Example("input-beyond-micro-batch", f"{EMBED} --embedding", f"{EMBED} --embedding -b 8192 -ub 8192", LLAMA, BERT),
     Example("writes-no-text", f"{EMBED} --embedding", EMBED.replace("server", "bench"), LLAMA, BERT),
