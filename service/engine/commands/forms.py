@@ -71,10 +71,10 @@ def docker(
 def _without_launcher(prefix: Sequence[str]) -> Iterator[str]:
     """Yield comments on numactl, which no image has (docker/ik_llama-cuda.Containerfile, .devops/cuda.Dockerfile)."""
     if prefix:
-        yield f"# the speeds are those with `{' '.join(prefix)}`, which the image lacks"
+        yield f"# the speeds are those with `{' '.join(prefix)}`, but the image has no numactl"
     if "-m" in prefix:
         nodes = prefix[prefix.index("-m") + 1]
-        yield f"# instead: docker run --cpuset-mems {nodes} --cpuset-cpus with the CPUs of NUMA node {nodes} (lscpu)"
+        yield f"# to bind the container: --cpuset-mems {nodes}, and --cpuset-cpus with the CPUs of these nodes (lscpu)"
 
 
 def _build_arguments(engine: Engine, capabilities: Sequence[float]) -> Iterator[str]:
