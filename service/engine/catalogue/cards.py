@@ -196,7 +196,7 @@ def _usual_total(gpu: Gpu, row: GpuRow, path: str, assumed: list[Assumption]) ->
     total = row.driver_mib * MIB
     if row.generation in _ECC_TAKES_MEMORY and total <= _WITH_ECC * nominal:
         if gpu.free_gib is None:
-            why = f"with ECC, as it is delivered; off, by `nvidia-smi -e 0`, it has {row.vram_gib:g}"
+            why = f"ECC is on as delivered; turned off (`nvidia-smi -e 0`), the card has {row.vram_gib:g}"
             assumed.append(Assumption(f"{path}.free_gib", f"{total / GIB:.4g}", why, "what fits on the GPU"))
         elif gpu.vram_gib is not None or gpu.free_gib * GIB > total:  # as nvidia-smi prints them without ECC
             return nominal
