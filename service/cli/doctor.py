@@ -23,9 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     from service.flows.context import utc_now
     from service.flows.operations.doctor import diagnose
 
-    before = logging.root.manager.disable
+    found, settings, before = [], load_settings(), logging.root.manager.disable
     logging.disable(before if arguments.json else logging.WARNING)  # the report tells the same in words
-    found, settings = [], load_settings()
     try:
         for one in chain(diagnose(settings, utc_now()), diagnose_bots(settings)):
             found.append(one)
