@@ -57,6 +57,7 @@ from service.engine.planner.search.simple import shortest
 from service.engine.purpose import goal_of_purpose
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import backend_named, rig_of_command
+from service.engine.run.environment import bound_ram, prefix_of, within_ram
 from service.engine.speed.predict import at_once, predict_speed, speed_point
 from service.engine.speed.work import milliseconds
 from service.engine.versions import versions
@@ -300,7 +301,8 @@ def _config(
     problem, rig = contender.problem, contender.problem.rig
     devices, limits = problem.devices, problem.limits
     run = contender.fitted.run
-    table = device_table(contender.fitted.memory, devices, limits.reserve, rig)
+    bound = within_ram(rig, bound_ram(prefix_of(flags.numa, rig.nodes_a_socket), rig))
+    table = device_table(contender.fitted.memory, devices, limits.reserve, bound)
     smaller = smaller_benchmark(problem, contender.fitted)
     bench_ubatch = smaller.n_ubatch if smaller else None
     lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1], bench_ubatch)

@@ -34,7 +34,7 @@ from service.engine.rules.companion_headers import (
     projector_companion,
 )
 from service.engine.run.devices import chosen_devices, with_lab_bytes
-from service.engine.run.environment import Environment, binding_of, bound_ram, environment_of
+from service.engine.run.environment import Environment, binding_of, bound_ram, environment_of, within_ram
 from service.engine.run.overrides import matching_names
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram
@@ -308,13 +308,9 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 def _limited(rig: Rig, parsed: ParsedCommand) -> Rig:
-    """Return the machine with the RAM that the command's container, unit or numactl lets it take; GPUs that share it
-    may take more."""
+    """Return the machine with the RAM that the command's container, unit or numactl lets it take."""
     limits = (memory_limit(parsed.env), bound_ram(parsed.prefix, rig))
-    limit = min((one for one in limits if one is not None), default=rig.ram_bytes)
-    if limit >= rig.ram_bytes or any(card.unified for card in rig.cards):
-        return rig
-    return msgspec.structs.replace(rig, ram_bytes=limit, usable_ram=min(rig.usable_ram, limit))
+    return within_ram(rig, min((one for one in limits if one is not None), default=None))
 
 
 def case_of(

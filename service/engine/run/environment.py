@@ -58,6 +58,13 @@ def binding_of(prefix: Sequence[str], numa: str | None, nodes_a_socket: int = 1)
     return "distribute" if numa == "distribute" else "isolate" if numa == "isolate" else "unset"
 
 
+def within_ram(rig: Rig, limit: int | None) -> Rig:
+    """Return the machine with at most so many bytes of RAM for a command; GPUs that share it may take more."""
+    if limit is None or limit >= rig.ram_bytes or any(card.unified for card in rig.cards):
+        return rig
+    return msgspec.structs.replace(rig, ram_bytes=limit, usable_ram=min(rig.usable_ram, limit))
+
+
 def bound_ram(prefix: Sequence[str], rig: Rig) -> int | None:
     """Return the bytes of the NUMA nodes whose memory alone the words before a program let it use; None: all nodes.
 

@@ -211,8 +211,8 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
     seconds = work.gpu_layers * layer
     if work.recurrent_layers:
         seconds += work.recurrent_layers * _recurrent_launch(work, machine, p)
-    if work.hyper_connections and work.gpu_layers:
-        seconds += work.gpu_layers * _hyper_connections_launch(work, machine, p)
+    if work.hyper_connections:
+        seconds += work.n_layer * _hyper_connections_launch(work, machine, p)
     if engine_spec(work.engine).memory.fuses_up_and_gate:
         seconds += work.unfused_layers * p["launch.unfused"]
     if "moe_graphs" in work.lacks and machine.cards and machine.first_card.backend == "cuda":
@@ -235,8 +235,11 @@ def _recurrent_launch(work: Work, machine: Machine, p: Coefficients) -> float:
 
 
 def _hyper_connections_launch(work: Work, machine: Machine, p: Coefficients) -> float:
-    """Seconds more a layer with hyper-connections, which were some 300 small operations before they were fused."""
-    seconds, backend = p["launch.hyper_connections"], machine.first_card.backend
+    """Seconds more a layer with hyper-connections, which were some 300 small operations before they were fused.
+
+    Of layers on the CPU no run is known: they are taken to need as much.
+    """
+    seconds, backend = p["launch.hyper_connections"], machine.first_card.backend if machine.cards else "cuda"
     if f"hyper_connections_{'cuda' if backend in CUDA_KERNELS else backend}" in work.lacks:
         seconds += p["before.hyper_connections"] * p.get(f"before.hyper_connections.{backend}", 1.0)
     return seconds
