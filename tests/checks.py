@@ -10,6 +10,7 @@ from service.engine.hardware import Rig
 from service.engine.memory.predict import predict_memory
 from service.engine.memory.report import device_table
 from service.engine.model import Model
+from service.engine.run.environment import bound_ram, within_ram
 from service.engine.run.placement import place
 from service.engine.run.resolved import resolve_run
 
@@ -50,7 +51,7 @@ def problems_of(config: AdvisedConfig, model: Model, rig: Rig) -> list[str]:
     found = [f"the server command has unknown flags {server.unknown}"] if server.unknown else []
     memory = predict_memory(resolve_run(config.engine, model, server.flags, rig, devices))
     reserve = [int(d.reserve_mib * 2**20) for d in config.devices if d.device != "CPU"]
-    if device_table(memory, devices, reserve, rig) != config.devices:
+    if device_table(memory, devices, reserve, within_ram(rig, bound_ram(server.prefix, rig))) != config.devices:
         found.append("the server command does not give the printed memory")
     placement = placement_of(server, model, rig)
     if placement_of(bench, model, rig) != placement:
