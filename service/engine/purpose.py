@@ -8,7 +8,7 @@ engine calls llama_encode).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -27,6 +27,11 @@ _WORDS: dict[Purpose, tuple[str, ...]] = {
     "ranking": ("--reranking", "--rerank", "--embedding", "--embeddings"),
 }
 WITHOUT_TEXT = frozenset(_WORDS["ranking"])  # with any of them a server returns no text
+
+
+def writes_text(options: Iterable[str]) -> bool:
+    """Return whether a server with these options returns text."""
+    return WITHOUT_TEXT.isdisjoint(options)
 
 
 def purpose_of(model: Model) -> Purpose:

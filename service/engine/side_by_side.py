@@ -14,7 +14,7 @@ from service.engine.commands.parse import parse
 from service.engine.config import CPU
 from service.engine.goal import Constraints
 from service.engine.hardware import Rig
-from service.engine.purpose import WITHOUT_TEXT
+from service.engine.purpose import writes_text
 from service.engine.run.devices import visible_cards
 from service.engine.units import GIB, MIB, gib
 
@@ -48,7 +48,7 @@ def served(name: str, config: AdvisedConfig) -> Served:
     """Return a config as a model of a file for other programs, with its memory and speed as remarks."""
     use = ", ".join(f"{d.device} {d.total_mib:,.0f} of {d.capacity_mib:,.0f} MiB" for d in config.devices)
     speed = config.speed[-1]
-    reads_only = not WITHOUT_TEXT.isdisjoint(config.flags.other)
+    reads_only = not writes_text(config.flags.other)
     rate = f"{speed.pp_tps:,.0f} t/s of input" if reads_only else f"{speed.tg_tps:,.1f} t/s"
     about = f"{config.variant} with {config.engine}: about {rate} {speed.after}"
     return Served(

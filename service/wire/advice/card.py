@@ -20,7 +20,7 @@ from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
 from service.engine.planner.ranking.measured import first_as_advised, speed_now
 from service.engine.planner.ranking.rank import reaches_minimum
-from service.engine.purpose import WITHOUT_TEXT
+from service.engine.purpose import writes_text
 from service.engine.speed.interval import FORMULA
 from service.engine.units import longer
 from service.structs import made_from
@@ -202,7 +202,7 @@ def _cache_bits(config: AdvisedConfig) -> float:
 
 def _rate(config: AdvisedConfig) -> float:
     """Return the tokens a second of all requests that the goal has at once; of input where nothing is written."""
-    if not WITHOUT_TEXT.isdisjoint(config.flags.other):
+    if not writes_text(config.flags.other):
         return config.speed[-1].pp_tps
     return config.at_once.tps if config.at_once else _tg(config)
 

@@ -24,7 +24,7 @@ from service.engine.layers import Layer
 from service.engine.memory.device_shares import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Model
-from service.engine.purpose import WITHOUT_TEXT, computes_logits
+from service.engine.purpose import computes_logits, writes_text
 from service.engine.run.overrides import matching_names, overridden
 from service.engine.run.settings import micro_batch, option_value, speculation_types
 from service.engine.units import pad
@@ -219,4 +219,4 @@ def _snapshots(flags: Flags) -> int:
 def _returns_embeddings(flags: Flags) -> bool:
     """tools/server/server-context.cpp:43 server_output_limits: `--embedding`, `--reranking`, or any `--pooling`."""
     pooled = option_value(flags.other, ("--pooling",)) not in (None, "none")
-    return pooled or not WITHOUT_TEXT.isdisjoint(flags.other)
+    return pooled or not writes_text(flags.other)

@@ -266,9 +266,9 @@ def integrated_graphics_as_card(case: Case) -> Iterator[Found]:
     """Older builds do not tell a Ryzen's graphics from cards in ROCm: they get layers as well, or end the program."""
     cards, cpu = case.rig.cards, case.rig.cpu_model or ""
     stated = all(one.field != "hardware.cpu" for one in case.rig.assumed) and _WITH_GRAPHICS.search(cpu)
-    beside = cards and all(card.backend == "rocm" and not card.unified for card in cards)
+    on_rocm = cards and all(card.backend == "rocm" and not card.unified for card in cards)
     chosen = option_value(case.parsed.flags.other, ("-dev", "--device")) or case.flags.split_mode == "none"
-    if not stated or not beside or not case.devices or chosen or any(name in case.parsed.env for name in _HIDES):
+    if not (stated and on_rocm and case.devices) or chosen or any(name in case.parsed.env for name in _HIDES):
         return
     yield Found(
         f"this build takes the graphics of the {cpu} for another card, if they are on and ROCm sees them: they get "
