@@ -154,6 +154,19 @@ def test_a_faster_way_to_run_the_same_file_is_named_by_its_place_in_the_list() -
     assert f"{named}, but not all of it runs on the GPU" in card.why
 
 
+def test_a_faster_variant_that_is_a_little_worse_is_weighed_by_its_perplexity() -> None:
+    first = replace(advice().configs[0], loss_percent=(0.0, 0.1, 0.4))
+    speed = [replace(point, tg_tps=1.2 * point.tg_tps) for point in first.speed]
+    less = tuple(0.87 * seconds for seconds in first.goal_seconds)
+    faster = replace(first, rank=2, loss_percent=(0.0, 0.3, 0.9), speed=speed, goal_seconds=less)
+    worse = replace(faster, rank=3, variant="WORSE", loss_percent=(0.3, 1.1, 2.5))
+    card = card_of(replace(advice(), configs=[first, faster, worse]))
+    assert card is not None
+    assert "1.2 times as fast, but its perplexity is 0.3 % above 16-bit instead of 0.1 %" in card.why
+    assert "less time" not in card.why
+    assert "WORSE" not in card.why, "it is no faster, and worse"
+
+
 def test_less_time_by_a_formula_is_no_price_of_a_better_variant() -> None:
     first = replace(advice().configs[0], loss_percent=(1.0, 2.9, 6.0))
     tensor = replace(first.flags, split_mode="tensor")

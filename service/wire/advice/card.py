@@ -112,22 +112,21 @@ def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
 def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | None) -> str:
     """Return why the first config is first: the price of the nearest faster and of the nearest better one."""
     quick = [c for c in others if _rate(c) > _MUCH_FASTER * _rate(first)]
-    faster = [c for c in quick if _loss(c) > _loss(first) + _MUCH_BETTER]
+    worse = [c for c in quick if _loss(c) > _loss(first) + _MUCH_BETTER]
     better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
-    alike = [c for c in quick if c not in faster and c not in better]
+    alike = [c for c in quick if c not in worse and c not in better]
+    one = max(alike, key=_rate, default=first)
+    faster = [c for c in worse if _rate(c) > _MUCH_FASTER * _rate(one)]
     parts = []
     if alike:
-        one = max(alike, key=_rate)
         parts.append(
             f"#{one.rank} ({one.variant} with {one.engine}) would be {_rate(one) / _rate(first):.1f} times as fast, "
             f"but {_listed(_drawbacks(one, first))}"
         )
     if faster:
         one = min(faster, key=_loss)
-        parts.append(
-            f"{one.variant} would be {_rate(one) / _rate(first):.1f} times as fast, "
-            f"but its perplexity is {_loss(one):.1f} % above 16-bit instead of {_loss(first):.1f} %"
-        )
+        times = _rate(one) / _rate(first)
+        parts.append(f"{one.variant} would be {times:.1f} times as fast, but {_perplexity(one, first)}")
     if better:
         one = min(better, key=lambda c: (c.pick is None or c.pick.name != "quality", _seconds(c)))
         parts.append(
@@ -142,14 +141,14 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | Non
 
 
 def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
-    """Return a config's drawbacks: time, weights off the GPU, a smaller cache, full RAM, a limit to raise, cards
-    that nobody tests its engine on, a build, an engine that is not in use.
+    """Return a config's drawbacks: perplexity, time, weights off the GPU, a smaller cache, full RAM, a limit to raise,
+    cards that nobody tests its engine on, a build, an engine that is not in use.
 
     Less time is none; it is said only where there is nothing else to say.
     """
     one, other, split = config.weighed, first.weighed, config.flags.split_mode
     times = _seconds(config) / _seconds(first)
-    said = []
+    said = [_perplexity(config, first)] if round(_loss(config), 1) > round(_loss(first), 1) else []
     if times < 1 and split != "layer":
         said.append(f"its speed with -sm {split} comes from a formula and has to be measured")
     elif times >= _NOTICED:
@@ -169,6 +168,10 @@ def _drawbacks(config: AdvisedConfig, first: AdvisedConfig) -> list[str]:
     if one.other_engine and not other.other_engine:
         said.append(f"your command is for {first.engine}")
     return said or [f"a request takes {longer(times)}"]
+
+
+def _perplexity(config: AdvisedConfig, first: AdvisedConfig) -> str:
+    return f"its perplexity is {_loss(config):.1f} % above 16-bit instead of {_loss(first):.1f} %"
 
 
 def _missed(config: AdvisedConfig, configs: Sequence[AdvisedConfig], goal: Goal | None) -> Iterator[str]:
