@@ -28,6 +28,7 @@ from service.engine.logs.read import read_log
 from service.engine.logs.requests import MeasuredSpeed
 from service.engine.model import Model
 from service.engine.planner.pricing.support import unsupported
+from service.engine.purpose import purpose_of
 from service.engine.rules.all_rules import findings, in_order, refused
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
@@ -38,7 +39,7 @@ from service.engine.units import mib
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
 _WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
-_NOTICED = 0.01  # of TG: a difference from here on is told
+_NOTICED = 0.01  # of the speed that counts: a difference from here on is told
 _CORRECTED = "Corrected,"
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
@@ -180,8 +181,8 @@ def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, ha
     Where the command that is `corrected` in all is clearly faster or slower, it names that speed, too.
     """
     small = [row for row in case.table if not row.fits]
-    speed, now = _speed_words(case), case.speed().tg.expected
-    then = corrected.speed().tg.expected if corrected else now
+    speed, now = _speed_words(case), _rate(case)
+    then = _rate(corrected) if corrected else now
     differs, now_fits = abs(then / now - 1) >= _NOTICED, corrected is not None and corrected.all_fits
     as_fixed = f", {then:,.1f} with the fixes" if differs else ""
     unloadable = next((one for one in found if one.rule == "cannot-load"), None)
@@ -211,8 +212,16 @@ def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, ha
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."
 
 
+def _rate(case: Case) -> float:
+    """The speed that counts: of reading where the model writes no text."""
+    speed = case.speed()
+    return (speed.tg if purpose_of(case.model) == "text" else speed.pp).expected
+
+
 def _speed_words(case: Case) -> str:
     at = speed_point(0, case.speed())  # rounded as in the table
+    if purpose_of(case.model) != "text":
+        return f"PP about {at.pp_tps:,.0f} t/s ({at.pp_low:,.0f} to {at.pp_high:,.0f}) with an empty cache"
     return f"TG about {at.tg_tps:,.1f} t/s ({at.tg_low:,.1f} to {at.tg_high:,.1f}) with an empty cache"
 
 

@@ -43,6 +43,13 @@ def lab_check(record: dict[str, Any], free_gib: float | None = None) -> CheckRep
     return check(f"{program} -m m.gguf {shlex.join(record['args'])}", record["engine"], model, rig, allocator="lab")
 
 
+def test_the_speed_of_a_model_that_writes_nothing_is_that_of_reading() -> None:
+    command = "llama-server -m m.gguf --embedding -ngl 99"
+    report = check(command, None, build("Qwen3-Embedding-0.6B", "q8_0"), resolve(ONE_3090_DESKTOP))
+    assert report.verdict.startswith("Fits: PP about ")
+    assert "TG" not in report.verdict
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_lab_s_commands_get_the_lab_s_figures(engine: Engine) -> None:
     wrong = []
