@@ -24,8 +24,8 @@ _OWN_GPU = {
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
 
-# Integrated GPUs that are mostly not used (AMD's and Intel's product pages), by a pattern of the processor's name: only
-# if the text says that there is one.
+# Other integrated GPUs (AMD's and Intel's product pages), by a pattern of the processor's name: used where there is no
+# other GPU, as they mostly read prompts faster than its cores.
 _GRAPHICS = (
     (re.compile(r"\bhx (?:pro )?37[05]\b", re.I), "AMD Radeon 890M"),
     (re.compile(r"\b(?:(?:7840|7940|874[05]|884[05]|8945)(?:h|hs|u)|8700g)\b", re.I), "AMD Radeon 780M"),
@@ -37,12 +37,16 @@ _GRAPHICS = (
     (re.compile(r"\bultra 5 2[23]5h\b", re.I), "Intel Arc 130T"),
     (re.compile(r"\bultra [579] 1[3-8]5h\b", re.I), "Intel Arc Graphics 128EU"),
 )
-# That a processor's own GPU is there to be used.
-OWN_GRAPHICS = re.compile(
-    r"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled )\b(?:i-?gpu"
-    r"|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)",
-    re.I,
+# A processor's own GPU, and that it is there to be used.
+_OWN = (
+    r"\b(?:i-?gpu|(?:integrated|built-in|onboard)\s(?:\w+\s){0,2}(?:gpu|graphics)|arc\sgraphics"
+    r"|\d{3,4}(?:v|hs?|u)\s(?:gpu|graphics))\b"
 )
+_OWN_GRAPHICS = re.compile(_OWN, re.I)
+_OWN_IN_USE = re.compile(
+    rf"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled ){_OWN}(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)", re.I
+)
+_ONLY_CPU = re.compile(r"\bcpu[\s-]only\b", re.I)
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _TWO_NODES = re.compile(r"\b2\snuma[\s-](?:nodes?|domains?)\b", re.I)
 # That a socket has several nodes (sub-NUMA clusters and clusters on die of Intel's, nodes per socket of AMD's), or that
@@ -266,13 +270,32 @@ def in_engines_list(gpus: Sequence[Gpu], gpu: Gpu, numbers: list[int]) -> list[G
     return [*out, msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers)]
 
 
-def own_gpus(cpu: Cpu | None, *, is_named: bool) -> tuple[Gpu, ...]:
-    """Return a processor's integrated GPU if models are usually run on it, or it `is_named` as being there."""
+def says_of_graphics(text: str) -> bool | None:
+    """Return whether a text says that a processor's own GPU is there to be used, or that it is not; None: neither."""
+    if _ONLY_CPU.search(text):
+        return False
+    return _OWN_IN_USE.search(text) is not None if _OWN_GRAPHICS.search(text) else None
+
+
+def own_gpus(cpu: Cpu | None, *, is_used: bool) -> tuple[Gpu, ...]:
+    """Return a processor's integrated GPU if it is large, or `is_used`: named, or the only one."""
     model = cpu.model if cpu is not None and cpu.model else ""
-    name = _OWN_GPU.get(row.name) if (row := cpu_row(model)) else None
-    if name is None and is_named:
+    name = _large_graphics(model)
+    if name is None and is_used:
         name = next(iter(graphics_of(model)), None)
     return (Gpu(name=name),) if name else ()
+
+
+def _large_graphics(model: str) -> str | None:
+    row = cpu_row(model)
+    return _OWN_GPU.get(row.name) if row else None
+
+
+def taken_unasked(own: Sequence[Gpu], cpu: Cpu | None) -> list[str]:
+    """Return what is said of a processor's GPU that is used although nobody named it; nothing of a large one."""
+    if cpu is None or _large_graphics(cpu.model or ""):
+        return []
+    return [f"{gpu.name} of the processor: used, as no other GPU was named; if not, write `no GPU`" for gpu in own]
 
 
 def graphics_of(text: str) -> tuple[str, ...]:

@@ -25,19 +25,19 @@ from service.engine.hardware_text.found import Claim, Found, is_shared, unreadab
 from service.engine.hardware_text.instances import as_rented, without_instances
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
-    OWN_GRAPHICS,
     are_threads,
     counted,
     counts_nodes,
     is_of_other_device,
     nodes_of,
-    not_counted,
     numbered,
     one_cpu,
     own_gpus,
+    says_of_graphics,
     sockets_by_nodes,
     sockets_by_threads,
     sold_with,
+    taken_unasked,
     without_displays,
     without_own,
 )
@@ -59,15 +59,15 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
         raise unreadable(" / ".join(rented), f"several machines: {questions.MACHINE}")
     if not (text.strip() or rented or asides):
         return None
-    found = _read(text) if text.strip() else Found()
+    found = _read(text, asides) if text.strip() else Found()
     if rented:
         found = as_rented(found, _read(rented[0]))
     notes = "; ".join((*filter(None, (found.notes,)), *asides)) or None
     return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
 
 
-def _read(text: str) -> Found:
-    """Return what a text that went through `plain` says."""
+def _read(text: str, asides: Sequence[str] = ()) -> Found:
+    """Return what a text that went through `plain` says. `asides`: lines of it that are not of hardware."""
     if len(text) > _MOST_PROSE:
         said = f"{len(text)} characters of free text are too many, at most {_MOST_PROSE}"
         raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
@@ -75,14 +75,15 @@ def _read(text: str) -> Found:
     mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
     if len(mentions) > _MOST_MENTIONS or sum(m.kind in ("gpu", "cpu", "size", "quoted") for m in mentions) > MAX_PARTS:
         raise InvalidHardware(f"{len(mentions)} pieces are too many, at most {MAX_PARTS}", field="hardware")
-    return _Reading(text, mentions).found()
+    return _Reading(text, mentions, says_of_graphics("\n".join((text, *asides)))).found()
 
 
 class _Reading(CardDetails):
-    """The state of reading one text: what the mentions so far have said."""
+    """The state of reading one text: what the mentions so far have said. `own_graphics`: as `says_of_graphics`."""
 
-    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+    def __init__(self, text: str, mentions: Sequence[Mention], own_graphics: bool | None) -> None:
         super().__init__(text, mentions)
+        self.own_graphics = own_graphics
         self.cpus: list[Cpu] = []
         self.no_gpu = self.no_card = self.has_mac = False
         self.os: str | None = None
@@ -109,7 +110,7 @@ class _Reading(CardDetails):
         cpu = one_cpu(self.cpus, is_exact=any(m.kind == "quoted" and m.hit[2].lower() == "cpu" for m in self.mentions))
         if said := [c.physical_cores for c in self.cpus if cpu and (c.physical_cores or 0) > (cpu.physical_cores or 0)]:
             self.notes.append(f"{said[0]} cores: taken as threads")
-        own = own_gpus(cpu, is_named=OWN_GRAPHICS.search(self.text) is not None)
+        own = own_gpus(cpu, is_used=not self.gpus if self.own_graphics is None else self.own_graphics)
         self._settle_laptops()
         kept, left_out = without_own(self.gpus, self.of_cpu, own)
         self.memory.keep([i for i, gpu in enumerate(self.gpus) if gpu in kept])
@@ -132,8 +133,8 @@ class _Reading(CardDetails):
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(is_shared(gpu.name) for gpu in named)))
         gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
-        if not gpus and not self.no_gpu:
-            self.notes += not_counted(gpu.name for gpu in own_gpus(cpu, is_named=True))
+        if gpus is own and self.own_graphics is None:
+            self.notes += taken_unasked(own, cpu)
         return Found(
             gpus=gpus,
             come_with_cpu=all(gpu.name in self.of_cpu for gpu in self.gpus),

@@ -178,7 +178,7 @@ def read_fetch(lines: Sequence[str]) -> Claim | None:
     used, total = (_gib(memory[1], memory[2]), _gib(memory[3], memory[4])) if memory else (0.0, 0.0)
     system = next((value for key, value in values if key == "OS"), "")
     cards = tuple(SeenGpu(name=name) for name in _apart(_listed(v) for key, v in values if key == "GPU"))
-    own = own_gpus(Cpu(model=cpu), is_named="GPU" in keys)
+    own = own_gpus(Cpu(model=cpu), is_used="GPU" in keys)
     found = Found(
         tool="neofetch",
         seen=cards,

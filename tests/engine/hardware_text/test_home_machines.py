@@ -221,8 +221,11 @@ def test_what_a_processors_gpu_is_given_is_no_second_size_of_ram(text: str, card
         ("Ryzen AI 9 HX 370, 32GB", "Radeon 890M"),
     ],
 )
-def test_graphics_of_the_processor_that_nobody_named_are_pointed_out(text: str, graphics: str) -> None:
+def test_graphics_of_a_processor_are_used_where_no_other_gpu_is_named(text: str, graphics: str) -> None:
     hardware = parse_hardware(text)
-    assert hardware.gpus == []
-    assert f"{graphics} of the processor: not counted" in (hardware.notes or "")
-    assert "of the processor" not in (parse_hardware(f"{text}, CPU only").notes or "")
+    assert [gpu.name for gpu in hardware.gpus] == [f"AMD {graphics}"]
+    assert f"{graphics} of the processor: used, as no other GPU was named" in (hardware.notes or "")
+    for alone in (f"{text}, CPU only", f"{text}, no GPU"):
+        assert parse_hardware(alone).gpus == []
+        assert "of the processor" not in (parse_hardware(alone).notes or "")
+    assert not any("Radeon" in gpu.name for gpu in parse_hardware(f"RTX 3060, {text}").gpus)

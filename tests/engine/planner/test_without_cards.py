@@ -1,4 +1,4 @@
-"""A variant that only one engine loads, on cards that this engine does not offload to: it runs on the CPU."""
+"""An engine on cards that it does not offload to: it runs on the CPU what no other loads, or beside its own GPU."""
 
 from __future__ import annotations
 
@@ -47,6 +47,15 @@ def test_a_variant_that_another_engine_runs_with_the_cards_is_not_tried_without_
     body = advice(f"{SERVER}, 2x MI50 32GB", BOTH)
     assert {c.engine for c in body.configs} == {"llama.cpp"}
     assert "offloads only to NVIDIA" in next(r.reason for r in body.refused if r.engine == "ik_llama.cpp")
+
+
+def test_a_processor_s_own_gpu_does_not_keep_another_engine_from_its_cores() -> None:
+    body = advice("Core Ultra 7 155H, 32GB LPDDR5X-7467", BOTH)
+    own = {(c.engine, c.strategy) for c in body.configs}
+    assert ("ik_llama.cpp", "CPU only") in own
+    assert not any(r.engine == "ik_llama.cpp" for r in body.refused)
+    on_mac = advice("MacBook Pro M4 Max 64GB", BOTH)
+    assert {c.engine for c in on_mac.configs} == {"llama.cpp"}
 
 
 def test_cards_that_cuda_dropped_are_named_with_the_back_end_that_is_left() -> None:

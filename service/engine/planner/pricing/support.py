@@ -61,9 +61,12 @@ def only_nvidia(engine: Engine) -> str:
 def without_cards(engine: Engine, model: Model, rigs: Sequence[Rig]) -> Rig | None:
     """Return the machine without its cards if no engine runs `model` with them, but this one on the CPU; else None.
 
-    `rigs`: the machine as each build sees it.
+    With the processor's own GPU only, which reads the same memory as its cores, it is enough that this engine does not
+    run it. `rigs`: the machine as each build sees it.
     """
-    if any(unsupported(one.name, model, rig) is None for one in all_engines() for rig in rigs):
+    own = all(card.unified and card.backend != "metal" for card in rigs[-1].cards)
+    tried = [engine] if own else [one.name for one in all_engines()]
+    if any(unsupported(name, model, rig) is None for name in tried for rig in rigs):
         return None
     alone = replace(rigs[-1], cards=(), unused=rigs[-1].cards)
     return alone if unsupported(engine, model, alone) is None else None
