@@ -78,6 +78,7 @@ def test_what_only_one_group_shows_is_gone_without_it() -> None:
     assert without["other"]["a"] == pytest.approx(8, rel=0.02)
 
 
+@pytest.mark.full
 def test_each_test_of_llama_bench_has_a_context_of_its_own() -> None:
     setup = next(s for s in runs.setups()[0] if s.case["id"] == "djip007-780m-120b")
     prompts = [test for test in runs.tests_of(setup, every=False) if test.phase == "PP"]

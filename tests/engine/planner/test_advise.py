@@ -77,6 +77,7 @@ def test_layers_without_their_feed_forward_are_ranges_where_that_is_as_fast() ->
         assert layers == list(range(layers[0], layers[-1] + 1))
 
 
+@pytest.mark.full
 def test_cards_that_are_alike_and_share_every_layer_are_given_the_same_plain_share() -> None:
     hardware = parse_hardware("2x3090 nvlink, Threadripper 3960X, 128GB")
     config = first(ask("Llama-3.3-70B", "iq4_xs", hardware=hardware, engine="llama.cpp"))

@@ -309,6 +309,7 @@ def test_smaller_caches_wait_until_nothing_else_fits() -> None:
     assert cache_pairs("llama.cpp", model, (), Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("ram_gb", "cache"), some_of([(34, "q4_0"), (32, "q4_0"), (36, "q8_0")], 3))
 def test_a_smaller_cache_is_tried_where_a_larger_one_fits_by_its_forecast_only(ram_gb: int, cache: str) -> None:
     """With 34 GB it was "does not fit", though 32 GB are enough."""
@@ -515,6 +516,7 @@ def _best(case: SearchCase) -> Contender:
     return min(search([case])[0].contenders, key=lambda c: c.cost(case.goal))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("free_gib", some_of([7.9, 7.7, 8.1], 3))
 def test_a_cache_that_crowds_a_card_goes_to_ram_with_its_layers_where_that_costs_less(free_gib: float) -> None:
     """With experts alone in RAM a request costs 3 % more, and the cache has to be quantised."""
@@ -524,6 +526,7 @@ def test_a_cache_that_crowds_a_card_goes_to_ram_with_its_layers_where_that_costs
     assert best.fitted.flags.cache_type_k == "f16"
 
 
+@pytest.mark.full
 def test_a_dense_model_on_a_small_card_leaves_whole_layers_in_ram_where_that_is_as_fast() -> None:
     """With the FFN alone in RAM, all caches are on the card, and only quantised ones fit."""
     model = build("Llama-3.2-3B", "q8_0")
@@ -552,6 +555,7 @@ def test_where_two_cards_hold_whole_layers_a_third_does_too_though_the_caches_of
     assert [one.device for one in first(body).devices] == ["CUDA0", "CUDA1", "CUDA2", "CPU"]
 
 
+@pytest.mark.full
 def test_unlike_cards_share_every_layer_with_a_quantised_cache_too() -> None:
     """So randyjohnson11 runs Qwen3.8-27B (sudoingX/qwen38-mtp), 39.4 t/s; FFN on the other card was advised, 20 t/s."""
     model = build("Qwen3.5-27B", "iq4_xs")
@@ -563,6 +567,7 @@ def test_unlike_cards_share_every_layer_with_a_quantised_cache_too() -> None:
     assert flags.cache_type_k in {"q8_0", "q4_0"}
 
 
+@pytest.mark.full
 def test_an_engines_own_placement_that_leaves_the_head_in_ram_is_placed_again_with_it_on_a_card() -> None:
     gpus = [Gpu(name="RTX 3090", count=2, free_gib=6.53, display=True), Gpu(name="RTX 3060", pcie="3.0 x4")]
     ram = Ram(total_gb=64, type="DDR5", channels=8, mts=5200)

@@ -70,6 +70,7 @@ def test_all_experts_in_ram_are_one_word_also_where_layers_lie_there_as_the_engi
     assert "-ot" not in config.commands.server
 
 
+@pytest.mark.full
 def test_a_short_command_has_the_largest_micro_batch_that_it_leaves_room_for() -> None:
     rig, goal = parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000"), GoalRequest(context=200_000)
     config = first(ask("gpt-oss-120b", "exps=mxfp4,*=q8_0", hardware=rig, goal=goal, engine="llama.cpp"))

@@ -48,6 +48,7 @@ def test_cards_that_share_layers_get_a_smaller_micro_batch_before_more_cards_do(
     assert best.fitted.flags.n_ubatch == 512
 
 
+@pytest.mark.full
 def test_what_fits_with_the_smallest_cache_alone_is_found_after_many_that_do_not() -> None:
     hardware = Hardware(
         gpus=[Gpu(name="RTX 3060", count=2, pcie="4.0 x16"), Gpu(name="RTX 5090", pcie="4.0 x8")],

@@ -232,6 +232,7 @@ def test_picks_come_first_and_each_differs_from_the_answer() -> None:
     assert all(c.pick.why for c in body.configs if c.pick)
 
 
+@pytest.mark.full
 def test_a_smaller_cache_is_taken_where_only_it_lets_a_dense_model_lie_whole_on_the_card() -> None:
     """As CeIest2 runs a file of 27B with a 4-bit cache on 16 GB (sudoingX/qwen38-mtp pull 63)."""
     hardware, goal = (
@@ -246,6 +247,7 @@ def test_a_smaller_cache_is_taken_where_only_it_lets_a_dense_model_lie_whole_on_
     assert config.strategy == "FFN in RAM", "builds that do not rotate the cache"
 
 
+@pytest.mark.full
 def test_memory_that_programs_share_with_the_gpu_is_not_spent_on_a_loss_that_nobody_notices() -> None:
     body = ask("Qwen3.5-35B-A3B", "q6_k", "q8_0", hardware=parse_hardware("MacBook Pro M1 Max 64GB"))
     assert first(body).variant == "q6_k"

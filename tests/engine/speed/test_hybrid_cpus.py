@@ -24,6 +24,7 @@ def cycles(cpu: str, threads: int) -> tuple[float, float]:
     return asked.token_cpu.cycles / default.token_cpu.cycles, asked.batch_cpu.cycles / default.batch_cpu.cycles
 
 
+@pytest.mark.full
 def test_posted_prompts_on_the_cores_of_a_machine_that_was_named_and_not_counted() -> None:
     """A Core Ultra 7 270K Plus with 18 threads: 0.47 to 0.63 of the posted speeds were predicted without the others."""
     rig = resolve(parse_hardware("RTX PRO 6000, Core Ultra 7 270K Plus, 224GB DDR5"))
