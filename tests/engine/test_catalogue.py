@@ -544,7 +544,7 @@ def test_the_nearest_names_are_of_the_same_product_line(name: str, cpu: bool, fi
     ("name", "cpu", "maker", "first"),
     [
         ("Ryzen 5 2600", True, "AMD", "AMD Ryzen 5 3600"),
-        ("FX-8350", True, "AMD", "AMD Ryzen 5 3500"),
+        ("FX-8350", True, "AMD", "AMD Ryzen AI 7 350"),
         ("Pentium G4560", True, "Intel", "Intel Pentium Gold 8505"),
         ("Radeon VII Pro", False, "AMD", "AMD Radeon Pro Vega II Duo"),
     ],

@@ -392,7 +392,7 @@ NOTE = re.compile(
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board|10g)\b(?:\s(?:elite|pro|wifi|ax|plus|v2|10g)\b)*)?(?![\w.])"
     rf"|(?:{_LAPTOPS}|xps|legion|nitro|predator|omen|pavilion|nuc|alienware|blade|framework(?!\sdesktop)|proart|inspiron|vostro"
     r"|aspire)(?:\s(?:pro|slim|flow|strix|laptop|book|studio|go|duo|fury|power|s(?=\s\d))\b){0,2}"
-    r"(?:\s?(?:[a-z]\d{1,3}[a-z]?(?:-\d\d)?|\d{1,3}[il]?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"(?:\s?(?!z1\sextreme)(?:[a-z]\d{1,3}[a-z]?(?:-\d\d)?|\d{1,3}[il]?)\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
     r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|hx|gen\s?\d)\b)*"
     r"|rog\s(?:strix|ally)(?:\s[a-z]\d{2})?\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?(?:arm\s)?(?:(?:cortex|neoverse)-\w+|x925\b|a725\b)|llvmpipe(?:\s\([^)\n]{1,60}\))?"

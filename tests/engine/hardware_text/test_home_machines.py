@@ -219,6 +219,8 @@ def test_what_a_processors_gpu_is_given_is_no_second_size_of_ram(text: str, card
         ("Minisforum UM780 XTX 7840HS 64GB ddr5 5600 ubuntu", "Radeon 780M"),
         ("Beelink SER8 8845HS 64GB", "Radeon 780M"),
         ("Ryzen AI 9 HX 370, 32GB", "Radeon 890M"),
+        ("Ryzen AI 7 350 32GB", "Radeon 860M"),
+        ("Legion Go Z1 Extreme, 16GB", "Radeon 780M"),
     ],
 )
 def test_graphics_of_a_processor_are_used_where_no_other_gpu_is_named(text: str, graphics: str) -> None:
