@@ -356,7 +356,8 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]],
     (re.compile(r"\bsnapdragon x"), _usual("oryon", "neon", 12, 2, 8448, 1)),
     (re.compile(r"\baltra(?: max)?(?: processor)?(?: [qm](\d{2,3}) (\d\d))?|\b[qm](\d{2,3}) (22|26|28|30|33)\b"),
      _altra),
-    (re.compile(r"\bgraviton ?[234]?"), _usual("neoverse", "neon", 64, 8, 4800, 1)),
+    (re.compile(r"\bneoverse n1\b"), _usual("neoverse n1", "neon", 64, 8, 3200, 2)),  # Altra and Graviton2
+    (re.compile(r"\bgraviton ?[234]?|\bneoverse [nv][12]\b"), _usual("neoverse", "neon", 64, 8, 4800, 1)),
     (re.compile(r"\bgrace\b"), _usual("grace", "neon", 72, 8, 8533, 2)),
     (re.compile(r"\bkunpeng"), _usual("kunpeng", "neon", 64, 8, 2933, 2)),
 )  # fmt: skip

@@ -69,15 +69,36 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     if sockets is None and cores and logical and threads:  # cut off
         sockets = max(1, logical // threads // cores)
     nodes = _nodes_with_cores(pairs.values()) or whole(values.get("NUMA node(s)"))
+    all_cores = cores * (sockets or 1) if cores else None
+    if all_cores is None and logical and threads:  # of ARM, which counts the cores of a cluster
+        all_cores = logical // threads
+    is_guest = any(key == "Hypervisor vendor" for key, _ in pairs.values())
+    said, sockets = sockets, _real_sockets(sockets, cores, nodes, is_guest=is_guest)
     cpu = Cpu(
         model=unmasked(model, *numbers) if model else None,
         sockets=sockets,
-        physical_cores=cores * (sockets or 1) if cores else None,
+        physical_cores=all_cores,
         numa_nodes=None if nodes == 1 and sockets in (None, 1) else nodes,
     )
     block = range(min(known), max(known) + 1)
     taken = set(block) | _run_on(lines, max(known))
-    return Claim(Found(tool="lscpu", cpu=cpu), frozenset(taken))
+    return Claim(Found(tool="lscpu", cpu=cpu, notes=_taken_as(sockets, said)), frozenset(taken))
+
+
+def _real_sockets(sockets: int | None, cores: int | None, nodes: int | None, *, is_guest: bool) -> int | None:
+    """Return how many processors are likely behind the sockets of a list, of `cores` each.
+
+    A virtual machine may have a socket for every core (the default of QEMU before 6.2 and of VMware): it has one for
+    each NUMA node. So has a machine whose sockets have one core each, as no processor has.
+    """
+    nominal = cores == 1 or (is_guest and nodes)
+    return min(sockets, nodes or 1) if sockets and nominal else sockets
+
+
+def _taken_as(sockets: int | None, said: int | None) -> str | None:
+    if sockets == said:
+        return None
+    return f"{said} sockets: taken as {sockets}, as a virtual machine may have one for every core"
 
 
 def _nodes_with_cores(pairs: Iterable[tuple[str, str]]) -> int:
@@ -123,10 +144,10 @@ def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
     cores = next((whole(value) for key, value in fields if key == "cpu cores"), None)
     first = dict(reversed(fields))
     numbers = (whole(first.get(key)) for key in ("cpu family", "model", "stepping"))
-    cpu = Cpu(
-        model=unmasked(models[0], *numbers), sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None
-    )
-    return Claim(Found(tool="/proc/cpuinfo", cpu=cpu), frozenset(taken))
+    all_cores = cores * (sockets or 1) if cores else None
+    said, sockets = sockets, _real_sockets(sockets, cores, None, is_guest=False)
+    cpu = Cpu(model=unmasked(models[0], *numbers), sockets=sockets, physical_cores=all_cores)
+    return Claim(Found(tool="/proc/cpuinfo", cpu=cpu, notes=_taken_as(sockets, said)), frozenset(taken))
 
 
 def read_free(lines: Sequence[str]) -> Claim | None:
