@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware import Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text import questions
@@ -26,6 +28,7 @@ from service.engine.hardware_text.parts import (
 )
 
 _PAIR = 2
+_WITH_ECC = 0.95  # of a card's nominal memory: at most this share is left where ECC takes some
 _LABEL = re.compile(r"\bgpu\s?#?(\d{1,2})\s?[:=]\s?$", re.I)
 _ONLY = re.compile(r"\b(?:only|just|solely|purely)\b", re.I)
 
@@ -136,13 +139,28 @@ class CardDetails:
             raise unreadable(m.text, "how much is free on each? Write it as `RTX 3090 (21GB free)`")
         self.gpus[self.current] = msgspec.structs.replace(gpu, free_gib=whole - size)
 
+    def _read_no_ecc(self, m: Mention) -> None:
+        """Take the memory that ECC takes of an old server card as free, where it is off; of RAM it says nothing."""
+        if self.owner != "gpu":
+            return
+        gpu = self.gpus[self.current]
+        rows = gpu_rows(gpu.name, gpu.vram_gib)
+        nominal = rows[0].vram_gib if rows else None
+        takes_memory = nominal and (rows[0].driver_mib or math.inf) < _WITH_ECC * nominal * 1024
+        if takes_memory and gpu.free_gib is None:
+            self.gpus[self.current] = msgspec.structs.replace(gpu, vram_gib=nominal, free_gib=nominal)
+        self.notes.append(m.text)
+
     def _read_copies(self, m: Mention) -> None:
         if not self.gpus:
             raise unreadable(m.text, HOW_TO_LINK)
         self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], measured_copy_gbs=float(m.hit[1]))
 
     def _read_bandwidth(self, m: Mention) -> None:
-        gbs = float(m.hit[1]) if m.hit[1] and not is_of_other_device(m, self.mentions) else None
+        before = next((o for o in reversed(self.mentions) if o.end <= m.at), None)
+        is_links = before is not None and before.kind == "link" and m.gap in ("", "with")  # `PCIe 4.0 x16 25.4 GB/s`
+        is_others = is_links or is_of_other_device(m, self.mentions)
+        gbs = float(m.hit[1]) if m.hit[1] and not is_others else None
         if gbs and self.owner == "gpu" and m.gap in ("", "with"):
             self.gpus[self.current] = msgspec.structs.replace(self.gpus[self.current], bandwidth_gbs=gbs)
         elif gbs and self.owner == "ram":

@@ -1,4 +1,4 @@
-"""Rented machines by the name of the product, in shorthand.
+"""Rented machines: by the name of the product, in shorthand, and parts of a larger machine.
 
 Sources: aws.amazon.com/ec2/instance-types, cloud.google.com/compute/docs/gpus, Microsoft's sizes of virtual machines,
 hetzner.com/dedicated-rootserver; AWS as meta-pytorch/torchx's specs/named_resources_aws.py has it too. Memory is in
@@ -71,11 +71,56 @@ def _named() -> dict[str, str]:
 
 _INSTANCES = _named()
 
+# What is rented of the host's, as vast.ai lists it (`16/64 cpu, 64/258 GB`), or in words (`16 of 64 cores`). Two
+# numbers of cores or threads with a stroke between them are those of one processor (`8/16 cores`).
+_PART_OF_CPUS = re.compile(
+    r"(?<![\w./])(\d{1,3})(?:\.\d)?(?:\s?/\s?(\d{1,3})(?:\.\d)?\s?(v-?cpus?|v-?cores?|cpus?)"
+    r"|\s(?:out\s)?of\s(?:the\s|its\s|my\s)?(\d{1,3})\s(v-?cpus?|v-?cores?|cpus?|threads?|cores?))\b(?!\s?[/%])",
+    re.I,
+)
+_GB = r"(?:g(?:i?b)?|gi)"
+_PART_OF_RAM = re.compile(
+    rf"(?<![\w./])(\d{{1,4}}(?:\.\d)?)\s?{_GB}?\s?/\s?(\d{{1,4}}(?:\.\d)?)\s?{_GB}\b(?!\s?v)", re.I
+)
+_PART_OF_RAM_IN_WORDS = re.compile(
+    rf"(?<![\w./])(\d{{1,4}}(?:\.\d)?)\s?{_GB}?\s(?:out\s)?of\s(?:the\s|its\s|my\s)?(\d{{1,4}}(?:\.\d)?)\s?{_GB}\s"
+    r"(?:of\s)?(?:system\s|host\s)?(?:ram|memory)\b(?!\s(?:is\s|are\s)?(?:used|free|in\suse|available|occupied))",
+    re.I,
+)
+# Colab's panel says how much is in use: `System RAM 1.2 / 12.7 GB`.
+_IN_USE = re.compile(r"\b((?:system|gpu)\sram|disk)\s?:?\s?\d{1,3}(?:\.\d)?\s/\s(\d{1,4}(?:\.\d)?\s?GB)\b", re.I)
+
 
 def without_instances(text: str) -> tuple[str, list[str]]:
     """Return the text without the names of rented machines, and each of these in shorthand."""
     machines = dict.fromkeys(found for m in _NAME.finditer(text) if (found := _INSTANCES.get(_plain(m[1]))))
     return _NAME.sub(lambda m: "" if _plain(m[1]) in _INSTANCES else m[0], text), list(machines)
+
+
+def without_hosts(text: str) -> tuple[str, list[str]]:
+    """Return the text with only the part of a machine that is rented, and notes on what was taken as the host's.
+
+    A size is one of two, as in `32/64 GB`, unless threads are stated in the same way.
+    """
+    notes: list[str] = []
+
+    def rented(m: re.Match[str], part: str, whole: str, unit: str) -> str:
+        if float(part) > float(whole):
+            return m[0]
+        if part != whole:
+            notes.append(f"{m[0]}: {part} are taken as this machine's, {whole} as the host's")
+        return f"{part} {unit}"
+
+    def cpus(m: re.Match[str]) -> str:
+        unit = "cores" if (m[5] or "").lower().startswith("core") else "vCPU"
+        return rented(m, m[1], m[2] or m[4], unit)
+
+    text = _IN_USE.sub(r"\1 \2", text)
+    out = _PART_OF_CPUS.sub(cpus, text)
+    out = _PART_OF_RAM_IN_WORDS.sub(lambda m: rented(m, m[1], m[2], "GB RAM"), out)
+    if out != text and len(_PART_OF_RAM.findall(out)) == 1:
+        out = _PART_OF_RAM.sub(lambda m: rented(m, m[1], m[2], "GB RAM"), out)
+    return out, notes
 
 
 def as_rented(said: Found, machine: Found) -> Found:

@@ -56,7 +56,8 @@ ROLE_RAM = re.compile(
     r"[^\S\n]*(?:of\s|for\s|to\s|as\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
     r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
     r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
-    r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
+    r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm"
+    r"|ecc(?!\s?(?:[:=]\s?)?(?:is\s|turned\s)?(?:off|disabled|0)\b))", _I)  # fmt: skip
 # `4x 3090 (24GB RAM each)`
 RAM_OF_EACH = re.compile(r"\s?(?:of\s)?(?:ram|memory)\s(?:each|apiece|per (?:card|gpu))\b", _I)
 ROLE_BEFORE = re.compile(
@@ -125,6 +126,12 @@ DEVICE_NUMBERS = re.compile(
     r"(?:cuda_visible_devices\s)?(?:sees\s|shows?\s)?(?:devices?|cuda|rocm)\s?#?\s?((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?"
     r"(?:[:=]|as|is|are)\s+|(?:cuda_visible_devices\s)?(?:sees|shows?)\sgpus?\s((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?as\s+"
     r"|(\d{1,2})\s?:\s+(?=(?:(?:nvidia|amd|intel|geforce|radeon)\s){0,3}[a-z]{0,8}\s?\d{3,4})",
+    _I,
+)
+# Of a card behind which it is written: `P40 24GB ECC off`, `Tesla P40 (ECC disabled)`.
+NO_ECC = re.compile(
+    r"ecc\s(?:memory\s)?(?:(?:is|was|turned|switched|mode)\s)*(?:off|disabled)\b|(?:no|without)\secc\b(?!\s(?:ram|memory|(?:lp)?ddr|\d))"
+    r"|ecc\s?[:=]\s?(?:off|disabled|0)\b",
     _I,
 )
 RAM_WORD = re.compile(r"(?:system\s)?(?:ram|memory|arbeitsspeicher|hauptspeicher|memoria|mémoire)\b", _I)
@@ -424,6 +431,7 @@ NOTE = re.compile(
     r"|\(?\d{1,2}\s?[pe](?:-?cores?)?\s?\+\s?\d{1,2}\s?[pe](?:-?cores?)?(?:\s?\+\s?\d{1,2}\s?lp-?e(?:-?cores?)?)?\b\)?"
     r"|[2-8]\s?x\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\b|[2-8]\s?x?\s?pci-?e\s(?:gen\s?)?[1-6](?:\.0)?\s?x\s?\d{1,2}\sslots?\b|\d{1,2}\sof\s\d{1,2}\s(?:slots?|dimms?|channels?|populated|used)\b"
     r"|gt[12]e?\b(?:,?\s\d{1,3}\seus?\b)?|(?:uma|fp16|bf16|int\sdot|warp\ssize|matrix\scores|logical\sprocessors)\s?[:=]\s?\w{1,12}\b"
+    r"|\d{1,5}(?:\.\d{1,2})?\s?(?:[tp]?flops|[mg]bps|dlperf|open\sports|ports)\b|\d{1,5}(?:\.\d{1,2})?\smb/s(?:\s\d{1,5}(?:\.\d{1,2})?\s?[gt]b\b)?|dlperf\s?:?\s?\d{1,5}(?:\.\d{1,2})?"
     r"|(?:npu:?\s)?xdna\s?\d?\b|\d{1,3}\s?tops\b(?:\sint\s?\d)?|int\s?8\b"
     r"|(?:amd\s)?radeon\sgraphics\b(?:\s?\(?\d{1,2}(?:\.\d)?\s?gb\b\)?)?"
     r"|~?\d{1,4}(?:\.\d{1,2})?\s?gb/s\s(?:theoretical|peak|max)|nps[0124]\b|\d{1,3}\s?(?:cpu\s)?pci-?e?\s?(?:[1-6]\.\d\s)?lanes?\b|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|\d{1,3}[\s-]?(?:threads?|workers)\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+"

@@ -71,6 +71,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("quoted", lex.QUOTED),
     ("brackets", lex.BRACKETS),
     ("numbers", lex.DEVICE_NUMBERS),
+    ("no_ecc", lex.NO_ECC),
     ("no_gpu", lex.NO_GPU),
     ("nameless", lex.NAMELESS_CPU),
     ("aside", lex.NOTE),

@@ -22,7 +22,7 @@ from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_lap
 from service.engine.hardware_text.details import HOW_TO_LINK, details, linked
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
-from service.engine.hardware_text.instances import as_rented, without_instances
+from service.engine.hardware_text.instances import as_rented, without_hosts, without_instances
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
     are_threads,
@@ -53,6 +53,7 @@ _BACKENDS = {"hip": "rocm", "radv": "vulkan"}  # other words for a back end
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
     """Return what the remaining lines say. Raises InvalidHardware for what is unreadable or ambiguous."""
     words, rented = without_instances(in_words("\n".join(lines)))
+    words, hosts = without_hosts(words)
     kept, asides = without_asides(words.split("\n"))
     text = plain("\n".join(kept))
     if len(rented) > 1:
@@ -62,7 +63,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     found = _read(text, asides) if text.strip() else Found()
     if rented:
         found = as_rented(found, _read(rented[0]))
-    notes = "; ".join((*filter(None, (found.notes,)), *asides)) or None
+    notes = "; ".join((*filter(None, (found.notes,)), *hosts, *asides)) or None
     return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
 
 

@@ -181,6 +181,8 @@ _RESPELLED = tuple(
         (r"\b(\d{4}(?:\s?ti)?)fe\b", r"\1 FE"),
         (r"\b((?:core\s)?(?:ultra\s|i|ryzen\s)[3579])\s\((\d{3,5}\w{0,3})\)", r"\1 \2"),  # `Ultra 7 (155H)`
         (r"\b16x\s?pci-?e(?:\s?([1-6](?:\.0)?)\b(?!\s?x)|(?!\s?\w))", r"PCIe \1 x16"),
+        (r"\b(pci-?e\s[1-6](?:\.0)?)\s?,\s?(16|8|4|2|1)x(?!\w)", r"\1 x\2"),  # `PCIE 4.0,16x`
+        (r"(?:^|(?<=\n))(\d{1,3})\sGB\s(?=\d{3,4}\.\d\sGB/s\s*(?:\n|$))", r"\1 GB VRAM, "),  # as vast.ai lists a card
         (  # `RTX 3090 PCIe 16x`; but `A100 PCIe 8x`, where PCIe is of the card's name, and `PCIe 4x RTX 3090`
             r"\b((?<![ahpv]\d00\s)(?<![ahpv]\d00\s\d\dgb\s)pci-?e|pci-?e\s?(?:gen\s?)?[1-6](?:\.0)?(?=\s))"
             r"\s?(16|8|4|1)x(?=\s?(?:$|[^\w\s/]|\n|(?:and|each|slots?|lanes?|bus|link|riser)\b))",
@@ -188,6 +190,9 @@ _RESPELLED = tuple(
         ),
         (r"(\d{1,2})\s?[根条條]\s?内存", r"\1 modules, "),
         (r"(?:核数|核心数?)\s?[:：]\s?(\d{1,3})(?:\s?核)?", r"\1 cores"),
+        (r"\b(\d{1,3})\s?ocpus?\b", r"\1 cores"),  # Oracle's, of two threads
+        (r"\b(\d{1,3})\s?v-?cores?\b", r"\1 vCPU"),
+        (r"\b(?:vm\.standard\.|(?:oracle|ampere|oci)\s(?:arm\s|ampere\s)?)a1(?:\.flex)?\b", "Ampere Altra"),
         (r"\bdual\s(?:cpu\s)?(?:mother|main)?board\b", "dual socket board"),
         (r"\b(\d{1,3})\s?(?:c|cores?)[\s,]{1,2}(\d{2,3})\s?t\b", r"\1 cores, \2 threads"),
         (r"(?<![\w-])x11(?:\sserver)?(?![\w.])", "Xorg"),  # of a display, no number of cards
@@ -350,7 +355,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", _MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(
-        r"\b(?:(?<!\d\s)w/|w/(?!(?:card|gpu)\b))\s?(?=\S)",
+        r"\b(?:(?<!\d\s)w/|w/(?!\s?(?:card|gpu)\b))\s?(?=\S)",
         "with ",
         re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I),
         flags=re.I,
