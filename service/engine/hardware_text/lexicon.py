@@ -47,7 +47,7 @@ RANGE = re.compile(
     rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|(?:\d{{1,4}}\s?{_UNIT}|\d{{1,3}})(?:\s?(?:-|–|to)\s?|/)\d{{1,4}}\s?{_UNIT}\b",
     _I,
 )
-_DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
+_DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata|ephemeral)"
 ROLE_VRAM = re.compile(
     r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|de\s|di\s|in\s|to\s|as\s|for\s|total\s|combined\s|available\s)*(?:v[\s-]?ram|i?gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
@@ -329,6 +329,7 @@ LINE_WORDS = frozenset((
     "amd", "intel", "core", "ryzen", "epyc", "xeon", "xeons", "threadripper", "tr", "ultra", "snapdragon", "altra",
     "gold", "silver", "platinum", "bronze", "e5", "e7",
     "ampere", "grace", "celeron", "fx", "pentium", "athlon", "apple", "strix", "vega", "iris",
+    "graviton", "graviton2", "graviton3", "graviton4",
 ))  # fmt: skip
 GPU_LINE = re.compile(
     r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx?|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt|wx|hd))*"
@@ -342,7 +343,7 @@ CPU_LINE = re.compile(
     r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,4}\+?)?"
     r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+(?:\d\w{3,5}|naples|rome|milan|genoa|bergamo|siena|turin))?"
     r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|[elwx]5[456]\d{2}|[12]6\d{2}[al]?\s?v[1-4]|xeons?(?:\sprocessor)?[\s(-]+(?:skylake|(?:cascade|ice)[\s-]?lake|(?:sapphire|emerald)\s?rapids)(?:(?:,\s?\w+)*\))?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
-    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s(?:gold|silver))?(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+|fx[\s-]{1,3}\d{4}e?"
+    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|graviton\s?[234]?|celeron\s\w+|pentium(?:\s(?:gold|silver))?(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+|fx[\s-]{1,3}\d{4}e?"
     r"|\d{4}\w?(?=[^\S\n](?:cpus?|processors?)\b(?!\s?:))|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,
 )
@@ -383,7 +384,8 @@ NOTE = re.compile(
     rf"{_SERIES}|{_DRIVE}"
     r"|\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt](?:i?b)?\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache|virtual\s(?:\w+\s)?(?:memory|ram))\b"
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
-    r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
+    r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal"
+    r"|root|boot|container|volume|local|network|persistent|ephemeral)\s){0,3}"
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
     rf"|{_DISK}(?:\sspace)?\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
     rf"|(?:\d{{1,2}}\s?x?\s?)?(?:(?:pcie|gen\s?\d)\s)?{_DISK}(?:\sgen\s?\d)?\b(?!\s?[:=]?\s?\(?~?\d)"

@@ -22,7 +22,7 @@ from service.engine.hardware_text.cards import NAMED, laptops_cpu, taken_for_lap
 from service.engine.hardware_text.details import HOW_TO_LINK, details, linked
 from service.engine.hardware_text.foreign_json import in_words
 from service.engine.hardware_text.found import Claim, Found, is_shared, unreadable
-from service.engine.hardware_text.instances import as_rented, without_hosts, without_instances
+from service.engine.hardware_text.instances import as_rented, service_of, without_hosts, without_instances
 from service.engine.hardware_text.mentions import Mention, mentions_of
 from service.engine.hardware_text.parts import (
     are_threads,
@@ -63,6 +63,11 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     found = _read(text, asides) if text.strip() else Found()
     if rented:
         found = as_rented(found, _read(rented[0]))
+    elif given := service_of(text, found):
+        machine, gib = given
+        gpus = tuple(msgspec.structs.replace(gpu, vram_gib=gpu.vram_gib or gib) for gpu in found.gpus)
+        hosts.append(f"{machine}: what the service gives with this card, as nothing else is stated")
+        found = as_rented(found, msgspec.structs.replace(_read(machine), gpus=gpus))
     notes = "; ".join((*filter(None, (found.notes,)), *hosts, *asides)) or None
     return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
 

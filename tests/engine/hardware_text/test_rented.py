@@ -109,3 +109,58 @@ def test_watts_with_a_space_before_the_card_are_a_note() -> None:
     hardware = parse_hardware("4x RTX 3090 350 W/ GPU, EPYC 7402P, 256GB")
     assert [(gpu.name, gpu.count) for gpu in hardware.gpus] == [("RTX 3090", 4)]
     assert "350 W" in (hardware.notes or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "n", "cores", "gb"),
+    [
+        ("g7e.12xlarge", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 2, 24, 512),
+        ("GCP g4-standard-48", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 1, 24, 180),
+        ("a3-highgpu-1g (H100)", "NVIDIA H100 80GB HBM3", 1, 13, 234),
+        ("Azure Standard_NV36ads_A10_v5", "NVIDIA A10-24Q", 1, 18, 440),
+        ("Standard_NC6s_v3", "Tesla V100-PCIE-16GB", 1, 3, 112),
+        ("OCI VM.GPU.A10.1", "NVIDIA A10", 1, 15, 240),
+        ("BM.GPU.H100.8", "NVIDIA H100 80GB HBM3", 8, 112, 2048),
+        ("Lambda gpu_8x_h100_sxm5", "NVIDIA H100 80GB HBM3", 8, 104, 1800),
+        ("gpu_1x_gh200", "NVIDIA GH200 480GB", 1, 64, 432),
+        ("OVH l40s-90", "NVIDIA L40S", 1, 8, 90),
+        ("Scaleway L4-1-24G", "NVIDIA L4", 1, 4, 48),
+        ("gpu-h100x1-80gb droplet", "NVIDIA H100 80GB HBM3", 1, 10, 240),
+        ("Hetzner GEX63", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 1, 8, 128),
+        ("Google Colab T4", "Tesla T4", 1, 1, 12.7),
+        ("Colab Pro A100", "NVIDIA A100-SXM4-40GB", 1, 6, 83.5),
+        ("Kaggle T4 x2", "Tesla T4", 2, 2, 29),
+        ("Colab, T4, 51GB RAM", "Tesla T4", 1, 8, 51),
+        ("Paperspace A100-80G, 12 vCPU, 90GB RAM", "NVIDIA A100-SXM4-80GB", 1, 6, 90),
+        ("A100-80G-PCIe, 28 cores, 120 GB RAM, 9 GB root disk, 75 GB ephemeral", "NVIDIA A100 80GB PCIe", 1, 28, 120),
+    ],
+)  # fmt: skip
+def test_products_of_today_are_known_by_their_names(text: str, card: str, n: int, cores: int, gb: float) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [found.name for found in rig.cards] == [card] * n
+    assert (rig.physical_cores, round(rig.ram_bytes / 2**30, 1)) == (cores, gb)
+
+
+@pytest.mark.parametrize(
+    ("text", "generation", "cores", "gb"),
+    [
+        ("AWS c7i.8xlarge", "sapphire rapids", 16, 64),
+        ("m7a.4xlarge", "zen4", 16, 64),
+        ("r8g.xlarge", "neoverse", 4, 32),
+        ("c3-standard-22, no GPU", "sapphire rapids", 11, 88),
+        ("Hetzner CCX63", "zen3", 24, 192),
+        ("Hetzner CAX41", "neoverse n1", 16, 32),
+        ("Hetzner AX102", "zen4", 16, 128),
+        ("AX162-R", "zen4", 48, 256),
+    ],
+)
+def test_machines_without_a_gpu_are_known_by_their_names(text: str, generation: str, cores: int, gb: float) -> None:
+    rig = resolve(parse_hardware(text))
+    assert rig.cards == ()
+    assert (rig.cpu_generation, rig.physical_cores, rig.ram_bytes >> 30) == (generation, cores, gb)
+
+
+@pytest.mark.parametrize("text", ["c7i.8xlarge with an RTX 3090", "g7e.2xlarge, L40S", "g7e.2xlarge or g6e.2xlarge"])
+def test_another_card_than_that_of_the_product_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware):
+        parse_hardware(text)
