@@ -93,6 +93,11 @@ _OF_MIG = re.compile(rf"\b{MIG}", re.I)
 _SLICE = re.compile(rf"(?P<card>[\w .-]{{1,60}}?)[ -]+\(?{MIG}(?:\+\w{{1,9}})*\)?", re.I)
 
 
+def memory_slices(row: GpuRow) -> int:
+    """Return into how many parts MIG cuts a card's memory at most."""
+    return 8 if _OF_SEVEN.search(row.name) else 4
+
+
 def _share(name: str) -> GpuRow | None:
     """Return the row of a part of a card: of its memory, and where MIG cuts the card up, of its rates too."""
     own = _MAKER.sub("", name.strip()[:MAX_NAME])

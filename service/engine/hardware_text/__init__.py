@@ -24,6 +24,7 @@ from service.engine.hardware_text.linux import (
     read_free,
     read_lscpu,
     read_meminfo,
+    read_memory_limit,
     read_numactl,
 )
 from service.engine.hardware_text.llama import (
@@ -79,6 +80,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_sysctl,
     read_ssu,  # before CIM, whose names it shares
     read_cim,
+    read_memory_limit,  # before `free`, which shows the host's memory
     read_free,  # before lscpu, whose lines look alike
     read_lscpu,
     read_cpuinfo,

@@ -14,6 +14,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import NO_GPU_NAMED, Backend, Cpu, Gpu, Hardware, Ram
 
 MAX_CHARS = 64 << 10
+CONTAINER = "cgroup"  # the tool of what a container may use
 _MIB_A_GIB = 1024
 TO_GB = {"MB": 1 / 1024, "MiB": 1 / 1024, "GB": 1.0, "GiB": 1.0, "TB": 1024.0}  # of memory, as tools write it
 # A driver's total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) also by its reserve.
@@ -109,11 +110,18 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     return Hardware(
         gpus=gpus,
         cpu=merged(Cpu, [f.cpu for f in found if f.cpu is not None]),
-        ram=merged(Ram, [f.ram for f in found if f.ram is not None]),
+        ram=_ram(found),
         os=next((f.os for f in found if f.os), None),
         notes="; ".join(notes) or None,
         backend=next((f.backend for f in found if f.backend), None),
     )
+
+
+def _ram(found: Sequence[Found]) -> Ram | None:
+    """Return the RAM; in a container, whose tools show what is free on its host, without that."""
+    ram = merged(Ram, [f.ram for f in found if f.ram is not None])
+    is_hosts = any(f.tool == CONTAINER for f in found)
+    return msgspec.structs.replace(ram, free_gb=None) if ram is not None and is_hosts else ram
 
 
 def is_shared(name: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from service.engine.catalogue.families import unmasked
 from service.engine.hardware import Cpu, Ram
-from service.engine.hardware_text.found import TO_GB, Claim, Found, whole
+from service.engine.hardware_text.found import CONTAINER, TO_GB, Claim, Found, whole
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
@@ -36,6 +37,9 @@ _FREE_HEAD = re.compile(r"^(?:\s{5,}|(?=total\s))[^\W\d]\S{0,20}(?:\s+[^\W\d]\S{
 _FREE_ROW = re.compile(r"^\s{0,4}([^\W\d]{2,12})\s?:\s+((?:\d[\d.,]{0,16}[KMGTP]?i?B?(?:\s+|$)){3,6})$")
 _AMOUNT = re.compile(r"^(\d{1,15}(?:[.,]\d{1,3})?)([KMGTP]?)(i?)B?$", re.I)
 _UNIT_GIB = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
+_LIMIT_FILE = re.compile(r"\bcgroup/\S{0,200}\bmemory\.(?:max|limit_in_bytes)\s*$")
+_LIMIT = re.compile(r"^\s*(\d{8,19}|max)\s*$")
+_NO_LIMIT = 1 << 50
 _MEMINFO_KB = re.compile(r"^[A-Z]\w{1,30}(?:\(\w{1,12}\))?:\s+\d{1,15} kB\s*$")
 _MEMINFO = re.compile(r"^([A-Z]\w{1,30}(?:\(\w{1,12}\))?):\s+(\d{1,15})(?: kB)?\s*$")
 
@@ -187,6 +191,22 @@ def _gib(cell: str, first: str) -> float | None:
     if total < 4_000_000:
         return value / 1024
     return value / _KIB_A_GIB if total < 1e11 else value / 2**30
+
+
+def read_memory_limit(lines: Sequence[str]) -> Claim | None:
+    """Return the memory that a container may use, which `free` and /proc/meminfo do not know, from its control group.
+
+    Its file is named on the line above the number of bytes: `cat /sys/fs/cgroup/memory.max`.
+    """
+    for i, (name, value) in enumerate(pairwise(lines)):
+        if _LIMIT_FILE.search(name) and (m := _LIMIT.match(value)):
+            taken = frozenset({i, i + 1})
+            if m[1] == "max" or int(m[1]) >= _NO_LIMIT:
+                return Claim(Found(), taken)
+            gb = round(int(m[1]) / 2**30, 2)
+            notes = f"{gb:g} GiB is what this container may use: taken as the RAM"
+            return Claim(Found(tool=CONTAINER, ram=Ram(total_gb=gb), notes=notes), taken)
+    return None
 
 
 def read_meminfo(lines: Sequence[str]) -> Claim | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import MIG, gpu_rows
+from service.engine.catalogue.names import MIG, gpu_rows, memory_slices
 from service.engine.hardware import Gpu
 from service.engine.hardware_text.cards import most
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
@@ -32,12 +32,14 @@ _AND_MORE = re.compile(r"^[\s>*-]*GPU \d{1,3}:[^|]{1,100}(?:[,;]|\bx\d{1,2}\b|pc
 _OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
 _NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _SLICE = re.compile(rf"^\s*({MIG})\S{{0,20}} +Device +\d+: \(UUID: (?P<uuid>MIG-[^)]{{1,100}})\)\s*$", re.I)
-_MIG_ROW = re.compile(r"^\|(?:\s+\d{1,3}){4}\s+\|\s+\d+MiB /\s*\d+MiB")
+_MIG_ROW = re.compile(r"^\|\s+(\d{1,3})(?:\s+\d{1,3}){3}\s+\|\s+(\d{1,7})MiB /\s*(\d{1,7})MiB")
 _ONE_SLICE = (
     "cut up by MIG: the largest slice of each GPU is counted; for more, which drivers from R570 on show a program, "
     "write how many there are, as in `2x A100 MIG 3g.20gb`"
 )
-_SLICES_UNREAD = "the table of MIG devices is not read: a card counts as a whole unless `nvidia-smi -L` is pasted too"
+# Compute slices by eighths of the memory (NVIDIA's MIG User Guide, "Supported MIG Profiles"); where there are only
+# four memory slices, as many as of these. `nvidia-smi -L` says which.
+_SLICES = {1: 1, 2: 2, 4: 3, 8: 7}
 
 # Other cells than names: numbers with units, identifiers, bus ids, states.
 _CELL = re.compile(
@@ -53,7 +55,7 @@ _HEADER_NAMES = ("name", "gpu_name", "index", "uuid", "gpu_uuid", "memory.total"
 
 
 def read_table(lines: Sequence[str]) -> Claim | None:
-    """Return the GPUs in an `nvidia-smi` table, without MIG slices and processes; memory in use is not free."""
+    """Return the GPUs in an `nvidia-smi` table; of one cut up by MIG its largest slice. Memory in use is not free."""
     if none := frozenset(i for i, line in enumerate(lines) if line.strip() == "No devices were found"):
         return Claim(Found(tool=TOOL, no_gpu=True), none)
     if not any("NVIDIA-SMI" in line or _table_row(line) for line in lines):
@@ -73,8 +75,24 @@ def read_table(lines: Sequence[str]) -> Claim | None:
         elif seen and seen[-1].total_mib is None and (m := _MEMORY.search(lines[i])):
             used, total = float(m[1]), float(m[2])
             seen[-1] = msgspec.structs.replace(seen[-1], total_mib=total, free_mib=max(total - used, 0.0))
-    has_slices = any(_MIG_ROW.match(lines[i]) for i in taken)
-    return Claim(Found(tool=TOOL, seen=tuple(seen), notes=_SLICES_UNREAD if has_slices else None), taken)
+    slices = [m for i in sorted(taken) if (m := _MIG_ROW.match(lines[i]))]
+    seen = [_largest_slice(gpu, slices) for gpu in seen]
+    return Claim(Found(tool=TOOL, seen=tuple(seen), notes=_ONE_SLICE if slices else None), taken)
+
+
+def _largest_slice(gpu: SeenGpu, slices: Sequence[re.Match[str]]) -> SeenGpu:
+    """Return the largest slice of a GPU, by its memory; the GPU itself if it has none."""
+    sizes = [(float(m[3]), float(m[2])) for m in slices if int(m[1]) == gpu.index]
+    rows = gpu_rows(gpu.name, gpu.total_mib and gpu.total_mib / 1024)
+    if not sizes or not rows or not gpu.total_mib:
+        return gpu
+    total, used = max(sizes)
+    in_all = memory_slices(rows[0])
+    part = max(1, round(in_all * total / gpu.total_mib))
+    gb = round(part * (rows[0].vram_gib or gpu.total_mib / 1024) / in_all)
+    compute = part if in_all < max(_SLICES) else _SLICES.get(part, part - 1)
+    name = f"{gpu.name} MIG {compute}g.{gb}gb"
+    return msgspec.structs.replace(gpu, name=name, total_mib=total, free_mib=max(total - used, 0.0))
 
 
 def _table_row(line: str) -> SeenGpu | None:

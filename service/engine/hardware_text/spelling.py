@@ -190,6 +190,7 @@ _RESPELLED = tuple(
         ),
         (r"(\d{1,2})\s?[根条條]\s?内存", r"\1 modules, "),
         (r"(?:核数|核心数?)\s?[:：]\s?(\d{1,3})(?:\s?核)?", r"\1 cores"),
+        (r"(?<!\bmig)(?<=[a-z\d])[\s-]{1,2}(?=[1-7]g\.\d{1,3}gb\b)", " MIG "),  # `A100 3g.20gb`
         (r"\b([ahv]100|h200|l40s?|a[34]0)-(\d{2,3})g(?:-(?=pcie|sxm|nvl)|\b)", r"\1 \2GB "),  # `A100-80G-PCIe`
         (r"\b(\d{1,3})\s?ocpus?\b", r"\1 cores"),  # Oracle's, of two threads
         (r"\b(\d{1,3})\s?v-?cores?\b", r"\1 vCPU"),

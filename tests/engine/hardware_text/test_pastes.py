@@ -63,16 +63,39 @@ def test_of_a_gpu_that_mig_cuts_up_a_slice_counts() -> None:
     assert "the largest slice of each GPU is counted" in (listed.notes or "")
 
 
-def test_the_table_of_mig_slices_is_said_to_be_left_and_the_list_tells_them() -> None:
+def test_of_a_table_of_mig_slices_the_largest_counts_and_the_list_names_them() -> None:
     table = parsed("nvidia_smi_535_mig")
-    assert [gpu.name for gpu in table.gpus] == ["NVIDIA A30"]
-    assert "`nvidia-smi -L`" in (table.notes or "")
+    assert [(gpu.name, gpu.free_gib) for gpu in table.gpus] == [("NVIDIA A30 MIG 2g.12gb", 11.663)]
+    assert resolve(table).cards[0].free < 12 << 30
+    assert "the largest slice of each GPU is counted" in (table.notes or "")
     small, large = (f"MIG-{c * 8}-1-2-3-4" for c in "ab")
     slices = f"  MIG 1g.6gb      Device  0: (UUID: {small})\n  MIG 2g.12gb     Device  1: (UUID: {large})\n"
     listed = f"GPU 0: NVIDIA A30 (UUID: GPU-{'a' * 8}-1-2-3-4)\n{slices}"
     both = parse_hardware(paste("nvidia_smi_535_mig") + listed)
     assert [(gpu.name, gpu.vram_gib) for gpu in both.gpus] == [("NVIDIA A30 MIG 2g.12gb", None)]
     assert resolve(both).cards[0].total == 12 << 30
+
+
+@pytest.mark.parametrize(
+    ("card", "card_mib", "slice_mib", "name"),
+    [
+        ("A100-SXM4-80GB", 81_920, 40_192, "3g.40gb"),
+        ("A100-SXM4-40GB", 40_960, 4_864, "1g.5gb"),
+        ("H100 80GB HBM3", 81_559, 9_984, "1g.10gb"),
+        ("H200", 143_771, 16_384, "1g.18gb"),
+    ],
+)
+def test_a_slice_in_the_table_is_named_by_its_share_of_the_memory(
+    card: str, card_mib: int, slice_mib: int, name: str
+) -> None:
+    table = (
+        f"|   0  NVIDIA {card:22} On | 00000000:0B:00.0 Off |                   On |\n"
+        f"| N/A   47C    P0    32W / 165W | 50MiB / {card_mib}MiB |     N/A      Default |\n"
+        f"| MIG devices:  |\n|  0    2   0   0  |     25MiB / {slice_mib}MiB  | 28      0 |  2   0    2    0    0 |\n"
+    )
+    found = parse_hardware(table + "64GB RAM")
+    assert [gpu.name for gpu in found.gpus] == [f"NVIDIA {card} MIG {name}"]
+    assert resolve(found).cards[0].free == pytest.approx((slice_mib - 25) << 20, rel=0.001)
 
 
 def test_csv_with_a_header_gives_links_uuids_and_free_memory() -> None:

@@ -57,3 +57,30 @@ def test_cores_of_an_arm_server_are_counted_where_lscpu_names_clusters() -> None
     )
     rig = resolve(parse_hardware(text))
     assert (rig.physical_cores, rig.isa, rig.cpu_generation) == (4, "neon", "neoverse n1")
+
+
+_FREE = """$ free -h
+               total        used        free      shared  buff/cache   available
+Mem:           503Gi        96Gi       121Gi       1.2Gi       286Gi       402Gi
+Swap:             0B          0B          0B
+"""
+
+
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_a_containers_limit_counts_instead_of_the_hosts_memory(file: str) -> None:
+    hardware = parse_hardware(f"{_FREE}$ cat /sys/fs/cgroup/{file}\n68719476736\nRTX 4090")
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.free_gb) == (64, None)
+    assert "64 GiB is what this container may use" in (hardware.notes or "")
+
+
+@pytest.mark.parametrize("value", ["max", "9223372036854771712"])
+def test_a_container_without_a_limit_has_the_hosts_memory(value: str) -> None:
+    hardware = parse_hardware(f"{_FREE}$ cat /sys/fs/cgroup/memory.max\n{value}\nRTX 4090")
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.free_gb) == (503, 402)
+
+
+@pytest.mark.parametrize("text", ["A100 3g.20gb, 64GB RAM", "A100-PCIE-40GB MIG 3g.20gb, 64GB RAM"])
+def test_a_slice_is_known_without_the_word_mig(text: str) -> None:
+    assert resolve(parse_hardware(text)).cards[0].total == 20 << 30
