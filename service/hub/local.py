@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,9 +13,12 @@ from service.engine.gguf.header import Header, merge_shards
 from service.hub.errors import RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import header_of_file
 from service.hub.listing import ListingLimits, OtherFile, RepoFile, RepoListing, Variant
-from service.hub.variants import find_variants, is_gguf, without_suffix
+from service.hub.variants import BESIDE, find_variants, is_gguf, without_suffix
 
 _DEPTH = 4
+_MAGIC = b"GGUF"
+_SHOWN_OF_HASH = 19  # of `sha256-…`, as Ollama names its files
+_MOST_MANIFESTS, _MOST_NAMED = 100, 5
 AnyFile = TypeVar("AnyFile", RepoFile, OtherFile)
 
 
@@ -32,14 +35,57 @@ def local_variants(path: Path | str, limits: ListingLimits | None = None) -> Rep
     except OSError as error:
         raise InvalidInput(f"cannot read {error.filename or start}: {error.strerror}", field="repo") from error
     variants, others = find_variants((RepoFile(p, n) for p, n in sizes.items()), folder.resolve().name)
+    if not variants and start.is_file() and not is_gguf(start.name) and _begins_as_gguf(start):
+        variants = (Variant(start.name[:_SHOWN_OF_HASH], (RepoFile(start.name, start.stat().st_size),)),)
     if not variants:
-        what = (
-            "holds no complete GGUF of a model" if start.is_dir() else "is not a GGUF file, or lacks some of its shards"
-        )
-        right = "name a .gguf file, a folder with all shards of one, or a repo of the Hub as OWNER/NAME"
-        raise RepoWithoutGguf(f"{start} {what}: {right}", field="repo")
+        raise RepoWithoutGguf(f"{start} {_what_instead(start, others)}", field="repo")
     placed = tuple(Variant(v.name, tuple(_placed(folder, f) for f in v.files)) for v in variants)
     return RepoListing(None, None, placed, tuple(_placed(folder, o) for o in others))
+
+
+def _what_instead(start: Path, others: Sequence[OtherFile]) -> str:
+    """Return what a file or folder without a model is, and what to name instead."""
+    right = "name a .gguf file, a folder with all shards of one, or a repo of the Hub as OWNER/NAME"
+    if start.is_dir():
+        if models := _of_ollama(start):
+            return f"is Ollama's folder: name a model's file, as {' or '.join(models)}"
+        return f"holds no complete GGUF of a model: {right}"
+    known = next((BESIDE[other.kind] for other in others if other.kind in BESIDE), None)
+    return f"is {known}" if known else f"is not a GGUF file, or lacks some of its shards: {right}"
+
+
+def _of_ollama(folder: Path) -> list[str]:
+    """Return some of the models in Ollama's folder, each with its file, which is named by its hash."""
+    blobs = next((inside for name in ("blobs", "models/blobs") if (inside := folder / name).is_dir()), folder)
+    found: list[str] = []
+    for manifest in sorted((blobs.parent / "manifests").glob("*/*/*/*"))[:_MOST_MANIFESTS]:
+        try:
+            layers = _MANIFEST.decode(manifest.read_bytes()).layers
+        except (OSError, msgspec.DecodeError):
+            continue
+        found += [
+            f"{blobs / layer.digest.replace(':', '-')} ({manifest.parent.name}:{manifest.name})"
+            for layer in layers
+            if layer.media_type.endswith("ollama.image.model")
+        ]
+    return found[:_MOST_NAMED]
+
+
+class _Layer(msgspec.Struct, rename={"media_type": "mediaType"}):
+    digest: str
+    media_type: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Layer]
+
+
+_MANIFEST = msgspec.json.Decoder(_Manifest)
+
+
+def _begins_as_gguf(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(_MAGIC)) == _MAGIC
 
 
 def read_local_header(variant: Variant, limits: ListingLimits | None = None) -> Header:

@@ -209,7 +209,7 @@ def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Vari
 
 
 # Files that are loaded along with a model have no placement of their own to advise, and half a model has none.
-_BESIDE: dict[OtherKind, str] = {
+BESIDE: dict[OtherKind, str] = {
     "mmproj": "a projector for images or sound: name a variant, and add this file to the command with --mmproj",
     "draft": "a drafter: name a variant, and add this file to the command with -md",
     "lora": "an adapter: name a variant, and add this file to the command with --lora",
@@ -221,8 +221,8 @@ _BESIDE: dict[OtherKind, str] = {
 def _beside(listing: RepoListing, name: str) -> str:
     """Return what a name refers to if it is another file of the repo or says so itself; "" for neither."""
     of_files = [o.kind for o in listing.other_files if _plain(name) in _plain(o.path)]
-    said = [kind for kind in _BESIDE if kind in _plain(name).split("-")]
-    return next((_BESIDE[kind] for kind in (*of_files, *said) if kind in _BESIDE), "")
+    said = [kind for kind in BESIDE if kind in _plain(name).split("-")]
+    return next((BESIDE[kind] for kind in (*of_files, *said) if kind in BESIDE), "")
 
 
 def _plain(name: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from service.cli import main
+from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import Tensor
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.models import gguf_files, shard_name, write_gguf
 
@@ -154,3 +156,41 @@ def test_a_name_without_its_owner_gets_what_the_hub_s_search_finds(
     assert "'three' names no owner" in shown
     assert f"the Hub's search for `three` finds {REPO}" in shown
     assert len(hub.requests) == 1
+
+
+def _named_like_a_variant(path: Path, kind: str) -> None:
+    tensor = Tensor("blk.0.attn_q.weight.lora_a", "f32", (64, 8), 0, 2048)
+    metadata = {"general.architecture": "qwen3", "general.type": kind}
+    path.write_bytes(gguf_file.header_bytes(metadata, (tensor,)) + bytes(2048))
+
+
+def test_what_a_header_says_is_no_model_is_no_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_gguf(tmp_path / "m-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
+    _named_like_a_variant(tmp_path / "sql-writer-f16.gguf", "adapter")
+    _named_like_a_variant(tmp_path / "sight-f16.gguf", "mmproj")
+    seen = inspected(capsys, str(tmp_path))
+    assert [variant["name"] for variant in seen["variants"]] == ["Q8_0"]
+    assert seen["other_files"] == {
+        "mmproj": [str(tmp_path / "sight-f16.gguf")],
+        "lora": [str(tmp_path / "sql-writer-f16.gguf")],
+    }
+    assert seen["model"]["variant"] == "Q8_0"
+
+
+def test_an_adapter_alone_is_refused_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _named_like_a_variant(tmp_path / "sql-writer-f16.gguf", "adapter")
+    assert main(["inspect", str(tmp_path / "sql-writer-f16.gguf")]) != 0
+    assert "is an adapter (LoRA)" in capsys.readouterr().err
+
+
+def test_a_variant_is_named_behind_its_folder_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for mix in ("q8_0", "q4_k_m"):
+        write_gguf(tmp_path / f"m-{mix.upper()}.gguf", "Qwen3-0.6B", mix)
+    assert inspected(capsys, f"{tmp_path}:q8_0")["model"]["variant"] == "Q8_0"
+    assert main(["inspect", f"{tmp_path}:q9_9"]) != 0
+    assert "no variant 'q9_9'" in capsys.readouterr().err
+
+
+def test_a_path_of_windows_that_is_not_here_is_no_repo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "D:/models/x/y.gguf"]) != 0
+    assert "no such file or folder: D:/models/x/y.gguf" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,37 @@ def test_an_empty_file_is_truncated(tmp_path: Path) -> None:
     path.touch()
     with pytest.raises(TruncatedHeader):
         read_local_header(local_variants(path).variants[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("mmproj-F16.gguf", "--mmproj"), ("sql-lora-f16.gguf", "--lora"), ("imatrix.gguf", "importance")]
+)
+def test_a_file_that_goes_with_a_model_is_called_what_it_is(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / name).write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(RepoWithoutGguf, match=what):
+        local_variants(tmp_path / name)
+
+
+def test_a_model_of_ollama_is_read_by_its_file_and_its_folder_names_that(tmp_path: Path) -> None:
+    """Ollama keeps a model as `blobs/sha256-…`, and names it in a manifest."""
+    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", MODEL, "q8_0")
+    blob = tmp_path / "models" / "blobs" / f"sha256-{'ab' * 32}"
+    blob.parent.mkdir(parents=True)
+    path.rename(blob)
+    (blob.parent / f"sha256-{'cd' * 32}").write_text("{}")
+    manifest = tmp_path / "models" / "manifests" / "registry.ollama.ai" / "library" / "qwen3" / "0.6b"
+    manifest.parent.mkdir(parents=True)
+    kind = "application/vnd.ollama.image."
+    layers = [
+        {"mediaType": f"{kind}model", "digest": f"sha256:{'ab' * 32}", "size": 1},
+        {"mediaType": f"{kind}params", "digest": f"sha256:{'cd' * 32}", "size": 2},
+    ]
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    (variant,) = local_variants(blob).variants
+    assert (variant.name, variant.files[0].path) == ("sha256-abababababab", str(blob))
+    assert read_local_header(variant).tensors == build_header(MODEL, "q8_0").tensors
+    for folder in (tmp_path, tmp_path / "models", blob.parent):
+        with pytest.raises(RepoWithoutGguf, match=rf"{blob} \(qwen3:0\.6b\)$"):
+            local_variants(folder)
+    with pytest.raises(RepoWithoutGguf, match="is not a GGUF file"):
+        local_variants(blob.parent / f"sha256-{'cd' * 32}")

@@ -6,6 +6,7 @@ Headers are kept in the same folder as the service's, so that asking again costs
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from service.hub.references import RepoReference, is_name_alone, parse_reference
 from service.scratch import write_whole
 from service.settings import Settings
 
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # of Windows
 _ON_DISK = RepoReference("local", "files")
 
 
@@ -35,6 +37,8 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
             yield hub, hub.list_address(repo), _ON_DISK
         elif os.path.exists(repo):  # False for an empty name, and for one that is too long for a path
             yield hub, local_variants(Path(repo)), _ON_DISK
+        elif (named := _variant_in_folder(repo)) is not None:
+            yield hub, local_variants(named[0]), msgspec.structs.replace(_ON_DISK, variant=named[1])
         elif _is_path(repo):
             raise InvalidInput(
                 f"no such file or folder: {repo[:200]}; name a GGUF file or a folder of them on this machine, "
@@ -70,13 +74,19 @@ def _is_elsewhere(text: str) -> bool:
 
 def is_on_disk(text: str) -> bool:
     """Whether `text` names a file or folder here, there or not, rather than a repo."""
-    return os.path.exists(text) or _is_path(text)
+    return os.path.exists(text) or _is_path(text) or _variant_in_folder(text) is not None
+
+
+def _variant_in_folder(text: str) -> tuple[Path, str] | None:
+    """Return folder and name of `FOLDER:VARIANT`, None if it is no folder here."""
+    folder, colon, name = text.rpartition(":")
+    return (Path(folder), name) if colon and name and os.path.isdir(folder) else None
 
 
 def _is_path(text: str) -> bool:
     """Whether `text` can only be a path: a repo's id has one slash, no such beginning, and names no folder here."""
     is_file = text.lower().endswith(".gguf") and ("/" not in text or Path(text).parent.is_dir())
-    return text.startswith(("/", "./", "../", "~")) or is_file
+    return text.startswith(("/", "./", "../", "~")) or is_file or _DRIVE.match(text) is not None
 
 
 @contextmanager

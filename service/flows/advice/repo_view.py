@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from service.engine.errors import InvalidHeader
-from service.engine.gguf.header import Header
+from service.engine.errors import InvalidHeader, UnsupportedModel
+from service.engine.gguf.header import Header, what_else
 from service.engine.model import build_model
 from service.flows.advice.opening import opened
 from service.hub.client import Hub
-from service.hub.listing import RepoListing, Variant
+from service.hub.listing import OtherFile, OtherKind, RepoListing, Variant
 from service.hub.local import read_local_header
 from service.hub.references import RepoReference
 from service.hub.variants import choose
@@ -64,14 +64,39 @@ def view(
 def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> RepoView:
     """Return the view of a listing in which every variant that `reference` means has been read.
 
-    The model is the first readable one. Raises InvalidHeader if none can be read, RepoTooLarge and the Hub's errors.
+    Those whose headers say that they are something else (an adapter, a projector) are among the other files. The model
+    is the first readable one. Raises InvalidHeader if none can be read, RepoTooLarge and the Hub's errors.
     """
     chosen = choose(listing, reference)
     headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
     readable = {name: header for name, header in headers.items() if isinstance(header, Header)}
-    if not readable:
-        raise next(header for header in headers.values() if isinstance(header, InvalidHeader))
-    return view(listing, reference, _first_model(readable), headers)
+    others = {name: what for name, header in readable.items() if (what := what_else(header)) is not None}
+    if len(others) == len(readable):
+        path = next((variant.files[0].path for variant in chosen if variant.name in others), "")
+        failed = [header for header in headers.values() if isinstance(header, InvalidHeader)]
+        raise next(iter(failed), None) or UnsupportedModel(f"{path} is {others[next(iter(others))]}, no language model")
+    models = {name: header for name, header in readable.items() if name not in others}
+    return view(_without(listing, others), reference, _first_model(models), headers)
+
+
+# What a header says a file is (`what_else`), by a word of that.
+_KINDS: dict[str, OtherKind] = {
+    "adapter": "lora", "projector": "mmproj", "importance": "imatrix", "drafter": "draft", "vocabulary": "vocab",
+}  # fmt: skip
+
+
+def _without(listing: RepoListing, others: Mapping[str, str]) -> RepoListing:
+    """Return the listing with some variants among the other files, as what they are. `others`: that, by name."""
+    moved = [
+        OtherFile(
+            file.path, next((kind for word, kind in _KINDS.items() if word in others[v.name]), "other"), file.n_bytes
+        )
+        for v in listing.variants
+        if v.name in others
+        for file in v.files
+    ]
+    kept = tuple(v for v in listing.variants if v.name not in others)
+    return msgspec.structs.replace(listing, variants=kept, other_files=(*listing.other_files, *moved))
 
 
 def _first_model(headers: Mapping[str, Header]) -> ModelView | None:
