@@ -183,6 +183,24 @@ def without_instances(text: str) -> tuple[str, list[str]]:
     return _NAME.sub(lambda m: "" if _machine(m[1]) else m[0], text) if machines else text, list(machines)
 
 
+# What a container or job asks for, by the options of Docker and Slurm and the fields of Kubernetes.
+_ASKED_FOR = tuple(
+    (re.compile(pattern, re.I | re.M), right)
+    for pattern, right in (
+        (r"^[ \t]*#SBATCH\b|\bdocker\s+run\b(?=[^\n]*--)", ""),
+        (r"(?<!\S)--cpus(?:-per-task)?[=\s](\d{1,3})(?:\.0)?\b", r", \1 vCPU, "),
+        (r"(?<!\S)--mem(?:ory)?[=\s](\d{1,4})\s?g(?:i?b)?\b", r", \1GB RAM, "),
+        (r"(?<!\S)--(?:gres=gpu|gpus(?:-per-node)?=)[:=]?([a-z][\w-]{1,20}):(\d{1,2})\b", r", \2x \1, "),
+        (r"(?<!\S)--gpus[=\s](?:all|\d)\b|(?<!\S)--gres=gpu:\d{1,2}\b", ""),
+        (r"\b(?:nvidia|amd)\.com/gpu\"?\s?[:=]\s?\"?1\"?(?!\d)", ""),
+        (r"\b(?:nvidia|amd)\.com/gpu\"?\s?[:=]\s?\"?(\d{1,2})\b\"?", r"\1 GPUs"),
+        (r"\blimits:?\s+cpu\s(\d{1,3})\b", r", \1 vCPU"),
+        (r"^[ \t]+cpus?:[ \t]?[\"']?(\d{1,3})[\"']?[ \t]*$", r"\1 vCPU"),
+        (r"^[ \t]*(?:resources|limits|requests):[ \t]*$", ""),
+    )
+)
+
+
 # What notebooks and demos of a service have besides a card, where nobody says (research.google.com/colaboratory/faq,
 # kaggle.com/docs/notebooks, huggingface.co/docs/hub/spaces-gpus): service, card, GiB of one of two sizes, machine.
 _SERVICES = (
@@ -228,6 +246,8 @@ def without_hosts(text: str) -> tuple[str, list[str]]:
         unit = "cores" if (m[5] or "").lower().startswith("core") else "vCPU"
         return rented(m, m[1], m[2] or m[4], unit)
 
+    for pattern, right in _ASKED_FOR:
+        text = pattern.sub(right, text)
     text = _IN_USE.sub(r"\1 \2", text)
     out = _PART_OF_CPUS.sub(cpus, text)
     out = _PART_OF_RAM_IN_WORDS.sub(lambda m: rented(m, m[1], m[2], "GB RAM"), out)

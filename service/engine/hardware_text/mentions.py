@@ -13,7 +13,7 @@ from service.engine.catalogue.names import cpu_row, gpu_key, gpu_rows
 from service.engine.catalogue.rows import known_cpus, known_gpus
 from service.engine.hardware_text import lexicon as lex
 
-_MOST_WORDS = 8  # of a product's name
+_MOST_WORDS = 10  # of a product's name
 _LONGEST_NAME = 80
 
 

@@ -164,3 +164,35 @@ def test_machines_without_a_gpu_are_known_by_their_names(text: str, generation: 
 def test_another_card_than_that_of_the_product_is_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "n", "cores", "gb"),
+    [
+        ("#SBATCH --gres=gpu:a100:2 --cpus-per-task=16 --mem=128G", "NVIDIA A100-SXM4-80GB", 2, 8, 128),
+        ("#SBATCH --gpus=l40s:1\n#SBATCH --cpus-per-task=8\n#SBATCH --mem=64G", "NVIDIA L40S", 1, 4, 64),
+        ("docker run --gpus all --memory=64g --cpus=16, RTX 4090", "NVIDIA GeForce RTX 4090", 1, 8, 64),
+        ("k8s pod: limits cpu 16, memory 64Gi, nvidia.com/gpu: 1 (RTX A6000)", "NVIDIA RTX A6000", 1, 8, 64),
+        (
+            'resources:\n  limits:\n    cpu: "16"\n    memory: 64Gi\n    nvidia.com/gpu: 2\nGPU: 2x L40S',
+            "NVIDIA L40S",
+            2,
+            8,
+            64,
+        ),
+    ],
+)
+def test_what_a_container_or_job_asks_for_is_its_machine(text: str, card: str, n: int, cores: int, gb: float) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [found.name for found in rig.cards] == [card] * n
+    assert (rig.physical_cores, rig.ram_bytes >> 30) == (cores, gb)
+
+
+def test_a_limit_next_to_the_hosts_memory_is_asked_about() -> None:
+    with pytest.raises(InvalidHardware, match="two sizes"):
+        parse_hardware("RTX 4090, EPYC 7543, 258GB RAM, docker --memory 64g --cpus 16")
+
+
+def test_a_slice_of_a_card_with_a_long_name_is_read() -> None:
+    text = "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb, 16 vCPU, 64 GB RAM"
+    assert resolve(parse_hardware(text)).cards[0].total == 24 << 30
