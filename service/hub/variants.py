@@ -229,11 +229,12 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]", "-", name.lower())
 
 
-# Ways to match a variant's name, strictest first: `q4_k_m`; `UD_Q4_K_XL`; `Q4_K_XL` for UD-Q4_K_XL.
+# Ways to match a variant's name, strictest first: `q4_k_m`; `UD_Q4_K_XL`; `Q4_K_XL` for UD-Q4_K_XL; `q4km`.
 _ALIKE = (
     lambda variant, name: variant.lower() == name.lower(),
     lambda variant, name: _plain(variant) == _plain(name),
     lambda variant, name: _plain(variant).endswith("-" + _plain(name)),
+    lambda variant, name: _plain(variant).replace("-", "") == _plain(name).replace("-", ""),
 )
 
 
@@ -242,8 +243,10 @@ def _holding(listing: RepoListing, path: str) -> tuple[Variant, ...]:
     found = tuple(v for v in listing.variants if any(f.path == path or f.path.startswith(f"{path}/") for f in v.files))
     if not found:
         other = next((o for o in listing.other_files if o.path == path), None)
-        what = f"{path[:120]!r} is no variant" + (f" but {other.kind}" if other and other.kind != "other" else "")
-        raise UnknownVariant(what, field="repo", choices=listing.names[:40])
+        what = BESIDE.get(other.kind, "") if other else _beside(listing, path)
+        raise UnknownVariant(
+            f"{path[:120]!r} is no variant{f' but {what}' if what else ''}", field="repo", choices=listing.names[:40]
+        )
     return found
 
 

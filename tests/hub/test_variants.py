@@ -133,6 +133,8 @@ def test_a_reference_chooses_by_variant_file_or_folder() -> None:
         ("UD_Q4_K_XL", ["UD-Q4_K_XL"]),
         ("Q4_K_XL", ["UD-Q4_K_XL"]),
         ("Q4_K_M", ["Q4_K_M"]),
+        ("q4km", ["Q4_K_M"]),
+        ("udq4kxl", ["UD-Q4_K_XL"]),
         ("Q2_K_XL", []),
         ("K_XL", []),
     ],
@@ -151,6 +153,14 @@ def test_a_variant_is_found_without_the_prefix_that_only_one_has(name: str, foun
 def test_a_file_that_is_loaded_beside_a_model_is_no_variant_and_it_says_what_it_is(name: str, what: str) -> None:
     with pytest.raises(UnknownVariant, match=what):
         chosen(f"o/n:{name}")
+
+
+@pytest.mark.parametrize(("file", "what"), [("mmproj-F16.gguf", "--mmproj"), ("imatrix_unsloth.dat", "matrix")])
+def test_the_address_of_such_a_file_is_answered_with_what_it_is(file: str, what: str) -> None:
+    listing = RepoListing("o/n", None, *find_variants([RepoFile("m-Q8_0.gguf", 9), RepoFile(file, 1)], "m"))
+    for at in (listing, LISTING):
+        with pytest.raises(UnknownVariant, match=what):
+            choose(at, parse_repo_reference(f"https://huggingface.co/o/n/blob/main/{file}"))
 
 
 def test_a_variant_that_is_not_all_there_is_said_to_lack_shards() -> None:
