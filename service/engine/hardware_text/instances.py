@@ -239,7 +239,8 @@ def without_hosts(text: str) -> tuple[str, list[str]]:
         if float(part) > float(whole):
             return m[0]
         if part != whole:
-            notes.append(f"{m[0]}: {part} are taken as this machine's, {whole} as the host's")
+            shared = "" if unit.startswith("GB") else ", whose memory channels it shares"
+            notes.append(f"{m[0]}: {part} are taken as this machine's, {whole} as the host's{shared}")
         return f"{part} {unit}"
 
     def cpus(m: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ def test_of_a_part_of_a_host_the_part_counts(text: str, cores: int, gb: float) -
     hardware = parse_hardware(text)
     rig = resolve(hardware)
     assert (rig.physical_cores, hardware.ram and hardware.ram.total_gb) == (cores, gb)
-    assert ("as the host's" in (hardware.notes or "")) == ("12/12" not in text)
+    assert ("as the host's, whose memory channels it shares" in (hardware.notes or "")) == ("12/12" not in text)
 
 
 @pytest.mark.parametrize("text", ["RTX 3090, 32/64 GB RAM", "RTX 3090, EPYC 7302, 16/32 cores", "RTX 3090, 64/16 cpu"])
