@@ -194,3 +194,10 @@ def test_a_variant_is_named_behind_its_folder_too(tmp_path: Path, capsys: pytest
 def test_a_path_of_windows_that_is_not_here_is_no_repo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "D:/models/x/y.gguf"]) != 0
     assert "no such file or folder: D:/models/x/y.gguf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("-hf", f"{REPO}:Q6_K"), (f"-hf {REPO}:Q6_K",), (f"--hf-repo={REPO}:q6k",)])
+def test_a_repo_may_be_named_with_the_option_that_llama_cpp_has_for_it(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert inspected(capsys, *words)["model"]["variant"] == "Q6_K"
