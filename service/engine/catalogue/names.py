@@ -86,6 +86,10 @@ MIG = r"mig[ -]+(?=(?P<part>[1-7]))(?:[1-7]c\.)?[1-7]g\.(?P<gb>\d{1,3})gb"
 _BOARD = re.compile(r"(?<=\d)([dlmpx]{1,2})$", re.I)
 # Cards with seven compute slices and eight of memory; others (A30, RTX PRO) have as many of both.
 _OF_SEVEN = re.compile(r"\b(?:G?B[23]00|[AH][18]00|G?H200|H20)")
+# Of the card's memory, what every slice lacks at most: 4.75 GiB are listed for 1g.5gb and 39.25 for 3g.40gb of an A100,
+# 9.62 and 39.38 for 1g.10gb and 3g.40gb of an H100, 5.81 and 11.69 for 1g.6gb and 2g.12gb of an A30 (posted outputs of
+# `nvidia-smi` and `nvidia-smi mig -lgip`).
+_KEPT = 0.01
 _IS_SLICE = re.compile(r"\bmig\b|-[1-7]-\d", re.I)
 _A_SLICE = "a slice of the card (MIG): its share of memory, bandwidth and compute"
 _VIRTUAL = "a virtual GPU: its speed is that of the whole card while no other one computes"
@@ -115,9 +119,11 @@ def _share(name: str) -> GpuRow | None:
     if found["part"] is None:
         return named
     width = size / (whole.vram_gib or size)
+    share = (whole.vram_gib or size) * (max(1, round(width * memory_slices(whole))) / memory_slices(whole) - _KEPT)
     part = int(found["part"]) / 7 if _OF_SEVEN.search(whole.name) else width
     return msgspec.structs.replace(
         named,
+        driver_mib=round(min(share, size) * 1024),
         bandwidth_gbs=whole.bandwidth_gbs and whole.bandwidth_gbs * width,
         fp16_tflops=whole.fp16_tflops and round(whole.fp16_tflops * part, 1),
         int8_tops=whole.int8_tops and round(whole.int8_tops * part, 1),

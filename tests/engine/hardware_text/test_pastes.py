@@ -73,7 +73,7 @@ def test_of_a_table_of_mig_slices_the_largest_counts_and_the_list_names_them() -
     listed = f"GPU 0: NVIDIA A30 (UUID: GPU-{'a' * 8}-1-2-3-4)\n{slices}"
     both = parse_hardware(paste("nvidia_smi_535_mig") + listed)
     assert [(gpu.name, gpu.vram_gib) for gpu in both.gpus] == [("NVIDIA A30 MIG 2g.12gb", None)]
-    assert resolve(both).cards[0].total == 12 << 30
+    assert 11 << 30 < resolve(both).cards[0].total < 12 << 30
 
 
 @pytest.mark.parametrize(
