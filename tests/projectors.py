@@ -1,4 +1,4 @@
-"""A multimodal projector: Gemma 3's, a SigLIP encoder of 27 layers for images of 896 x 896.
+"""Multimodal projectors: Gemma 3's, a SigLIP encoder of 27 layers for images of 896 x 896, and encoders of any shape.
 
 Shapes: google/gemma-3-12b-it config.json (vision_config); names: llama.cpp gguf-py/gguf/constants.py, MMPROJ.
 """
@@ -55,3 +55,19 @@ def gemma3_file() -> tuple[bytes, int]:
     """Return the bytes of the header, and the size of the data behind it."""
     tensors = gemma3_tensors()
     return gguf_file.header_bytes(GEMMA3_METADATA, tensors), gguf_file.data_bytes(tensors)
+
+
+def encoder_header(
+    kind: str, n_embd: int, n_ff: int, *, patch: int = 14, merge: int = 2, image: int = 768, n_text: int = 4096,
+    gated: bool = False, deepstack: int = 0,
+) -> Header:  # fmt: skip
+    """Return the header of an encoder with 16 heads as far as its buffer depends on it."""
+    sizes = {
+        "image_size": image, "patch_size": patch, "embedding_length": n_embd, "feed_forward_length": n_ff,
+        "attention.head_count": 16, "spatial_merge_size": merge, "projection_dim": n_text,
+    }  # fmt: skip
+    names = ["v.blk.0.ffn_up.weight", *(["v.blk.0.ffn_gate.weight"] if gated else ())]
+    names += [f"v.deepstack.{8 + 8 * n}.fc1.weight" for n in range(deepstack)]
+    tensors = tuple(Tensor(name, "f16", (n_embd, n_ff), 0, tensor_bytes("f16", (n_embd, n_ff))) for name in names)
+    metadata: dict[str, int | float | str | bool] = {f"clip.vision.{key}": size for key, size in sizes.items()}
+    return Header({"general.architecture": "clip", "clip.projector_type": kind, **metadata}, tensors, 0)

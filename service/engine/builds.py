@@ -89,10 +89,12 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
     no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo, `finds_head`: for `draft-mtp` also
-    its file of next-token layers. `fits_projector`: `-fit` leaves room for the projector, `fits_drafts`: for what
-    drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
-    `draft_per_slot`: each slot has a context of the draft model. `own_draft_settings`: it has ik_llama.cpp's defaults,
-    but for its own options, flash attention and cache types.
+    its file of next-token layers. `encoder`: the attention of a projector's encoder is flash attention, or has the
+    scores of one head at a time, or of all at once. `image_tokens`, `gemma4_image_tokens`: of the largest image, of any
+    model and of Gemma 4. `fits_projector`: `-fit` leaves room for the projector, `fits_drafts`: for what drafts.
+    `drafts_unasked`: a draft model is used without `--spec-type`. `draft_per_slot`: each slot has a context of the
+    draft model. `own_draft_settings`: it has ik_llama.cpp's defaults, but for its own options, flash attention and
+    cache types.
     """
 
     flash_attn: Literal["on", "off", "auto"] = "on"
@@ -103,6 +105,9 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     auto_slots: int = 1
     finds_projector: bool = False
     finds_head: bool = False
+    encoder: Literal["flash", "heads", "whole"] = "heads"
+    image_tokens: int = 4096
+    gemma4_image_tokens: int = 280
     fits_projector: bool = False
     fits_drafts: bool = False
     drafts_unasked: bool = False

@@ -53,12 +53,14 @@ _TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
 class Projector(msgspec.Struct, frozen=True):
     """A multimodal projector that a command loads. `device`: the one it asks for, None for the first GPU.
 
-    `path` None: the one that `-hf` finds in its repo, if there is one.
+    `path` None: the one that `-hf` finds in its repo, if there is one. `image_tokens`: the most that an image may have,
+    where the command says so.
     """
 
     path: str | None
     on_gpu: bool
     device: str | None
+    image_tokens: int | None = None
 
 
 def file_name(path: str) -> str:
@@ -109,7 +111,10 @@ def projector_of(parsed: ParsedCommand) -> Projector | None:
     if path is None and not _finds_one(parsed):
         return None
     off = device == "none" or any(option in _PROJECTOR_OFF_GPU for option in options)
-    return Projector(path, not off, None if device == "none" else device)
+    most = option_value(parsed.rest, ("--image-max-tokens",)) or ""
+    return Projector(
+        path, not off, None if device == "none" else device, int(most) or None if most.isdecimal() else None
+    )
 
 
 def _finds_one(parsed: ParsedCommand) -> bool:

@@ -13,10 +13,10 @@ import msgspec
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
 from service.engine.gguf.header import Header
+from service.engine.memory.encoder import Images, encoder_bytes
 from service.engine.memory.graph import cuda_row_padding
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.predict import MemoryPrediction, predict_memory
-from service.engine.metadata import as_int
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 from service.engine.run.settings import drafts_next_tokens
@@ -27,13 +27,6 @@ Kind: TypeAlias = Literal["draft", "next-token layers", "projector"]
 _DRAFT_SPREAD = (0.9, 1.1)  # a context like any other, but the rows of logits depend on what drafts
 _TAIL_SPREAD = (0.75, 1.35)  # the hidden state of the model joins the embeddings; no family's graph is replayed exactly
 _NOTHING = Estimate(0, 0, 0)
-_FEWEST, _SIDE = 16, 46  # tokens along the side of the smallest and largest image of set_warmup_n_tokens, clip.cpp
-_FIXED_SIZE = frozenset((
-    "mlp", "ldp", "ldpv2", "resampler", "adapter", "gemma3", "gemma3nv", "internvl", "llama4", "idefics3", "cogvlm",
-    "janus_pro",
-))  # fmt: skip
-_FLASH_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})  # ggml-cuda/fattn.cu
-_MOST = 1 << 16
 
 
 class Companion(msgspec.Struct, frozen=True):
@@ -125,42 +118,11 @@ def _around(size: int, low: float, high: float) -> Estimate:
     return Estimate(size * low, size, size * high)
 
 
-def projector(header: Header, n_devices: int, device: int, *, flash_attn: bool) -> Companion:
-    """Return the memory of a multimodal projector on `device` (`n_devices` is the CPU) from its own header.
-
-    What its encoder needs depends on the image it is warmed up with (llama.cpp tools/mtmd/clip.cpp:1373-1970, and the
-    same in ik_llama.cpp): the size that it was trained for, or for the kinds that take any size some hundred to two
-    thousand tokens.
-    """
+def projector(header: Header, n_devices: int, device: int, images: Images) -> Companion:
+    """Return the memory of a multimodal projector on `device` (`n_devices` is the CPU) from its own header."""
     weights, compute = [0] * (n_devices + 1), [_NOTHING] * (n_devices + 1)
     weights[device] = sum(t.nbytes for t in header.tensors)
     if device != n_devices:
         weights[device] += sum(cuda_row_padding(t.type, t.dims[0]) for t in header.tensors)
-    compute[device] = _encoder(header, flash_attn)
+    compute[device] = encoder_bytes(header, images)
     return Companion("projector", tuple(weights), (0,) * (n_devices + 1), tuple(compute))
-
-
-def _encoder(header: Header, flash_attn: bool) -> Estimate:
-    """The products of a layer over all patches; without flash attention the scores of all heads too."""
-
-    def size(key: str, default: int) -> int:
-        found = header.metadata.get(f"clip.vision.{key}", header.metadata.get(f"clip.audio.{key}"))
-        return min(max(as_int(found, default), 1), _MOST)
-
-    n_embd, n_ff, n_head = (
-        size("embedding_length", 1024),
-        size("feed_forward_length", 4096),
-        size("attention.head_count", 16),
-    )
-    merge, trained = size("spatial_merge_size", 2), max(size("image_size", 448) // size("patch_size", 14), 1)
-    fixed = header.metadata.get("clip.projector_type") in _FIXED_SIZE
-    sides = (
-        (trained,) * 3 if fixed else (_FEWEST * merge, min(max(trained, _FEWEST * merge), _SIDE * merge), _SIDE * merge)
-    )
-    low, usual, high = (min(side, _MOST) ** 2 for side in sides)
-    scores = 0 if flash_attn and n_embd // n_head in _FLASH_HEADS else 4 * high * high * n_head
-    return Estimate(
-        4 * low * (n_ff + 2 * n_embd),
-        4 * usual * (n_ff + 6 * n_embd) + scores,
-        4 * high * (2 * n_ff + 8 * n_embd) + scores,
-    )

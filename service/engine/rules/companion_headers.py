@@ -13,6 +13,7 @@ from service.engine.engines import engine_spec
 from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
+from service.engine.memory.encoder import Images
 from service.engine.memory.figures import Memory
 from service.engine.model import Model
 from service.engine.run.devices import chosen_devices
@@ -75,7 +76,14 @@ def projector_companion(
     names = [device.name for device in devices]
     first = names.index(loaded.device) if loaded.device in names else 0
     device = first if loaded.on_gpu and devices else len(devices)
-    return projector(headers.projector, len(devices), device, flash_attn=flags.flash_attn != "off")
+    return projector(headers.projector, len(devices), device, images_of(parsed, flags))
+
+
+def images_of(parsed: ParsedCommand, flags: Flags) -> Images:
+    """Return what a command and its build say about images."""
+    rules, loaded = parsed.build.rules, projector_of(parsed)
+    attention = "whole" if rules.encoder == "flash" and flags.flash_attn == "off" else rules.encoder
+    return Images(attention, rules.image_tokens, rules.gemma4_image_tokens, loaded.image_tokens if loaded else None)
 
 
 def _as_usable(parsed: ParsedCommand, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:

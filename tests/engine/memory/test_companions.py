@@ -8,8 +8,10 @@ from service.engine.catalogue import resolve
 from service.engine.commands.companions import projector_of
 from service.engine.commands.parse import parse
 from service.engine.config import Engine
+from service.engine.gguf.header import Header
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory.companions import Companion, projector
+from service.engine.memory.encoder import Images
 from service.engine.model import Model
 from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
@@ -17,7 +19,7 @@ from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.units import MIB, mib
 from tests.bare_runs import memory_on
 from tests.models import build
-from tests.projectors import gemma3_header
+from tests.projectors import encoder_header, gemma3_header
 
 QWEN = build("Qwen3-32B", "q4_K_M")
 DRAFT = build("Qwen3-0.6B", "q8_0")
@@ -241,9 +243,55 @@ def test_fit_leaves_room_for_what_drafts_since_it_does(model: Model, more: str, 
     assert before.table[0].free_mib < 1024 <= since.table[0].free_mib  # -fitt
 
 
-def test_without_flash_attention_the_scores_of_all_heads_come_on_top() -> None:
-    with_flash, without = (projector(gemma3_header(), 1, 0, flash_attn=on).compute[0] for on in (True, False))
-    assert without.high - with_flash.high == 4 * 4096 * 4096 * 16
+USUAL = Images()
+
+
+def encoder_mib(header: Header, images: Images = USUAL) -> tuple[float, float, float]:
+    one = projector(header, 1, 0, images).compute[0]
+    return one.low / MIB, one.expected / MIB, one.high / MIB
+
+
+QWEN2_VL = encoder_header("qwen2vl_merger", 1280, 5120)
+QWEN25_VL = encoder_header("qwen2.5vl_merger", 1280, 3420, gated=True)
+QWEN35 = encoder_header("qwen3vl_merger", 1152, 4304, patch=16, n_text=5120)
+QWEN35_4B = encoder_header("qwen3vl_merger", 1024, 4096, patch=16, n_text=2560)
+QWEN3_VL = encoder_header("qwen3vl_merger", 1152, 4304, patch=16, n_text=2560, deepstack=3)
+SMALL_32 = encoder_header("pixtral", 1024, 4096, image=1540, n_text=5120, gated=True)
+
+
+# "[mtmd] adding N MiB to fit_params_target" and "compute buffer size" as posted: gpustack/gguf-parser-go issue 44
+# (MI300X, -fa on and off), llama.cpp pull 22673 and issue 16842, ollama llm/llama_server_test.go (Qwen3.6-27B)
+@pytest.mark.parametrize(
+    ("header", "with_flash", "without"),
+    [(QWEN2_VL, 267, 4598), (QWEN25_VL, 704.79, 4872), (QWEN3_VL, 323, 4728), (gemma3_header(), 121, 1132),
+     (QWEN35, 248.10, None), (QWEN35_4B, 223.30, None), (SMALL_32, 62.62, None)],
+)  # fmt: skip
+def test_an_encoder_takes_what_the_engine_prints_for_it(
+    header: Header, with_flash: float, without: float | None
+) -> None:
+    low, expected, high = encoder_mib(header)
+    assert low <= with_flash <= high
+    assert expected == pytest.approx(with_flash, rel=0.08)
+    if without is not None:
+        assert encoder_mib(header, Images("whole"))[1] == pytest.approx(without, rel=0.08)
+
+
+# ik_llama.cpp issue 1348: for an image of 1 MB a server with a Qwen3.5-27B asked for 16,283.74 MiB; pull 1349 since
+@pytest.mark.parametrize(("day", "least", "most"), [("2026-03-01", 16283, 20000), ("2026-03-02", 1024, 2000)])
+def test_a_large_image_takes_what_an_ik_llama_cpp_server_allocated_for_it(day: str, least: int, most: int) -> None:
+    rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], ram=Ram(total_gb=64)))
+    text = "llama-server -m a.gguf -c 8192 -ngl 99 --mmproj p.gguf"
+    headers = CompanionHeaders(projector=QWEN35)
+    asked = case_of(parse(text, "ik_llama.cpp", build=day), HYBRID, rig, text, "cuda", headers)
+    assert least < only(asked.companions).compute[0].high / MIB < most
+
+
+def test_an_image_has_no_more_tokens_than_the_command_allows() -> None:
+    free, bound = (encoder_mib(QWEN35, Images(asked=asked)) for asked in (None, 1024))
+    assert free[2] == pytest.approx(1.1 * 4096 / 46**2 * free[1], rel=0.01)
+    assert bound[1] == pytest.approx(1024 / 46**2 * free[1], rel=0.01)  # it warms up with no larger one
+    told = only(case("--mmproj p.gguf --image-max-tokens 1024", 1, projector=QWEN35).companions)
+    assert told.compute[0].expected / MIB == bound[1]
 
 
 def test_the_totals_count_what_runs_with_the_model() -> None:

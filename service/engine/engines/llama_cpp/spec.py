@@ -64,6 +64,8 @@ def read_history() -> History:
             auto_slots=4,
             finds_projector=True,
             finds_head=True,
+            encoder="flash",
+            gemma4_image_tokens=1120,
             fits_projector=True,
             fits_drafts=True,
         ),
