@@ -41,6 +41,7 @@ _FIXED_SIZE = frozenset((
 _BATCHED = frozenset({"internvl", "gemma4v"})  # several images at once, of so many tokens together
 _BATCH_TOKENS = 1024  # --mtmd-batch-max-tokens
 _MASKED = frozenset({"qwen2.5vl_merger", "mimovl"})  # windows, by a mask of all patches
+_GEMMA4_ONCE = 280  # tokens of its images before pull 28335
 _UNKNOWN = 46  # tokens along a side of the largest image of a kind that is not known here
 _SOUND = 1500  # positions of 30 seconds of sound, whatever is said in them (Whisper)
 _FLASH_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})  # ggml-cuda/fattn.cu
@@ -74,14 +75,16 @@ def image_tokens(header: Header, images: Images) -> int:
     return min(images.asked or min(kind.largest, usual), _MOST)
 
 
-def images_at_once(header: Header) -> bool:
+def images_at_once(header: Header, images: Images) -> bool:
     """Return whether the model reads an image without causal attention, all of it in one micro-batch.
 
-    Of Gemma 4 the larger models (llama.cpp 0c1e57098 tools/mtmd/mtmd.cpp:2178): 1,536 and 2,560 are E2B and E4B.
+    Of Gemma 4 only the larger models since images of theirs have more tokens (llama.cpp pull 28335): 1,536 and 2,560
+    are E2B and E4B.
     """
     name = _kind_name(header, "vision")
     small = as_int(header.metadata.get("clip.vision.projection_dim"), 0) in (1536, 2560)
-    return name in ("gemma3", "gemma4uv", "deepseek4v") or (name == "gemma4v" and not small)
+    causal = name == "gemma4v" and small and images.gemma4_tokens > _GEMMA4_ONCE
+    return name in ("gemma3", "gemma4v", "gemma4uv", "deepseek4v") and not causal
 
 
 def encoder_bytes(header: Header, images: Images) -> Estimate:

@@ -14,9 +14,10 @@ from service.engine.commands.companions import (
     loads_draft,
     projector_of,
 )
+from service.engine.memory.encoder import image_tokens, images_at_once
 from service.engine.model import Model
 from service.engine.rules.case import Case
-from service.engine.rules.companion_headers import draft_elsewhere
+from service.engine.rules.companion_headers import draft_elsewhere, images_of
 from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, speculation_types
 from service.engine.tensor_names import is_expert
@@ -73,6 +74,28 @@ def projector_unasked(case: Case) -> Iterator[Found]:
         mib = (counted.weights[device] + counted.compute[device].expected) / MIB
         where = "RAM" if device == case.cpu else case.device_name(device)
         yield Found(f"-hf also loads the repo's projector for images or sound: {mib:,.0f} MiB of {where}, counted here")
+
+
+@rule(
+    "image-beyond-micro-batch", "warning", UNASKED,
+    "llama.cpp 0c1e57098 tools/mtmd/mtmd.cpp:2178, src/llama-context.cpp (n_ubatch >= n_tokens), unsloth issue 10559; "
+    "ik_llama.cpp src/llama.cpp:6161", fix="-ub as large as the tokens of an image",
+)  # fmt: skip
+def image_beyond_micro_batch(case: Case) -> Iterator[Found]:
+    """An image that a model of Gemma's reads all at once, but that may have more tokens than a micro-batch."""
+    header, images = case.companion_headers.projector, images_of(case.parsed, case.flags)
+    if header is None or projector_of(case.parsed) is None or not images_at_once(header, images):
+        return
+    most, n_batch, n_ubatch = image_tokens(header, images), case.flags.n_batch, case.flags.n_ubatch
+    if most <= n_ubatch:
+        return
+    larger = f"-b {most} -ub {most}" if n_batch < most else f"-ub {most}"
+    what = "is cut into parts that do not see each other" if n_batch <= n_ubatch else "ends the program"
+    yield Found(
+        f"an image of more than {n_ubatch:,} tokens {what}, and large ones have {most:,}; llama.cpp of October 2026 "
+        "scales them down instead, and loses detail",
+        larger,
+    )
 
 
 @rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)")

@@ -112,6 +112,14 @@ EXAMPLES = (
     ),
     Example("not-counted", f"{GOOD_LLAMA} -hf a/b", f"{GOOD_LLAMA} -hf a/b --no-mmproj", LLAMA),
     Example(
+        "image-beyond-micro-batch",
+        f"{FULL_LLAMA} --mmproj p.gguf -ub 128",
+        f"{FULL_LLAMA} --mmproj p.gguf -ub 256",
+        LLAMA,
+        WINDOWED,
+        projector=True,
+    ),
+    Example(
         "projector-unasked",
         f"{GOOD_LLAMA} -hf a/b",
         f"{GOOD_LLAMA} -hf a/b --no-mmproj-auto",
