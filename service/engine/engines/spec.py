@@ -98,6 +98,7 @@ class EngineSpec:
     `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
     command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
     `forked`: the day of its last merge of the engine that it is a fork of, whose options it had until then.
+    `projectors`: the kinds that it loads; None: all that are known here.
     `refuses_gaps`: it loads no file whose tensors are not stored one after the other in the order of their table.
     """
 
@@ -120,4 +121,5 @@ class EngineSpec:
     forked: str | None = None
     fit_places: bool = False
     refuses_gaps: bool = False
+    projectors: frozenset[str] | None = None
     fit: Callable[[FitAsked], Flags | None] | None = None

@@ -100,6 +100,11 @@ def encoder_bytes(header: Header, images: Images) -> Estimate:
     return Estimate(sum(p.low for p in parts), sum(p.expected for p in parts), sum(p.high for p in parts))
 
 
+def kinds_of(header: Header) -> set[str]:
+    """Return the kinds of projector in a file, one for each kind of encoder."""
+    return {_kind_name(header, medium) for medium in ("vision", "audio") if _has(header, medium)} - {""}
+
+
 def _images(header: Header, images: Images) -> Estimate:
     name, kind, (low, high) = _kind_name(header, "vision"), _kind(header), _SPREAD
     largest = image_tokens(header, images)

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.builds import BuildRules
 from service.engine.commands.companions import draft_command, draft_context, loads_draft, projector_of
 from service.engine.commands.parse import ParsedCommand
-from service.engine.config import CPU, Device, Flags, Override
+from service.engine.config import CPU, Device, Engine, Flags, Override
 from service.engine.engines import engine_spec
 from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
-from service.engine.memory.encoder import Images
+from service.engine.memory.encoder import Images, kinds_of
 from service.engine.memory.figures import Memory
 from service.engine.model import Model
 from service.engine.run.devices import chosen_devices
@@ -79,11 +80,23 @@ def projector_companion(
     return projector(headers.projector, len(devices), device, images_of(parsed, flags))
 
 
+def refuses_projector(engine: Engine, header: Header) -> str | None:
+    """Return why an engine cannot load a projector, or None."""
+    known = engine_spec(engine).projectors
+    unknown = sorted(kinds_of(header) - known) if known is not None else []
+    return f"{engine} has no projector of the kind {unknown[0][:40]}" if unknown else None
+
+
 def images_of(parsed: ParsedCommand, flags: Flags) -> Images:
     """Return what a command and its build say about images."""
-    rules, loaded = parsed.build.rules, projector_of(parsed)
+    loaded = projector_of(parsed)
+    return images_by(parsed.build.rules, flags, loaded.image_tokens if loaded else None)
+
+
+def images_by(rules: BuildRules, flags: Flags, asked: int | None = None) -> Images:
+    """Return what a build's rules and flags say about images; `asked`: of how many tokens they may be."""
     attention = "whole" if rules.encoder == "flash" and flags.flash_attn == "off" else rules.encoder
-    return Images(attention, rules.image_tokens, rules.gemma4_image_tokens, loaded.image_tokens if loaded else None)
+    return Images(attention, rules.image_tokens, rules.gemma4_image_tokens, asked)
 
 
 def _as_usable(parsed: ParsedCommand, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:

@@ -50,7 +50,8 @@ P40 = (DENSE_SMALL, Hardware(gpus=[Gpu(name="Tesla P40")], cpu=Cpu(model="Xeon E
 class Example(NamedTuple):
     """A rule, a command that breaks it, one that does not, and where both are run.
 
-    `draft`: the draft model. `projector`: one is beside the model. `n_head_dim`: another size of the model's heads.
+    `draft`: the draft model. `projector`: the kind of one beside the model. `n_head_dim`: another size of the model's
+    heads.
     """
 
     rule: str
@@ -61,7 +62,7 @@ class Example(NamedTuple):
     hardware: Hardware = ONE_3090_DESKTOP
     build: str | None = None
     draft: tuple[str, str] | None = None
-    projector: bool = False
+    projector: str = ""
     n_head_dim: int | None = None
 
 
@@ -117,14 +118,14 @@ EXAMPLES = (
         f"{FULL_LLAMA} --mmproj p.gguf -ub 256",
         LLAMA,
         WINDOWED,
-        projector=True,
+        projector="gemma3",
     ),
     Example(
         "projector-unasked",
         f"{GOOD_LLAMA} -hf a/b",
         f"{GOOD_LLAMA} -hf a/b --no-mmproj-auto",
         LLAMA,
-        projector=True,
+        projector="gemma3",
     ),
     Example(
         "environment-not-counted",
@@ -142,12 +143,13 @@ EXAMPLES = (
         f"{GOOD_IK} -md d.gguf --spec-type draft -cd 1024",
         f"{GOOD_IK} -md d.gguf --spec-type draft -draft '-c 1024'",
     ),
+    Example("projector-unknown", f"{GOOD_IK} --mmproj p.gguf", GOOD_IK, model=WINDOWED, projector="glm4v"),
     Example(
         "draft-with-projector",
         f"{GOOD_IK} -md d.gguf --spec-type draft --mmproj p.gguf",
         f"{GOOD_IK} -md d.gguf --mmproj p.gguf",
         draft=("Qwen3-0.6B", "q8_0"),
-        projector=True,
+        projector="gemma3",
     ),
     Example("speed-without-draft", f"{GOOD_IK} --spec-type mtp", GOOD_IK, IK, GLM),
     Example("context-unset", GOOD_IK.replace("-c 32768", ""), GOOD_IK),

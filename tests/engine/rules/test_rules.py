@@ -14,6 +14,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding
+from service.engine.gguf.header import Header
 from service.engine.hardware import Cpu, Hardware, Ram
 from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model
@@ -55,7 +56,9 @@ def model_of(example: Example) -> Model:
 
 def case(example: Example, command: str) -> Case:
     draft = build(*example.draft) if example.draft else None
-    headers = CompanionHeaders(draft=draft, projector=gemma3_header() if example.projector else None)
+    kind = {"clip.projector_type": example.projector}
+    images = Header(gemma3_header().metadata | kind, gemma3_header().tensors, 0) if example.projector else None
+    headers = CompanionHeaders(draft=draft, projector=images)
     parsed = parse(command, example.engine, build=example.build)
     return case_of(parsed, model_of(example), resolve(example.hardware), command, "cuda", headers)
 

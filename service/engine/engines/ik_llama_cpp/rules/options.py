@@ -21,6 +21,7 @@ from service.engine.commands.tables import option_names
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
+from service.engine.rules.companion_headers import refuses_projector
 from service.engine.rules.rule import BUILDING, UNASKED, Found, rule
 from service.engine.run.settings import option_value, speculation_types
 from service.engine.units import MIB
@@ -118,6 +119,21 @@ def draft_with_projector(case: Case) -> Iterator[Found]:
         draft, image = (" and ".join(sorted(used & {*names})) for names in ((*DRAFT, "--spec-type"), PROJECTOR))
         message = "a draft model (-md) together with a projector (--mmproj): the server refuses that and exits"
         yield Found(message, f"leave out {draft}, or leave out {image}")
+
+
+@rule(
+    "projector-unknown", "error", UNASKED, "ik_llama.cpp 37d82c231 examples/mtmd/clip-impl.h:139 (its kinds)",
+    fix="llama.cpp, or no projector", refused="loading",
+)  # fmt: skip
+def projector_unknown(case: Case) -> Iterator[Found]:
+    """A projector of a kind that ik_llama.cpp has no code for: the server ends when it loads it."""
+    header = case.companion_headers.projector
+    why = refuses_projector(case.engine, header) if header and projector_of(case.parsed) else None
+    if why and not case.parsed.build.date:
+        yield Found(
+            f"{why}: the server ends when it loads it",
+            f"leave out {' and '.join(sorted({*case.parsed.used} & {*PROJECTOR}))}",
+        )
 
 
 @rule(
