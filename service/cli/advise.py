@@ -61,6 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measurements from this machine: what validate --here or up --log saved, or a command and what it "
         "printed; corrects the estimates; may be repeated",
     )  # fmt: skip
+    _add_constraints(parser)
+    add_no_cache(parser)
+    form_arguments(parser).add_argument(
+        "--as", dest="file_format", choices=get_args(FileFormat),
+        help="print a file for another program: llama-swap's YAML, llama-server's router presets, compose, variables",
+    )  # fmt: skip
+
+
+def _add_constraints(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("constraints")
     limits.add_argument(
         "--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="use only this one; may be repeated"
@@ -84,12 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FLAGS",
         help="options that must not change: '-ub 2048' or =--no-mmap; may be repeated",
     )
+    limits.add_argument(
+        "--images",
+        action="store_true",
+        help="for images or sound too: adds the repo's projector, and counts its memory",
+    )
     limits.add_argument("--models-dir", metavar="DIR", help="folder that the download command puts the files into")
-    add_no_cache(parser)
-    form_arguments(parser).add_argument(
-        "--as", dest="file_format", choices=get_args(FileFormat),
-        help="print a file for another program: llama-swap's YAML, llama-server's router presets, compose, variables",
-    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -191,6 +200,7 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
         "max_ram_gib": arguments.max_ram_gib,
         "models_dir": arguments.models_dir,
         "keep_flags": arguments.keep,
+        "images": arguments.images or None,
         "current_command": arguments.command and text_argument(arguments.command, "command"),
     }
     return converted(

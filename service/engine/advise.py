@@ -16,10 +16,13 @@ from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
 from service.engine.commands.parse import ParsedCommand, assumed_command
+from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
+from service.engine.gguf.header import Header
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
+from service.engine.memory.companions import Companion, projector
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.report import device_table
 from service.engine.model import Model
@@ -56,6 +59,7 @@ from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_al
 from service.engine.planner.search.simple import shortest
 from service.engine.purpose import goal_of_purpose
 from service.engine.quality import has_imatrix, quality_loss
+from service.engine.rules.companion_headers import images_by
 from service.engine.run.devices import backend_named, rig_of_command
 from service.engine.run.environment import bound_ram, prefix_of, within_ram
 from service.engine.speed.predict import at_once, predict_speed, speed_point
@@ -64,11 +68,12 @@ from service.engine.versions import versions
 
 
 class VariantModel(msgspec.Struct, frozen=True):
-    """One variant with its files and the model that its headers describe."""
+    """One variant with its files and the model that its headers describe; the header of `files.projector`, if any."""
 
     name: str
     files: Files
     model: Model
+    projector: Header | None = None
 
 
 def advise(
@@ -83,7 +88,7 @@ def advise(
     itself or a question that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
     """
     share_graphs(v.model for v in variants)
-    *makes, rig = rigs_of(hardware, calibration)
+    *makes, rig = _rigs(variants, hardware, constraints, calibration)
     if isinstance(constraints.reserve_mib, list):
         makes = []  # one number a card counts all cards
     _check_constraints(constraints, variants, rig)
@@ -131,6 +136,26 @@ def advise(
         what_if=answers(_present(variants, hardware, rig, wanted, constraints, found), what_if) if what_if else [],
         mine=mine_of(current, found, wanted) if current else None,
     )
+
+
+def _rigs(
+    variants: Sequence[VariantModel], hardware: Hardware, constraints: Constraints, calibration: Calibration | None
+) -> tuple[Rig, ...]:
+    """The machine as each build sees it, with what the variants' projectors take at most."""
+    headers = [variant.projector for variant in variants if variant.projector]
+    beside = tuple(
+        (engine, max(int(sum(one.weights) + one.compute[0].high) for one in found))
+        for engine in constraints.engine_names
+        if (found := [_projector(header, engine, constraints, Flags(), ()) for header in headers])
+    )
+    return tuple(replace(rig, beside=beside) for rig in rigs_of(hardware, calibration))
+
+
+def _projector(
+    header: Header, engine: Engine, constraints: Constraints, flags: Flags, devices: Sequence[Device]
+) -> Companion:
+    """The projector on the first of the devices, or in RAM."""
+    return projector(header, len(devices), 0, images_by(constraints.build_of(engine).rules, flags))
 
 
 def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: str | None) -> tuple[Rig, list[Outcome]]:
@@ -279,7 +304,7 @@ def _configs(
 
 def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:
     problem = current.contender.problem
-    reserve = limits_of(problem.rig, constraints, current.contender.candidate.cards).reserve
+    reserve = limits_of(problem.rig, constraints, current.contender.candidate.cards).kept
     own = as_config(current, problem.goal, reserve)
     return replace(
         own,
@@ -302,7 +327,8 @@ def _config(
     devices, limits = problem.devices, problem.limits
     run = contender.fitted.run
     bound = within_ram(rig, bound_ram(prefix_of(flags.numa, rig.nodes_a_socket), rig))
-    table = device_table(contender.fitted.memory, devices, limits.reserve, bound)
+    beside = [_projector(variant.projector, engine, constraints, flags, devices)] if variant.projector else []
+    table = device_table(contender.fitted.memory, devices, limits.kept, bound, beside)
     smaller = smaller_benchmark(problem, contender.fitted)
     bench_ubatch = smaller.n_ubatch if smaller else None
     lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1], bench_ubatch)

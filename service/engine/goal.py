@@ -79,6 +79,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `current_command`: the command in use, which is a candidate, for `current_engine` (None: guessed from it). Where the
     goal names no context, the command's is taken.
     `keep_flags`: options with their values, such as `-ub 2048`, that are never changed.
+    `images`: for images or sound too: the repo's projector is downloaded, loaded and counted.
     """
 
     engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
@@ -91,6 +92,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_flags: Annotated[list[KeptText], msgspec.Meta(max_length=64)] | None = None
     current_command: Annotated[str, msgspec.Meta(min_length=1, max_length=32_768)] | None = None
     current_engine: Engine | None = None
+    images: bool = False
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from service.cli import main
 from tests.models import write_gguf
+from tests.projectors import gemma3_file
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
@@ -131,3 +133,18 @@ def test_what_is_wrong_is_named_by_its_option(
 ) -> None:
     assert main(["advise", model, "-H", RIG, *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_files_on_this_disk_are_advised_with_the_projector_next_to_them(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", model, "-H", RIG, "--images"]) == 2
+    assert capsys.readouterr().err == "advisor: --images: the repo has no projector (mmproj) for images or sound\n"
+    head, n_data = gemma3_file()
+    projector = Path(model).with_name("mmproj-F16.gguf")
+    projector.write_bytes(head)
+    os.truncate(projector, len(head) + n_data)
+    assert main(["advise", str(Path(model).parent), "-H", RIG, "--images", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["configs"][0]
+    assert f"--mmproj {projector}" in first["commands"]["server"]
+    assert first["devices"][0]["companions_mib"] > 814

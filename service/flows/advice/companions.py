@@ -41,14 +41,14 @@ def companions(
     projector = projector_of(parsed)
     found_draft = _asked(draft, "draft", list_repo) or _by_name(here, draft_of(parsed))
     found_projector = _asked(mmproj, "mmproj", list_repo) or _by_name(here, projector.path if projector else None)
-    unasked = _found_by_engine(here, variant) if projector and projector.path is None and not found_projector else None
+    unasked = found_by_engine(here, variant) if projector and projector.path is None and not found_projector else None
     found = found_projector or unasked
     header = _header(read, found, unasked=found is unasked) if found else None
     return CompanionHeaders(
         draft=build_model(read(*found_draft), SafeMatch()) if found_draft else None,
         projector=header,
         repo_listed=found is None or header is not None,
-        head_in_repo=_found_by_engine(here, variant, "draft", "mtp-") is not None,
+        head_in_repo=found_by_engine(here, variant, "draft", "mtp-") is not None,
     )
 
 
@@ -88,7 +88,7 @@ def _asked(text: str | None, field: str, list_repo: ListRepo) -> tuple[RepoListi
     others = [
         o for o in listing.other_files if o.kind in ("mmproj", "draft") and (field == "mmproj") == (o.kind == "mmproj")
     ]
-    candidates = [_variant(o) for o in others] + ([] if field == "mmproj" else list(listing.variants))
+    candidates = [as_variant(o) for o in others] + ([] if field == "mmproj" else list(listing.variants))
     chosen = [v for v in candidates if _is_meant(v, reference)]
     if len(chosen) == 1:
         return listing, chosen[0]
@@ -107,22 +107,23 @@ def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Varia
     if path is None:
         return None
     name = file_name(path)
-    candidates: Sequence[Variant] = (*map(_variant, listing.other_files), *listing.variants)
+    candidates: Sequence[Variant] = (*map(as_variant, listing.other_files), *listing.variants)
     found = next((v for v in candidates if any(f.path.rpartition("/")[2] == name for f in v.files)), None)
     return (listing, found) if found else None
 
 
-def _found_by_engine(
+def found_by_engine(
     listing: RepoListing, model: Variant, kind: OtherKind = "mmproj", word: str = ""
 ) -> tuple[RepoListing, Variant] | None:
     """Return the companion that llama.cpp takes for a model: of those in its folder or above, the deepest, and of
-    these the one whose type has most nearly as many bits (common/download.cpp:545, 0c1e57098). `word`: in its path.
+    these the one whose type has most nearly as many bits (common/download.cpp:545, 0c1e57098). `word`: in its path, by
+    default the kind, in small letters as the engine looks for it.
     """
     path = model.files[0].path
     near_by = [f for f in listing.other_files if f.kind == kind and path.startswith(_folder(f.path))]
-    found = [f for f in near_by if word in f.path]
+    found = [f for f in near_by if (word or kind) in f.path]
     near = min(found, key=lambda f: (-f.path.count("/"), abs(_bits(f.path) - _bits(path)), f.path), default=None)
-    return (listing, _variant(near)) if near else None
+    return (listing, as_variant(near)) if near else None
 
 
 def _folder(path: str) -> str:
@@ -136,7 +137,8 @@ def _bits(path: str) -> int:
     return int(tag[1]) if tag else 0
 
 
-def _variant(file: OtherFile) -> Variant:
+def as_variant(file: OtherFile) -> Variant:
+    """Return a file of another kind as what is read like a variant."""
     return Variant(file.path, (RepoFile(file.path, file.n_bytes),))
 
 

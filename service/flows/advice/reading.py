@@ -15,16 +15,20 @@ from service.engine.advice import AdviceBody, AdvisedConfig, Refusal
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.commands.parse import ParsedCommand
-from service.engine.errors import AdvisorError, InvalidHeader, UnknownVariant, UnsupportedModel
+from service.engine.config import ENGINES, Engine
+from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, UnknownVariant, UnsupportedModel
 from service.engine.gguf.header import Header, what_else
-from service.engine.goal import Constraints, GoalRequest
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
+from service.engine.memory.encoder import Images, image_tokens, images_at_once
 from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.ranking.current_command import parsed_command, variant_in_use
 from service.engine.planner.search.all_variants import Report, no_report
+from service.engine.rules.companion_headers import refuses_projector
 from service.engine.units import MIB
+from service.flows.advice.companions import as_variant, found_by_engine
 from service.flows.advice.matching import SafeMatch
 from service.flows.advice.repo_view import headers_of
 from service.hub.client import Hub
@@ -32,6 +36,8 @@ from service.hub.listing import OtherFile, RepoListing, Variant
 from service.hub.references import RepoReference
 from service.hub.variants import choose, incomplete_sets
 
+_MICRO_BATCH = ("-ub", "--ubatch-size", "-b", "--batch-size")
+_USUAL_MICRO_BATCH = 2048
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 _PAUSE_SECONDS = 0.5  # at least, between two messages of one stage
 _KNOWN_SECONDS = 2.0  # an estimate after less time would jump
@@ -69,6 +75,7 @@ class Models(msgspec.Struct, frozen=True):
         Variants named by `constraints` were already chosen before reading; some of them may be unreadable.
         """
         asked = [v.name for v in self.variants if v.name in self.asked] if self.asked else None
+        constraints, cannot = self._for_images(constraints)
         constraints_of_read = msgspec.structs.replace(constraints, variants=asked)
         body = advise(self.variants, hardware, goal, constraints_of_read, what_if, calibration, report)
         refused = [
@@ -76,17 +83,38 @@ class Models(msgspec.Struct, frozen=True):
             for name, why in self.unreadable.items()
             for engine in constraints.engine_names
         ]
+        refused += [
+            Refusal(variant=v.name, engine=one, reason=why) for one, why in cannot.items() for v in self.variants
+        ]
         terms = [_TERMS] if self.gated else []
         configs = [msgspec.structs.replace(c, notes=[*terms, *c.notes, *self._not_counted(c)]) for c in body.configs]
         return msgspec.structs.replace(body, configs=configs, refused=[*body.refused, *refused])
 
+    def _for_images(self, constraints: Constraints) -> tuple[Constraints, dict[Engine, str]]:
+        """Return the constraints with engines that load the projector, and a micro-batch for a whole image where one is
+        read at once; and why other engines are left out. Raises InvalidInput where none is left."""
+        header = next((v.projector for v in self.variants if v.projector), None)
+        if header is None:
+            return constraints, {}
+        cannot = {engine: why for engine in constraints.engine_names if (why := refuses_projector(engine, header))}
+        kept = [choice for choice in constraints.engines or map(EngineChoice, ENGINES) if choice.name not in cannot]
+        if not kept:
+            raise InvalidInput("; ".join(cannot.values()), field="constraints.images")
+        stated = " ".join(constraints.keep_flags or ()).split()
+        more = list(constraints.keep_flags or ())
+        if images_at_once(header, Images()) and {*_MICRO_BATCH}.isdisjoint(stated):
+            more.append(f"-ub {max(_USUAL_MICRO_BATCH, image_tokens(header, Images()))}")
+        engines = kept if cannot else constraints.engines
+        return msgspec.structs.replace(constraints, engines=engines, keep_flags=more or None), cannot
+
     def _not_counted(self, config: AdvisedConfig) -> Iterator[str]:
-        if self.projector is not None and self.projector.n_bytes:
+        counted = any(variant.projector for variant in self.variants)
+        if self.projector is not None and self.projector.n_bytes and not counted:
             mib, where = math.ceil(self.projector.n_bytes / MIB), config.devices[0].device
-            reserve = "" if where == "CPU" else "; ask again with that much more in `reserve_mib`"
             yield (
-                f"this is for text: for images or sound add `--mmproj {self.projector.path}`, which takes {mib:,} MiB "
-                f"of {'RAM' if where == 'CPU' else where} and more for its buffers{reserve}"
+                "this is for text: for images or sound ask again with `images` (--images), which adds the projector "
+                f"{self.projector.path} and counts it: {mib:,} MiB of {'RAM' if where == 'CPU' else where}, and its "
+                "buffers"
             )
 
 
@@ -118,6 +146,30 @@ def read_models(
     )
 
 
+def _with_projectors(hub: Hub, listing: RepoListing, models: Models) -> Models:
+    """Return the models with the projector that llama.cpp takes for each, or else the smallest one of the repo.
+
+    Raises InvalidInput where there is none, and the Hub's errors.
+    """
+    if models.projector is None:
+        raise InvalidInput("the repo has no projector (mmproj) for images or sound", field="constraints.images")
+    by_path = {variant.files[0].path: variant for variant in listing.variants}
+    headers: dict[str, Header] = {}
+    found: list[VariantModel] = []
+    for one in models.variants:
+        near = found_by_engine(listing, by_path[one.files.paths[0]])
+        file = near[1] if near else as_variant(models.projector)
+        path = file.files[0].path
+        if path not in headers:
+            (header,) = headers_of(hub, listing, [file], in_full=True)
+            if isinstance(header, InvalidHeader):
+                raise header
+            headers[path] = header
+        files = msgspec.structs.replace(one.files, projector=path)
+        found.append(msgspec.structs.replace(one, files=files, projector=headers[path]))
+    return replace(models, variants=tuple(found))
+
+
 def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader, match: Match) -> VariantModel:
     if isinstance(header, InvalidHeader):
         raise header
@@ -143,6 +195,8 @@ def models_for(
     else:
         models = read_models(hub, listing, (*chosen, mine), report)
         models = replace(models, asked=tuple(v.name for v in chosen))
+    if constraints.images:
+        models = _with_projectors(hub, listing, models)
     if constraints.variants is None and reference.variant is None and reference.file is None:
         models = replace(models, unreadable={**incomplete_sets(listing), **models.unreadable})
     return models

@@ -147,7 +147,8 @@ def test_the_projector_that_hf_loads_by_itself_is_read_from_its_repo_and_told(
     [("a-Q4_K_M.gguf", ["mmproj-BF16.gguf", "mmproj-F32.gguf"], "mmproj-BF16.gguf"),
      ("a-Q8_0.gguf", ["mmproj-F16.gguf", "mmproj-Q8_0.gguf"], "mmproj-Q8_0.gguf"),
      ("Q8_0/a-Q8_0-00001-of-00002.gguf", ["mmproj-Q8_0.gguf", "Q8_0/mmproj-F16.gguf"], "Q8_0/mmproj-F16.gguf"),
-     ("a-Q8_0.gguf", ["vision/mmproj-Q8_0.gguf"], None), ("a-Q8_0.gguf", [], None)],
+     ("a-Q8_0.gguf", ["vision/mmproj-Q8_0.gguf"], None), ("a-Q8_0.gguf", [], None),
+     ("a-Q8_0.gguf", ["MMPROJ-Q8_0.gguf", "a-vision.gguf"], None)],
 )  # fmt: skip
 def test_of_several_projectors_the_nearest_is_taken(model: str, others: list[str], taken: str | None) -> None:
     variant = Variant("Q", (RepoFile(model),))

@@ -31,11 +31,15 @@ _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES", "sycl
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where a variant is: its Hub repo (None: files on this disk) and the paths of its shards inside it, in order."""
+    """Where a variant is: its Hub repo (None: files on this disk) and the paths of its shards inside it, in order.
+
+    `projector`: the path of a projector that is loaded with it.
+    """
 
     repo: str | None
     revision: str | None
     paths: tuple[str, ...]
+    projector: str | None = None
 
 
 def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
@@ -86,8 +90,11 @@ def commands(
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix, flags = prefix_of(flags.numa, rig.nodes_a_socket), on_these(engine, flags, rig, cards)
-    bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
+    if files.projector:
+        images = model_path(files.repo, (files.projector,), folder) if files.repo else files.projector
+        flags = msgspec.structs.replace(flags, other=(*flags.other, f"--mmproj {images}"))
+    bounded = msgspec.structs.replace(flags, other=(*flags.other, *server_options))
     server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
     oldest = None if stated else oldest_build(engine, server.program, server.arguments, model.architecture)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
@@ -96,9 +103,10 @@ def commands(
     used, arm = [rig.cards[card] for card in cards], rig.windows and rig.isa == "neon"
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
+    wanted = (*files.paths, files.projector) if files.projector else files.paths
     mounted = folder if files.repo else (path.rpartition("/")[0] or ".")
     return Commands(
-        download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
+        download=download(files.repo, wanted, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
         bench=render(engine, "bench", measured, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),

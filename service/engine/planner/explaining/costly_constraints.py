@@ -76,7 +76,7 @@ def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Rel
         yield _Relaxed(f"{first.engine} {build.label}", "today's build", replace(stated, engines=todays), goal)
     rig, cards = first.problem.rig, first.candidate.cards
     usual = rig.reserves(cards, None)
-    if any(ours > least for ours, least in zip(first.problem.limits.reserve, usual, strict=True)):
+    if any(ours > least for ours, least in zip(first.problem.limits.kept, usual, strict=True)):
         usually = " or ".join(f"{size // MIB:,} MiB" for size in dict.fromkeys(usual))
         yield _Relaxed("a larger reserve", f"{usually} per GPU", replace(stated, reserve_mib=None), goal)
     for i, text in enumerate((stated.keep_flags or ())[:_MOST_FLAGS]):

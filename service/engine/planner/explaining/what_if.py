@@ -125,7 +125,7 @@ def _restricted(present: Present, engine: Engine | None, *, wider: bool) -> str:
 
 
 def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
-    rigs = rigs_of(upgrade.hardware, present.rig.fitted)
+    rigs = tuple(replace(rig, beside=present.rig.beside) for rig in rigs_of(upgrade.hardware, present.rig.fitted))
     if is_one_machine(rigs):
         today = {card.backend for card in present.rig.cards}
         rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs

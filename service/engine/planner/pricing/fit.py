@@ -34,6 +34,8 @@ from service.engine.units import GIB, MIB
 class MemoryLimits(msgspec.Struct, frozen=True):
     """What must stay free: `reserve` bytes on each device, `host` bytes that the engine may use of RAM.
 
+    `beside`: of the first device's reserve, what a projector takes there.
+
     `shared`: the devices have no memory of their own, everything comes out of `host`. `one_pool`: and they may have all
     of it, so that nothing is split between them and the CPU.
     """
@@ -42,17 +44,28 @@ class MemoryLimits(msgspec.Struct, frozen=True):
     host: int
     shared: bool = False
     one_pool: bool = False
+    beside: int = 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """What is to be free of each device in the end."""
+        return tuple(n - self.beside * (i == 0) for i, n in enumerate(self.reserve))
 
 
-def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> MemoryLimits:
-    """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model."""
-    reserve = rig.reserves(cards, constraints.reserve_mib)
+def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int], engine: Engine | None = None) -> MemoryLimits:
+    """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model.
+
+    With what runs beside the model with an engine (`Rig.beside`).
+    """
+    beside = next((n for name, n in rig.beside if name == engine), 0)
+    reserve = tuple(n + beside * (i == 0) for i, n in enumerate(rig.reserves(cards, constraints.reserve_mib)))
     host = rig.usable_ram
     if constraints.max_ram_gib is not None:
         host = min(host, int(constraints.max_ram_gib * GIB))
     chosen = [rig.cards[c] for c in cards]
-    one_pool = bool(chosen) and all(card.one_pool for card in chosen)
-    return MemoryLimits(reserve, host, shared=any(card.unified for card in chosen), one_pool=one_pool)
+    one_pool, shared = bool(chosen) and all(card.one_pool for card in chosen), any(card.unified for card in chosen)
+    host -= beside if shared or not chosen else 0
+    return MemoryLimits(reserve, host, shared=shared, one_pool=one_pool, beside=beside if chosen else 0)
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -157,10 +170,10 @@ def slack(problem: Problem, memory: Memory) -> list[int]:
 
     A GPU keeps its reserve beyond the expected total, and its whole capacity beyond the upper end of it.
     """
-    totals = [memory.total(i) for i in range(len(memory.devices))]
+    totals, limits = [memory.total(i) for i in range(len(memory.devices))], problem.limits
     left = [
-        int(min(device.free - reserve - total.expected, device.free - total.high))
-        for device, total, reserve in zip(problem.devices, totals, problem.limits.reserve, strict=False)
+        int(min(device.free - reserve - total.expected, device.free - (reserve - kept) - total.high))
+        for device, total, reserve, kept in zip(problem.devices, totals, limits.reserve, limits.kept, strict=False)
     ]
     in_ram = totals if problem.limits.shared else totals[-1:]
     return [*left, problem.limits.host - int(sum(total.high for total in in_ram))]

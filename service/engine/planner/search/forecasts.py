@@ -152,7 +152,7 @@ class Forecasts:
         if cards not in self._problems:
             case = self.case
             devices = engine_devices(case.rig, case.engine, cards)
-            limits = limits_of(case.rig, case.constraints, cards)
+            limits = limits_of(case.rig, case.constraints, cards, case.engine)
             self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal, self.build)
         return self._problems[cards]
 

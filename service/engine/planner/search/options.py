@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.builds import Build, BuildAsked
+from service.engine.commands.companions import PROJECTOR
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
 from service.engine.commands.tables import known_options, option_named
@@ -89,6 +90,8 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         raise _wrong(f"{engine} has no `{parsed.unknown[0][:80]}`")
     if parsed.flags.main_gpu or any(option.split(" ")[0] in _CHOOSING_CARDS for option in parsed.flags.other):
         raise _wrong(_NO_CHOICE)
+    if not {*PROJECTOR}.isdisjoint(parsed.used):
+        raise _wrong("a projector that is kept as it is would not be counted: ask for `images` (--images) instead")
     for rule in parsed.flags.overrides:
         if not is_easy(rule.pattern):
             raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
