@@ -28,7 +28,7 @@ PROJECTOR = ("-mm", "--mmproj", "-mmu", "--mmproj-url")
 NO_PROJECTOR = ("--no-mmproj", "--no-mmproj-auto")
 _LOAD_PROJECTORS = ("llama-server", "llama-cli", "llama-mtmd-cli")  # of `mmproj_examples`, common/arg.cpp:60
 _PROJECTOR_OFF_GPU = ("--no-mmproj-offload",)
-_PROJECTOR_DEVICE = ("-mmdev", "--mmproj-device")
+_PROJECTOR_DEVICE, _PROJECTOR_VARIABLE = ("-mmdev", "--mmproj-device"), "MTMD_BACKEND_DEVICE"  # in both engines
 
 # the option of the draft, by the option of a model that it stands for; whether a value follows
 _OF_DRAFT: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -107,7 +107,8 @@ def loads_draft(parsed: ParsedCommand) -> bool:
 def projector_of(parsed: ParsedCommand) -> Projector | None:
     """Return the projector that a command names or `-hf` may find by itself, or None."""
     options = parsed.flags.other
-    path, device = option_value(options, PROJECTOR), option_value(options, _PROJECTOR_DEVICE)
+    path = option_value(options, PROJECTOR)
+    device = option_value(options, _PROJECTOR_DEVICE) or parsed.env.get(_PROJECTOR_VARIABLE)
     if path is None and not _finds_one(parsed):
         return None
     off = device == "none" or any(option in _PROJECTOR_OFF_GPU for option in options)

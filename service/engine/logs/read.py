@@ -24,7 +24,7 @@ _MAX_NAMES = 200
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:\[\]-]{0,60}")
 _SIZE = re.compile(r"\s*=\s*(\d{1,12}\.\d\d) MiB")
 _LABEL = "buffer size"
-_PROJECTOR = "alloc_compute_meta:"  # llama.cpp tools/mtmd/clip.cpp: a projector's lines look like the model's
+_PROJECTOR = "compute_meta:"  # alloc_ or reserve_, llama.cpp tools/mtmd/clip.cpp: its lines look like the model's
 _SPLITS = re.compile(r"\bsplits\s*=\s*(\d{1,9})")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _ARCHITECTURE = re.compile(r"general\.architecture str\s+= (\S{1,64})|(?:print_meta|print_info): arch\s+= (\S{1,64})")

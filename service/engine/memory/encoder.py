@@ -34,6 +34,14 @@ _KINDS = {
     "gemma4v": _Kind(256, 1120, 3), "gemma4uv": _Kind(256, 1120, 1), "lfm2": _Kind(256, 256, 2),
     "minimax_m3": _Kind(256, 576, 2), "phi4": _Kind(256, 256, 1), "deepseek4v": _Kind(256, 384, 2),
 }  # fmt: skip
+# the tensor that leads to the model, and which of its sizes is the model's (clip_n_mmproj_embd)
+_INTO_MODEL = {
+    "gemma3": ("mm.input_projection.weight", 0), "gemma4v": ("mm.input_projection.weight", 1),
+    "gemma4uv": ("mm.input_projection.weight", 1), "pixtral": ("mm.2.weight", 1), "kimivl": ("mm.2.weight", 1),
+    "kimik25": ("mm.2.weight", 1), "lfm2": ("mm.2.weight", 1), "qwen2vl_merger": ("mm.2.bias", 0),
+    "qwen2.5vl_merger": ("mm.2.bias", 0), "qwen3vl_merger": ("mm.2.bias", 0), "llama4": ("mm.model.fc.weight", 1),
+    "internvl": ("mm.model.mlp.3.weight", 1),
+}  # fmt: skip
 _FIXED_SIZE = frozenset((
     "mlp", "ldp", "ldpv2", "resampler", "adapter", "gemma3", "gemma3nv", "internvl", "llama4", "idefics3", "cogvlm",
     "janus_pro",
@@ -98,6 +106,13 @@ def encoder_bytes(header: Header, images: Images) -> Estimate:
         size = _layer(header, "audio", _SOUND, images.attention)
         parts.append(Estimate(low * size, size, high * size))
     return Estimate(sum(p.low for p in parts), sum(p.expected for p in parts), sum(p.high for p in parts))
+
+
+def model_width(header: Header) -> int | None:
+    """Return the embedding size of the models that a projector is for; None where that is not known here."""
+    name, axis = _INTO_MODEL.get(_kind_name(header, "vision"), ("", 0))
+    found = next((tensor.dims for tensor in header.tensors if tensor.name == name), ())
+    return found[axis] if axis < len(found) else None
 
 
 def kinds_of(header: Header) -> set[str]:

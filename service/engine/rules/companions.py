@@ -14,7 +14,7 @@ from service.engine.commands.companions import (
     loads_draft,
     projector_of,
 )
-from service.engine.memory.encoder import image_tokens, images_at_once
+from service.engine.memory.encoder import image_tokens, images_at_once, model_width
 from service.engine.model import Model
 from service.engine.rules.case import Case
 from service.engine.rules.companion_headers import draft_elsewhere, images_of
@@ -74,6 +74,22 @@ def projector_unasked(case: Case) -> Iterator[Found]:
         mib = (counted.weights[device] + counted.compute[device].expected) / MIB
         where = "RAM" if device == case.cpu else case.device_name(device)
         yield Found(f"-hf also loads the repo's projector for images or sound: {mib:,.0f} MiB of {where}, counted here")
+
+
+@rule(
+    "projector-of-another-model", "error", UNASKED,
+    "llama.cpp tools/mtmd/mtmd.cpp:604 (mismatch between text model and mmproj); ik_llama.cpp examples/mtmd/mtmd.cpp",
+    fix="the projector of the model's own repo", refused="loading",
+)  # fmt: skip
+def projector_of_another_model(case: Case) -> Iterator[Found]:
+    """A projector whose output has another size than the model's embeddings."""
+    header = case.companion_headers.projector
+    width = model_width(header) if header is not None and projector_of(case.parsed) is not None else None
+    if width is not None and width != case.model.n_embd:
+        yield Found(
+            f"the projector is for another model: its output has {width:,} values a token, the model's embeddings have "
+            f"{case.model.n_embd:,}"
+        )
 
 
 @rule(

@@ -14,7 +14,7 @@ from service.engine.rules.all_rules import findings
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from tests.models import build
-from tests.projectors import gemma3_header
+from tests.projectors import encoder_header
 
 RIG = resolve(Hardware(gpus=[Gpu(name="RTX 5090")], ram=Ram(total_gb=64)))
 MODEL, DRAFT = build("Qwen3-32B", "q4_K_M"), build("Qwen3-8B", "q2_K")
@@ -103,7 +103,7 @@ def test_next_token_layers_with_several_slots_are_left_out_and_the_server_starts
 @pytest.mark.parametrize(("words", "refused"), [("-md q.gguf --spec-type draft", True), ("-md q.gguf", False),
                                                 ("--spec-type mtp", False)])  # fmt: skip
 def test_a_draft_model_beside_a_projector_is_refused(words: str, refused: bool) -> None:
-    headers = CompanionHeaders(draft=DRAFT, projector=gemma3_header())
+    headers = CompanionHeaders(draft=DRAFT, projector=encoder_header("qwen3vl_merger", 1152, 4304))
     report = check(f"{SERVER} --mmproj p.gguf {words}", "ik_llama.cpp", HYBRID, RIG, companion_headers=headers)
     assert ("draft-with-projector" in {finding.rule for finding in report.findings}) is refused
     assert report.verdict.startswith("Does not start") is refused

@@ -133,11 +133,12 @@ def test_a_log_that_is_too_long_is_refused() -> None:
         read_log("x" * ((1 << 20) + 1))
 
 
-def test_a_projectors_buffers_are_not_the_models() -> None:
+@pytest.mark.parametrize("name", ["alloc_compute_meta", "reserve_compute_meta"])  # of older and newer builds
+def test_a_projectors_buffers_are_not_the_models(name: str) -> None:
     """llama.cpp tools/mtmd/clip.cpp prints them behind the model's, under the same names."""
     projector = (
-        "alloc_compute_meta:      CUDA0 compute buffer size =   248.10 MiB\n"
-        "alloc_compute_meta:        CPU compute buffer size =    24.93 MiB\n"
-        "alloc_compute_meta: graph splits = 1, nodes = 823\n"
+        f"{name}:      CUDA0 compute buffer size =   248.10 MiB\n"
+        f"{name}:        CPU compute buffer size =    24.93 MiB\n"
+        f"{name}: graph splits = 1, nodes = 823\n"
     )
     assert read_log(LLAMA_SERVER + projector) == read_log(LLAMA_SERVER)

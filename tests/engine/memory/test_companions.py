@@ -194,6 +194,17 @@ def test_a_projector_is_on_the_first_gpu_with_a_range_for_its_encoder() -> None:
     assert off.weights[:2] == (0, 0)
 
 
+def test_a_projector_is_where_the_variable_of_both_engines_says() -> None:
+    for engine in ("llama.cpp", "ik_llama.cpp"):
+        text = "MTMD_BACKEND_DEVICE=CUDA1 llama-server -m a.gguf --mmproj p.gguf"
+        found = projector_of(parse(text, engine))
+        assert found is not None
+        assert found.device == "CUDA1"
+    tokens = projector_of(parse("LLAMA_ARG_IMAGE_MAX_TOKENS=512 llama-server -m a.gguf -mm p.gguf", "llama.cpp"))
+    assert tokens is not None
+    assert tokens.image_tokens == 512
+
+
 # lucasew/nixcfg pull 485: "llama-server auto-fetches the 0.63 GB mmproj from the same HF repo. After 262k KV and
 # ngl 99 the 12 GB 3060 cannot cudaMalloc the 600 MiB CLIP buffer"
 @pytest.mark.parametrize(

@@ -113,6 +113,14 @@ EXAMPLES = (
     ),
     Example("not-counted", f"{GOOD_LLAMA} -hf a/b", f"{GOOD_LLAMA} -hf a/b --no-mmproj", LLAMA),
     Example(
+        "projector-of-another-model",
+        f"{FULL_LLAMA} --mmproj p.gguf",
+        FULL_LLAMA,
+        LLAMA,
+        DENSE_SMALL,
+        projector="gemma3",
+    ),
+    Example(
         "image-beyond-micro-batch",
         f"{FULL_LLAMA} --mmproj p.gguf -ub 128",
         f"{FULL_LLAMA} --mmproj p.gguf -ub 256",

@@ -13,7 +13,7 @@ from service.engine.rules.all_rules import findings
 from service.engine.rules.case import case_of
 from service.engine.rules.companion_headers import CompanionHeaders
 from tests.models import build
-from tests.projectors import encoder_header
+from tests.projectors import encoder_header, gemma3_header
 
 RIG = resolve(Hardware(gpus=[Gpu(name="RTX 3090")], ram=Ram(total_gb=64)))
 GEMMA = build("Gemma-4-26B-A4B", "q4_K_M")
@@ -64,3 +64,13 @@ def test_images_that_are_read_token_by_token_or_are_small_enough_need_no_larger_
 @pytest.mark.parametrize("engine", ["llama.cpp", "ik_llama.cpp"])
 def test_more_tokens_for_an_image_need_a_larger_micro_batch_in_older_builds_too(engine: Engine) -> None:
     assert found("--image-max-tokens 1120", GEMMA4, engine, "2026-08-01")
+
+
+def test_a_projector_of_another_model_ends_the_server() -> None:
+    text = "llama-server -m m.gguf -c 8192 -ngl 99 --mmproj p.gguf"
+    for model, of_another in (("Gemma-3-12B", False), ("Gemma-3-27B", True)):
+        headers = CompanionHeaders(projector=gemma3_header())
+        case = case_of(parse(text, "llama.cpp"), build(model, "q4_K_M"), RIG, text, "cuda", headers)
+        told = [f for f in findings(case) if f.rule == "projector-of-another-model"]
+        assert bool(told) is of_another
+    assert "3,840 values a token, the model's embeddings have 5,376" in told[0].message
