@@ -16,7 +16,9 @@ from service.engine.commands.expert_rules import expert_override
 from service.engine.config import CPU, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.finding import Severity
+from service.engine.memory.encoder import image_tokens
 from service.engine.rules.case import Case, with_first_rule
+from service.engine.rules.companion_headers import images_of
 from service.engine.rules.companions import read_by_a_token
 from service.engine.rules.host import bound_too_small
 from service.engine.rules.placement import onto_cards
@@ -28,6 +30,7 @@ from service.engine.units import GIB, MIB
 _LEAST_CONTEXT, _STEP = 4_096, 1_024  # tokens: of all slots, and of each
 _LEAST_MICRO_BATCH = 512
 _PROJECTOR_IN_RAM, _FLASH = "--no-mmproj-offload", "-fa on"
+_IMAGE_TOKENS = 1024  # with fewer, Qwen's models find things in the wrong place (llama.cpp issue 16842)
 _MOST_MOVES = 64  # of layers between cards
 _MOST_ROUNDS = 3  # of moving experts to RAM
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
@@ -290,6 +293,15 @@ def _projector_in_ram(case: Case) -> str | None:
     return _if_it_fits(case, _PROJECTOR_IN_RAM) if _projector_on_card(case) else None
 
 
+def _smaller_images(case: Case) -> str | None:
+    """Images of fewer tokens, where the buffer for the largest ones is what does not fit."""
+    header, images = case.companion_headers.projector, images_of(case.parsed, case.flags)
+    if header is None or not _projector_on_card(case) or case.lacks("--image-max-tokens"):
+        return None
+    too_large = image_tokens(header, images) > _IMAGE_TOKENS
+    return _if_it_fits(case, f"--image-max-tokens {_IMAGE_TOKENS}") if too_large else None
+
+
 def _flash_attention(case: Case) -> str | None:
     return _if_it_fits(case, _FLASH) if case.flags.flash_attn == "off" else None
 
@@ -354,6 +366,7 @@ _PLACEMENTS = (
 _CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
     (_flash_attention,),
     (_smaller_draft_cache,),
+    (_smaller_images,),
     _PLACEMENTS,
     (_smaller_micro_batch,),
     (_draft_in_ram,),

@@ -12,7 +12,7 @@ from service.engine.check.run import check
 from service.engine.hardware_text import parse_hardware
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders
 from tests.models import build
-from tests.projectors import gemma3_header
+from tests.projectors import encoder_header, gemma3_header
 
 WITH_8B = CompanionHeaders(draft=build("Qwen3-8B", "q4_K_M"))
 
@@ -110,6 +110,16 @@ def test_a_projector_in_ram_leaves_room_for_more_layers() -> None:
     layers = int(proposed.removeprefix("--no-mmproj-offload; -ngl "))
     beside = checked(f"-c 8192 --mmproj p.gguf -ngl {layers}", "Gemma-3-27B", card, images)
     assert not beside.fits
+
+
+# ik_llama.cpp issue 1348: a server that fitted its card ended at an image of 1 MB
+def test_images_have_fewer_tokens_where_only_the_largest_one_does_not_fit() -> None:
+    images = CompanionHeaders(projector=encoder_header("qwen3vl_merger", 1152, 4304, patch=16))
+    rig = resolve(parse_hardware("RTX 3090, 64GB DDR5"))
+    command = "llama-server -m m.gguf -ngl 99 -c 114688 -np 1 --mmproj p.gguf"
+    report = check(command, "ik_llama.cpp", build("Qwen3.5-27B", "q4_K_M"), rig, companion_headers=images)
+    assert fix(report) == "--image-max-tokens 1024"
+    assert report.verdict.startswith("May not fit")
 
 
 def test_flash_attention_is_tried_with_every_other_change() -> None:
