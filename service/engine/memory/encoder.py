@@ -72,13 +72,13 @@ class Images(NamedTuple):
 
 
 def image_tokens(header: Header, images: Images) -> int:
-    """Return the tokens of the largest image, 0 for what reads no images."""
+    """Return the tokens of the largest image; 0 for what reads no images, and for kinds that are not known here."""
     if not _has(header, "vision"):
         return 0
     name, kind = _kind_name(header, "vision"), _kind(header)
     if kind is None:
         side = _trained_side(header) // (4 if name == "gemma3" else _merge(header, 2))
-        return max(side if name in _FIXED_SIZE else max(side, _UNKNOWN), 1) ** 2
+        return max(side, 1) ** 2 if name in _FIXED_SIZE else 0
     usual = images.gemma4_tokens if name.startswith("gemma4") else images.tokens
     return min(images.asked or min(kind.largest, usual), _MOST)
 

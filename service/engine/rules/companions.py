@@ -93,6 +93,24 @@ def projector_of_another_model(case: Case) -> Iterator[Found]:
 
 
 @rule(
+    "image-beyond-context", "warning", UNASKED,
+    "llama.cpp tools/mtmd/clip.cpp:1717 and others (set_limit_image_tokens); tools/server (exceeds the context size)",
+    fix="fewer tokens for an image, or a larger -c",
+)  # fmt: skip
+def image_beyond_context(case: Case) -> Iterator[Found]:
+    """An image may have as many tokens as a request has context: up to 4,096 of Qwen's models."""
+    header, images = case.companion_headers.projector, images_of(case.parsed, case.flags)
+    if header is None or projector_of(case.parsed) is None:
+        return
+    most, room = image_tokens(header, images), case.context_each
+    if most >= room:
+        yield Found(
+            f"a large image has {most:,} tokens, and a request has a context of {room:,}",
+            f"--image-max-tokens {max(room // 2, 1)}",
+        )
+
+
+@rule(
     "image-beyond-micro-batch", "warning", UNASKED,
     "llama.cpp 0c1e57098 tools/mtmd/mtmd.cpp:2178, src/llama-context.cpp (n_ubatch >= n_tokens), unsloth issue 10559; "
     "ik_llama.cpp src/llama.cpp:6161", fix="-ub as large as the tokens of an image",

@@ -121,6 +121,15 @@ EXAMPLES = (
         projector="gemma3",
     ),
     Example(
+        "image-beyond-context",
+        f"{FULL_LLAMA} --mmproj p.gguf",
+        f"{FULL_LLAMA} --mmproj p.gguf --image-max-tokens 1024",
+        LLAMA,
+        WINDOWED,
+        projector="glm4v",
+    ),
+    Example("cache-reuse-without-effect", f"{REUSING} -mmu https://a/p.gguf", REUSING, LLAMA, DENSE_SMALL),
+    Example(
         "image-beyond-micro-batch",
         f"{FULL_LLAMA} --mmproj p.gguf -ub 128",
         f"{FULL_LLAMA} --mmproj p.gguf -ub 256",

@@ -74,3 +74,11 @@ def test_a_projector_of_another_model_ends_the_server() -> None:
         told = [f for f in findings(case) if f.rule == "projector-of-another-model"]
         assert bool(told) is of_another
     assert "3,840 values a token, the model's embeddings have 5,376" in told[0].message
+
+
+def test_an_image_may_have_as_many_tokens_as_a_small_context() -> None:
+    for kind, context, said in (("qwen3vl_merger", 4096, True), ("qwen3vl_merger", 8192, False), ("new", 1024, False)):
+        text = f"llama-server -m m.gguf -c {context} -ngl 99 --mmproj p.gguf"
+        headers = CompanionHeaders(projector=encoder_header(kind, 1152, 4304, patch=16))
+        case = case_of(parse(text, "llama.cpp"), GEMMA, RIG, text, "cuda", headers)
+        assert any(f.rule == "image-beyond-context" for f in findings(case)) is said

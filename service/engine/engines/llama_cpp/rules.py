@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.commands.companions import PROJECTOR
+from service.engine.commands.companions import projector_of
 from service.engine.commands.tables import MODEL_REPO, MODEL_URL
 from service.engine.engines.llama_cpp.caches import window_rows
 from service.engine.engines.llama_cpp.kernels import not_yet
@@ -293,7 +293,8 @@ def cache_reuse_without_effect(case: Case) -> Iterator[Found]:
 
 def _cannot_shift(case: Case) -> str:
     """Return why parts of this cache cannot be moved to other positions; empty if they can."""
-    if option_value(case.flags.other, PROJECTOR[:2]):
+    images = projector_of(case.parsed)
+    if images is not None and (images.path or case.companion_headers.projector):
         return "the server turns it off with a projector"
     if case.model.recurrent is not None:
         return "recurrent layers cannot leave out a part of what they have read"
