@@ -249,8 +249,8 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
 
     `hardware`: the changed machine in shorthand. `speed`: at the goal's depth. `tg`, `pp`, `seconds_saved`: against the
     present first config, same variant; None where there is none, or nothing of it fits. `tg_per_gib`: tokens per second
-    gained a GiB of VRAM and RAM added. `also`: a variant with more bits that would come first. `refused`: why there is
-    no config.
+    gained a GiB of VRAM and RAM added. `also`: another variant that a request about that machine would put first.
+    `refused`: why there is no config.
     """
 
     change: str
@@ -276,7 +276,7 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one question about other hardware. `upgrades`: one, or the usual ones, the best first.
 
-    `restricted`: what of the search was left out to be quick.
+    `restricted`: what is compared with what, and what of the search was left out to be quick.
     """
 
     asked: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -51,8 +50,7 @@ from service.engine.planner.ranking.current_command import (
 )
 from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.ranking.ties import Ties, active_bpw, ties, with_comparisons
-from service.engine.planner.ranking.utility import OTHER_BUILD
-from service.engine.planner.search.all_variants import Report, no_report, search
+from service.engine.planner.search.all_variants import Report, no_report, of_one_build, search
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_alone
@@ -101,7 +99,7 @@ def advise(
     current = _in_use(parsed, variants, rig_of_command(hardware, parsed, calibration), wanted) if parsed else None
     outcomes = search(_cases((*makes, rig), variants, wanted, constraints, parsed), report=report)
     if is_one_machine((*makes, rig)):
-        rig, outcomes = _of_one_build(outcomes, rig, wanted, backend_named(parsed) if parsed else None)
+        rig, outcomes = of_one_build(outcomes, rig, wanted, backend_named(parsed) if parsed else None)
     contenders = [c for outcome in outcomes for c in outcome.contenders]
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
@@ -133,7 +131,7 @@ def advise(
         placed=sum(outcome.placed for outcome in outcomes),
         losers=rejected(outcomes, ranked, [v.name for v in variants], wanted),
         versions=versions(calibration.version if calibration else None),
-        what_if=answers(_present(variants, hardware, rig, wanted, constraints, found), what_if) if what_if else [],
+        what_if=answers(_present(variants, hardware, rig, wanted, constraints, found, parsed), what_if),
         mine=mine_of(current, found, wanted) if current else None,
     )
 
@@ -156,23 +154,6 @@ def _projector(
 ) -> Companion:
     """The projector on the first of the devices, or in RAM."""
     return projector(header, len(devices), 0, images_by(constraints.build_of(engine).rules, flags))
-
-
-def _of_one_build(outcomes: Sequence[Outcome], usual: Rig, goal: Goal, in_use: str | None) -> tuple[Rig, list[Outcome]]:
-    """Return the best of one machine's rigs, which differ in their back end, and the outcomes for it.
-
-    The back end `in_use` is kept. Else another than the `usual` one has to be worth building for it (`OTHER_BUILD`).
-    """
-
-    def cost(rig: Rig) -> float:
-        if rig.cards[0].backend == in_use:
-            return -math.inf
-        costs = [c.cost(goal) for o in outcomes if o.case.rig is rig for c in o.contenders]
-        return min(costs, default=math.inf) + (0.0 if rig is usual else OTHER_BUILD)
-
-    others = {id(o.case.rig): o.case.rig for o in outcomes if o.case.rig is not usual and o.case.rig.cards}
-    best = min([usual, *others.values()], key=cost)
-    return best, [o for o in outcomes if o.case.rig is best or not o.case.rig.cards]
 
 
 def _cases(
@@ -262,7 +243,7 @@ def _named_bits(name: str) -> int:
 
 def _present(
     variants: Sequence[VariantModel], hardware: Hardware, rig: Rig, goal: Goal, constraints: Constraints,
-    found: Sequence[Contender],
+    found: Sequence[Contender], parsed: ParsedCommand | None,
 ) -> Present:  # fmt: skip
     return Present(
         hardware=hardware,
@@ -273,6 +254,7 @@ def _present(
         models=[v.model for v in variants],
         chosen=_chosen(variants, constraints),
         engines=constraints.engine_names,
+        in_use=parsed.engine if parsed else None,
         first=found[0] if found else None,
     )
 

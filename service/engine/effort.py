@@ -13,7 +13,7 @@ import msgspec
 _OF_CARD, _MOST_FORECASTS, _FORECAST_SECONDS = 12, 350, 0.0002  # candidates of one variant and engine, a card and kind
 _PLACEMENT_SECONDS, _OF_CARDS = 0.01, 0.012  # one placement without cards; more for each card
 _MOST_PLACEMENTS, _FIRST_PLACEMENTS, _OF_VARIANT = 16.0, 3.0, 2.4  # of one engine
-_OF_QUESTION, _ADDED = 12.0, 4  # placements of a question about other hardware, and cards that it may add
+_OF_QUESTION, _ADDED = 24.0, 4  # placements of a question about other hardware, and cards that it may add
 
 
 class Effort(msgspec.Struct, frozen=True):

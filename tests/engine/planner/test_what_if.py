@@ -297,6 +297,37 @@ def test_a_second_3090_on_a_desktop_helps_tokens_and_halves_the_link_for_prompts
     assert "t/s per GiB" in second.text
 
 
+def test_a_question_about_a_machine_is_answered_as_asking_with_that_machine_is() -> None:
+    """Two 3090s for Llama 70B: what an owner of both would run, not only the next larger file than today's."""
+    mixes, machine = ("iq2_xs", "iq3_xxs", "iq4_xs", "q5_K_M"), rigs.ONE_3090_DESKTOP
+    body, (second,) = answered("Llama-3.3-70B", *mixes, hardware=machine, what_if=("+1 RTX 3090",))
+    one = only(second)
+    both = parse_hardware(one.hardware)
+    direct = first(ask("Llama-3.3-70B", *mixes, hardware=both))
+    assert first(body).variant != direct.variant
+    assert one.also is not None
+    assert one.also.startswith(f"{direct.variant} ({direct.bpw:.2f} bpw) with {direct.engine} would come first")
+    assert f"TG {direct.speed[-1].tg_tps:.1f} t/s" in one.also
+    same = first(ask("Llama-3.3-70B", first(body).variant, hardware=both))
+    assert (one.variant, one.engine, one.speed) == (same.variant, same.engine, same.speed[-1])
+
+
+def test_the_best_upgrade_and_a_question_of_its_own_say_the_same_of_a_card() -> None:
+    """The config that comes first on the changed machine counts, not the fastest of those listed."""
+    machine = canonical(parse_hardware("RTX 3060 12GB, Ryzen 5 5600X, 32GB DDR4-3200"))
+    asked = ("another 3060", "best")
+    _, (card, best) = answered("Qwen3-30B-A3B", "iq4_xs", "q4_k_m", hardware=machine, what_if=asked)
+    assert only(card).speed == best.upgrades[0].speed
+    direct = ask("Qwen3-30B-A3B", str(only(card).variant), hardware=parse_hardware(only(card).hardware))
+    assert only(card).speed == first(direct).speed[-1]
+
+
+def test_what_fits_the_changed_machine_is_named_where_todays_variant_no_longer_does() -> None:
+    _, (less,) = answered(QWEN, "q2_K", "q3_K_M", hardware=rigs.ONE_3090_DESKTOP, what_if=("80GB RAM",))
+    assert less.text.startswith("80GB RAM: q3_K_M no longer fits, ")
+    assert "q2_K (" in less.text
+
+
 def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
     _, (none,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("no GPU",))
     one = only(none)

@@ -19,10 +19,10 @@ from service.engine.planner.explaining.comparison import gain, gain_text
 from service.engine.planner.explaining.memory_asked import FIELD
 from service.engine.planner.explaining.upgrades import Upgrade, asks_for_best, changed, usual
 from service.engine.planner.pricing.fit import in_mib
-from service.engine.planner.pricing.support import unsupported_backend
-from service.engine.planner.ranking.rank import Contender, rank
-from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.outcome import SearchCase, on_cpu_alone
+from service.engine.planner.ranking.rank import Contender, Ranked, rank
+from service.engine.planner.search.all_variants import of_one_build, search
+from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_alone
+from service.engine.planner.search.simple import shortest
 from service.engine.speed.predict import speed_point
 
 MAX_QUESTIONS = 8
@@ -32,8 +32,8 @@ _SMALLEST = 2  # variants that are tried where nothing fits today
 
 
 class Present(NamedTuple):
-    """The machine and the answer of today. `chosen`: indices of the variants that may be advised; `first`: its first
-    config, None where nothing fits."""
+    """The machine and the answer of today. `chosen`: indices of the variants that may be advised; `in_use`: the engine
+    of the command in use; `first`: its first config, None where nothing fits."""
 
     hardware: Hardware
     rig: Rig
@@ -43,6 +43,7 @@ class Present(NamedTuple):
     models: Sequence[Model]
     chosen: Sequence[int]
     engines: Sequence[Engine]
+    in_use: Engine | None
     first: Contender | None
 
 
@@ -62,14 +63,12 @@ def answers(present: Present, questions: Sequence[str]) -> list[WhatIf]:
 
 
 def _answer(present: Present, text: str) -> WhatIf:
-    upgrade = changed(present.hardware, present.rig, text)
-    one = _upgraded(present, upgrade, wider=True)
-    tried = _restricted(present, one.engine, wider=True)
-    return WhatIf(asked=text, text=_sentence(present, one), upgrades=[one], restricted=tried)
+    one = _upgraded(present, changed(present.hardware, present.rig, text), all_variants=True)
+    return WhatIf(asked=text, text=_sentence(present, one), upgrades=[one], restricted=_compared(present, one.engine))
 
 
 def _best(present: Present, text: str) -> WhatIf:
-    tried = [_upgraded(present, one, wider=False) for one in usual(present.hardware, present.rig)]
+    tried = [_upgraded(present, one, all_variants=False) for one in usual(present.hardware, present.rig)]
     found = [one for one in tried if one.refused is None and _gains(present, one)]
     found.sort(key=lambda u: -(u.seconds_saved or 0.0))
     if not tried:
@@ -82,7 +81,7 @@ def _best(present: Present, text: str) -> WhatIf:
         says = "None of the usual upgrades makes this config clearly faster."
     else:
         says = _sentence(present, found[0])
-    return WhatIf(asked=text, text=says, upgrades=found, restricted=_restricted(present, None, wider=False))
+    return WhatIf(asked=text, text=says, upgrades=found, restricted=_restricted(present))
 
 
 def _gains(present: Present, one: Upgraded) -> bool:
@@ -96,18 +95,19 @@ def _helps(one: Upgraded) -> bool:
     return not gains or any(g.called and g.times > 1 for g in gains)
 
 
-def _cases(present: Present, rig: Rig, wider: bool) -> list[SearchCase]:
-    """Search cases for the variant that is first today, and if `wider` the next one with more bits; where nothing fits,
-    for the smallest ones. With today's engine, unless it does not drive the machine's cards."""
-    by_bits = sorted(present.chosen, key=lambda i: present.models[i].bpw)
-    chosen, engines, first = by_bits[:_SMALLEST], present.engines, present.first
-    if first is not None:
-        larger = [i for i in by_bits if present.models[i].bpw > first.bpw][:1] if wider else []
-        chosen = [first.variant, *(i for i in larger if i != first.variant)]
-        drives = (engine for engine in (first.engine, *engines) if not unsupported_backend(engine, rig))
-        engines = [next(drives, first.engine)]
+def _first_on(present: Present, rigs: Sequence[Rig], variants: Sequence[int]) -> tuple[list[Contender], list[Outcome]]:
+    """Return what comes first of these variants on the changed machine (nothing where none fits), found as for a
+    request about that machine, and the outcomes of the search."""
     constraints = _constraints(present.constraints)
-    return [SearchCase(e, i, present.models[i], rig, present.goal, constraints) for i in chosen for e in engines]
+    cases = [
+        SearchCase(e, i, present.models[i], rig, present.goal, constraints, present.names[i], present.in_use)
+        for rig in rigs for i in variants for e in present.engines
+    ]  # fmt: skip
+    outcomes = search([*cases, *on_cpu_alone(cases, present.engines)], only_first=True)
+    if is_one_machine(rigs):
+        _, outcomes = of_one_build(outcomes, rigs[-1], present.goal)
+    first = rank([c for o in outcomes for c in o.contenders], present.goal).order[:1]
+    return shortest(Ranked(first, {})).order[:1], outcomes
 
 
 def _constraints(constraints: Constraints) -> Constraints:
@@ -116,23 +116,33 @@ def _constraints(constraints: Constraints) -> Constraints:
     return replace(constraints, reserve_mib=max(stated, default=None)) if isinstance(stated, list) else constraints
 
 
-def _restricted(present: Present, engine: Engine | None, *, wider: bool) -> str:
+def _compared(present: Present, engine: Engine | None) -> str:
+    """What is compared with what."""
+    if present.first is None:
+        return "nothing fits today"
+    name = present.names[present.first.variant]
+    return f"{name} with {engine or present.first.engine} is compared with today's first config"
+
+
+def _restricted(present: Present) -> str:
     if present.first is None:
         return f"tried: the {_SMALLEST} smallest variants"
-    name, engine = present.names[present.first.variant], engine or present.first.engine
-    more = ", and the next variant with more bits" if wider else ""
-    return f"tried: {name} with {engine}{more}; compared with today's first config"
+    return f"tried: {present.names[present.first.variant]} alone; compared with today's first config"
 
 
-def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
+def _upgraded(present: Present, upgrade: Upgrade, *, all_variants: bool) -> Upgraded:
+    """Return what the changed machine gains for today's variant, and if `all_variants`, what would come first on it."""
     rigs = tuple(replace(rig, beside=present.rig.beside) for rig in rigs_of(upgrade.hardware, present.rig.fitted))
     if is_one_machine(rigs):
-        today = {card.backend for card in present.rig.cards}
-        rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == today) or rigs
-    cases = [case for rig in rigs for case in _cases(present, rig, wider)]
-    outcomes = search([*cases, *on_cpu_alone(cases, present.engines)])
-    ranked = rank([c for outcome in outcomes for c in outcome.contenders], present.goal).order
-    same = [c for c in ranked if present.first is None or c.variant == present.first.variant]
+        in_use = {card.backend for card in present.rig.cards}
+        rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == in_use) or rigs
+    by_bits = sorted(present.chosen, key=lambda i: present.models[i].bpw)
+    today = present.first.variant if present.first else None
+    variants = by_bits if all_variants else by_bits[:_SMALLEST] if today is None else [today]
+    best, outcomes = _first_on(present, rigs, variants)
+    same = best
+    if today is not None and (not best or best[0].variant != today):
+        same, outcomes = _first_on(present, rigs, [today])
     empty = Upgraded(
         change=upgrade.text,
         component=upgrade.component,
@@ -140,18 +150,18 @@ def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
         vram_gib=upgrade.vram_gib,
         ram_gib=upgrade.ram_gib,
     )
+    also = _would_come_first(present, best[0]) if best and best != same else None
     if not same:
         least = min((o.shortfall.n_bytes for o in outcomes if o.shortfall), default=None)
         reasons = [o.refusal for o in outcomes if o.refusal]
         short = f"{in_mib(least):,} MiB too little" if least is not None else next(iter(reasons), "nothing fits")
-        return replace(empty, refused=short)
-    found = _described(empty, present, same[0])
-    if ranked[0].variant != same[0].variant:
-        more = ranked[0]
-        tg = more.speed.tg.expected
-        text = f"{present.names[more.variant]} ({more.bpw:.2f} bpw) would come first, at TG {tg:,.1f} t/s"
-        found = replace(found, also=text)
-    return found
+        return replace(empty, refused=short, also=also)
+    return replace(_described(empty, present, same[0]), also=also)
+
+
+def _would_come_first(present: Present, best: Contender) -> str:
+    name, tg, pp = present.names[best.variant], best.speed.tg.expected, best.speed.pp.expected
+    return f"{name} ({best.bpw:.2f} bpw) with {best.engine} would come first, at TG {tg:,.1f} t/s, PP {pp:,.0f} t/s"
 
 
 def _described(empty: Upgraded, present: Present, best: Contender) -> Upgraded:
@@ -184,7 +194,7 @@ def _sentence(present: Present, one: Upgraded) -> str:
     if one.speed is None:
         today = present.first
         lost = f"{present.names[today.variant]} no longer fits" if today else "still does not fit"
-        return f"{one.change}: {lost}, {one.refused}."
+        return f"{one.change}: {lost}, {one.refused}{f'; {one.also}' if one.also else ''}."
     if one.tg is None or one.pp is None:
         return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:,.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
     if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
