@@ -250,7 +250,7 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
     `hardware`: the changed machine in shorthand. `speed`: at the goal's depth. `tg`, `pp`, `seconds_saved`: against the
     present first config, same variant; None where there is none, or nothing of it fits. `tg_per_gib`: tokens per second
     gained a GiB of VRAM and RAM added. `also`: another variant that a request about that machine would put first.
-    `refused`: why there is no config.
+    `notes`: what else a buyer should know, in words. `refused`: why there is no config.
     """
 
     change: str
@@ -270,6 +270,7 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
     tg_per_gib: float | None = None
     pp_per_gib: float | None = None
     also: str | None = None
+    notes: list[str] = []
     refused: str | None = None
 
 

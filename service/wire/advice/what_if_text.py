@@ -19,8 +19,7 @@ def what_if_lines(answers: Sequence[WhatIf], full: bool) -> Iterator[str]:
         if first is not None and not said.startswith(first.change):
             rows = answer.upgrades
         elif first is not None and asks_for_best(answer.asked):
-            saves = f" It saves {first.seconds_saved:.1f} s a request." if first.seconds_saved else ""
-            said = f"best: {_row(first, asked)}" if _is_among(first, asked) else f"{said}{saves}"
+            said = f"best: {_row(first, asked)}" if _is_among(first, asked) else said
         yield f"what if: {said}"
         for one in rows if full else rows[:_SHORT_ROWS]:
             yield f"  {_row(one, asked)}"

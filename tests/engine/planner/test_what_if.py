@@ -328,6 +328,47 @@ def test_what_fits_the_changed_machine_is_named_where_todays_variant_no_longer_d
     assert "q2_K (" in less.text
 
 
+def test_a_second_card_says_why_prompts_take_longer_and_what_a_request_takes() -> None:
+    body, (second, beside) = answered(
+        QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("+1 RTX 3090", "+1 RTX 3090 pcie 4.0 x4")
+    )
+    assert "copy weights from RAM at up to 16 GB/s instead of 32, as the cards share the CPU's lanes" in second.text
+    assert "`pcie 4.0 x4`" in second.text
+    assert f"instead of {first(body).goal_seconds[1]:.0f} s" in second.text
+    assert "may draw 350 W more" in second.text
+    assert "share the CPU's lanes" not in beside.text
+
+
+def test_a_card_of_another_maker_is_said_to_need_vulkan_for_both() -> None:
+    machine, change = rigs.ONE_3090_DESKTOP, "+1 RX 7900 XTX"
+    _, (other,) = answered(QWEN, "q2_K", hardware=machine, what_if=(change,))
+    assert "llama.cpp and Vulkan, which drives cards of several makers together" in other.text
+
+
+def test_a_card_that_the_new_one_leaves_unused_is_named() -> None:
+    machine = canonical(parse_hardware("RTX 3060 12GB, Ryzen 5 5600X, 32GB DDR4-3200"))
+    _, (card,) = answered("Qwen3-30B-A3B", "q4_k_m", hardware=machine, what_if=("+1 RTX 3090 pcie 3.0 x1",))
+    assert "Unused: NVIDIA GeForce RTX 3060" in card.text
+
+
+def test_more_ram_than_a_desktop_takes_is_said_and_not_recommended() -> None:
+    desktop = canonical(parse_hardware("RTX 3090, Ryzen 9 7950X, 192GB DDR5-5200"))
+    _, (more,) = answered(QWEN, "q2_K", hardware=desktop, what_if=("512GB RAM",))
+    assert "four slots take 256 GB at most" in more.text
+    assert [u.text for u in usual(desktop, resolve(desktop)) if u.component == "RAM"] == ["64 GB more RAM"]
+    full = canonical(parse_hardware("RTX 3090, Ryzen 9 5950X, 128GB DDR4-3200"))
+    assert "RAM" not in {u.component for u in usual(full, resolve(full))}
+    _, (four,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("256GB RAM",))
+    assert "four modules" in four.text
+    server = canonical(parse_hardware("RTX 3090, EPYC 9354, 384GB DDR5-4800 x12"))
+    assert [u.text for u in usual(server, resolve(server)) if u.component == "RAM"] == ["384 GB more RAM"]
+
+
+def test_a_servers_cpu_is_said_to_need_its_own_board() -> None:
+    _, (epyc,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("EPYC 9354",))
+    assert "board and registered modules of its own" in epyc.text
+
+
 def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
     _, (none,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("no GPU",))
     one = only(none)

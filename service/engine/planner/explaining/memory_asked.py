@@ -31,6 +31,9 @@ _SPEEDS = {
 }  # JEDEC's rates that modules are sold with
 _DDR5_FROM = 4400
 _DESKTOP_CHANNELS = 2  # CPUs with more take no faster modules than their makers state
+# What four slots take: modules of 64 GB since the end of 2023 (tomshardware.com, 2023-12-15), of 32 GB.
+_MOST_GB = {"DDR5": 256, "DDR4": 128}
+_TWO_MODULES_GB = 128
 _OF_TWO_KINDS = ("alder lake", "raptor lake")  # with boards for DDR4 and for DDR5
 
 
@@ -95,6 +98,27 @@ def on_its_board(hardware: Hardware, before: Hardware) -> Hardware:
     old, new = _cpu(before), _cpu(hardware)
     same = old is not None and new is not None and old.channels == new.channels
     return hardware if same else replace(hardware, ram=replace(ram, channels=None, measured_bandwidth_gbs=None))
+
+
+def most_memory(hardware: Hardware) -> int | None:
+    """The GB that a desktop's board takes at most; None for other machines, and where the CPU is not known."""
+    row = _cpu(hardware)
+    is_desktop = (
+        row is not None and row.channels == _DESKTOP_CHANNELS and ((hardware.cpu and hardware.cpu.sockets) or 1) < 2
+    )
+    return _MOST_GB.get(kind_of(hardware)) if is_desktop else None
+
+
+def needs_four_modules(hardware: Hardware, n_bytes: int) -> bool:
+    """Whether so much RAM is more than two modules of DDR5 that a desktop takes."""
+    return kind_of(hardware) == "DDR5" and most_memory(hardware) is not None and n_bytes > _TWO_MODULES_GB * GIB
+
+
+def needs_own_board(before: Hardware, after: Hardware) -> bool:
+    """Whether the CPU has more channels than the one before: another socket, and modules that a desktop cannot use."""
+    old, new = _cpu(before), _cpu(after)
+    servers = (row is not None and (row.channels or 0) > _DESKTOP_CHANNELS for row in (old, new))
+    return list(servers) == [False, True] and old is not None and kind_of(after) in _SPEEDS
 
 
 def _only_memory(hardware: Hardware) -> str | None:

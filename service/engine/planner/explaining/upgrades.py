@@ -20,6 +20,7 @@ from service.engine.planner.explaining.memory_asked import (
     definite,
     kind_of,
     memory_of,
+    most_memory,
     on_its_board,
     rates_of,
     with_memory,
@@ -154,13 +155,17 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
 
 
 def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
-    """Yield the usual single upgrades: one more of each card, twice the RAM, a full link, the next speed of memory."""
+    """Yield the usual single upgrades: one more of each card, twice the RAM or as
+    much as its board takes, a full link, the next speed of memory."""
     if any(card.unified for card in rig.cards):
         return  # one chip: nothing can be added
     names = dict.fromkeys(card.name for card in rig.cards) or {"NVIDIA GeForce RTX 3090": None}
     for name in names if len(rig.cards) < MAX_CARDS else ():
         yield changed(hardware, rig, f"+1 {name}")
-    yield changed(hardware, rig, f"{rig.ram_bytes // GIB} GB more RAM")
+    ram_gb = rig.ram_bytes // GIB
+    more = min(2 * ram_gb, most_memory(hardware) or 2 * ram_gb) - ram_gb
+    if more > 0:
+        yield changed(hardware, rig, f"{more} GB more RAM")
     widest = replace(hardware, gpus=[replace(gpu, pcie=None) for gpu in hardware.gpus])  # of cards and platform
     if _links(resolve(widest).cards) > _links(rig.cards):
         yield _upgrade("the fastest link that cards and board support", "link", widest, rig)

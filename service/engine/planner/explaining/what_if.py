@@ -17,6 +17,7 @@ from service.engine.hardware_text.form import to_shorthand
 from service.engine.model import Model
 from service.engine.planner.explaining.comparison import gain, gain_text
 from service.engine.planner.explaining.memory_asked import FIELD
+from service.engine.planner.explaining.upgrade_notes import config_notes, machine_notes
 from service.engine.planner.explaining.upgrades import Upgrade, asks_for_best, changed, usual
 from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.ranking.rank import Contender, Ranked, rank
@@ -107,7 +108,7 @@ def _first_on(present: Present, rigs: Sequence[Rig], variants: Sequence[int]) ->
     if is_one_machine(rigs):
         _, outcomes = of_one_build(outcomes, rigs[-1], present.goal)
     first = rank([c for o in outcomes for c in o.contenders], present.goal).order[:1]
-    return shortest(Ranked(first, {})).order[:1], outcomes
+    return shortest(Ranked(first, {"balanced": first[0]} if first else {})).order[:1], outcomes
 
 
 def _constraints(constraints: Constraints) -> Constraints:
@@ -143,12 +144,14 @@ def _upgraded(present: Present, upgrade: Upgrade, *, all_variants: bool) -> Upgr
     same = best
     if today is not None and (not best or best[0].variant != today):
         same, outcomes = _first_on(present, rigs, [today])
+    after = resolve(upgrade.hardware)
     empty = Upgraded(
         change=upgrade.text,
         component=upgrade.component,
         hardware=to_shorthand(upgrade.hardware),
         vram_gib=upgrade.vram_gib,
         ram_gib=upgrade.ram_gib,
+        notes=list(machine_notes(present.hardware, upgrade.hardware, present.rig, after)),
     )
     also = _would_come_first(present, best[0]) if best and best != same else None
     if not same:
@@ -156,7 +159,11 @@ def _upgraded(present: Present, upgrade: Upgrade, *, all_variants: bool) -> Upgr
         reasons = [o.refusal for o in outcomes if o.refusal]
         short = f"{in_mib(least):,} MiB too little" if least is not None else next(iter(reasons), "nothing fits")
         return replace(empty, refused=short, also=also)
-    return replace(_described(empty, present, same[0]), also=also)
+    found = _described(empty, present, same[0])
+    if present.first is not None and found.pp is not None:
+        notes = config_notes(present.first, same[0], after, found.pp.times)
+        found = replace(found, notes=[*notes, *empty.notes])
+    return replace(found, also=also)
 
 
 def _would_come_first(present: Present, best: Contender) -> str:
@@ -191,16 +198,24 @@ def _described(empty: Upgraded, present: Present, best: Contender) -> Upgraded:
 
 
 def _sentence(present: Present, one: Upgraded) -> str:
-    if one.speed is None:
-        today = present.first
-        lost = f"{present.names[today.variant]} no longer fits" if today else "still does not fit"
-        return f"{one.change}: {lost}, {one.refused}{f'; {one.also}' if one.also else ''}."
-    if one.tg is None or one.pp is None:
-        return f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:,.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s."
-    if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
-        return f"{one.change}: changes nothing for {one.variant}{f'; {one.also}' if one.also else ''}."
-    tg = f"TG {one.speed.tg_tps:,.1f} t/s, {gain_text(one.tg)}"
-    text = f"{one.change}: {tg}; PP {one.speed.pp_tps:,.0f} t/s, {gain_text(one.pp)}"
-    per = f"; TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib else ""
+    first, notes = present.first, "".join(f" {note[:1].upper()}{note[1:]}." for note in one.notes)
     also = f"; {one.also}" if one.also else ""
-    return f"{text}{per}{also}."
+    if one.speed is None:
+        lost = f"{present.names[first.variant]} no longer fits" if first else "still does not fit"
+        return f"{one.change}: {lost}, {one.refused}{also}.{notes}"
+    if first is None or one.tg is None or one.pp is None:
+        return (
+            f"{one.change}: {one.variant} fits, TG {one.speed.tg_tps:,.1f} t/s, PP {one.speed.pp_tps:,.0f} t/s.{notes}"
+        )
+    if all(not gain.called and abs(gain.times - 1) < _NOTHING for gain in (one.tg, one.pp)):
+        return f"{one.change}: changes nothing for {one.variant}{also}.{notes}"
+    tg = f"TG {one.speed.tg_tps:,.1f} t/s, {gain_text(one.tg)}"
+    text = f"{one.change}: {one.variant}: {tg}; PP {one.speed.pp_tps:,.0f} t/s, {gain_text(one.pp)}"
+    today = first.seconds.expected
+    takes = f"; a request takes {_seconds(today - (one.seconds_saved or 0.0))} instead of {_seconds(today)}"
+    per = f"; TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib else ""
+    return f"{text}{takes}{per}{also}.{notes}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
