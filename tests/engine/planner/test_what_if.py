@@ -144,6 +144,27 @@ def test_another_cpu_takes_its_own_kind_of_ram() -> None:
     assert both.hardware.ram.channels is None
 
 
+def test_another_board_takes_modules_at_the_rate_of_its_cpu() -> None:
+    """The 6,000 of a desktop's modules are not those of an EPYC 9354, which takes 4,800."""
+    fast = canonical(parse_hardware("RTX 3090, Ryzen 9 7950X, 128GB DDR5-6000"))
+    assert after("EPYC 9354 with 384GB", fast).text.endswith("(DDR5-4800 x12)")
+    assert after("EPYC 9354, 384GB DDR5-4400", fast).text.endswith("(DDR5-4400 x12)")
+    assert after("Ryzen 9 9950X", fast).hardware.ram == fast.ram
+
+
+def test_a_card_named_alone_is_added_where_there_is_none() -> None:
+    without = canonical(parse_hardware("Ryzen 7 5700G, 32GB DDR4-3200"))
+    for text in ("RTX 3090", "get an RTX 3090", "is a 3090 worth it?"):
+        assert counts(after(text, without).hardware) == {"RTX 3090": 1}
+    assert counts(after("sell the 3090 and get a 5090", rigs.ONE_3090_DESKTOP).hardware) == {"RTX 5090": 1}
+
+
+@pytest.mark.parametrize("text", ["5090 or 2x 3090", "5090 vs 4090", "which is better: 5090 or two 3090s"])
+def test_two_changes_to_choose_from_are_two_questions(text: str) -> None:
+    with pytest.raises(InvalidInput, match="ask each as a question of its own"):
+        after(text)
+
+
 def test_the_monitor_on_the_processors_gpu_frees_the_cards_memory() -> None:
     for text in ("headless", "move the monitor to the iGPU", "no display on the 3090", "run the display off the iGPU"):
         gpu = after(text, DESKTOP).hardware.gpus[0]
@@ -168,6 +189,7 @@ def test_another_system_is_asked_for(text: str) -> None:
         ("a faster NVMe SSD", "a drive counts only for a model larger than RAM and VRAM"),
         ("without NVLink", "links from card to card do not count"),
         ("undervolt the 3090", "taken as they are sold"),
+        ("250W power limit", "taken as they are sold"),
         ("a 5090", "write `+1x 5090` or `1x 5090 instead of all`"),
         ("Windows 10", "the machine is taken to run windows"),
     ],

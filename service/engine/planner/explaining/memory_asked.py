@@ -91,12 +91,13 @@ def definite(hardware: Hardware, text: str) -> str:
 
 
 def on_its_board(hardware: Hardware, before: Hardware) -> Hardware:
-    """The hardware with another CPU: RAM of the kind that it takes, at the usual rate, in all of its channels."""
+    """The hardware with another CPU: RAM of the kind and at the rate that it takes, in all of its channels. The modules
+    are kept where both have as many channels and take the same kind."""
     ram, kind = hardware.ram or Ram(), _only_memory(hardware)
-    if kind and (ram.type or ram.mts) and kind_of(hardware) != kind:
-        return replace(hardware, ram=Ram(total_gb=ram.total_gb, type=kind))
     old, new = _cpu(before), _cpu(hardware)
     same = old is not None and new is not None and old.channels == new.channels
+    if kind and (ram.type or ram.mts) and (not same or kind_of(hardware) != kind):
+        return replace(hardware, ram=Ram(total_gb=ram.total_gb, type=kind))
     return hardware if same else replace(hardware, ram=replace(ram, channels=None, measured_bandwidth_gbs=None))
 
 

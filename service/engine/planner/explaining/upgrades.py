@@ -91,10 +91,11 @@ _NOT_COUNTED = (
         "ask how much more RAM would gain, as in `64 GB more RAM`",
     ),
     (
-        r"(?:overclock|undervolt|power.?limit)\w*\b(?!.*\b(?:ram|memory)\b).*",
+        r"(?!.*\b(?:ram|memory)\b).*\b(?:overclock|undervolt|power.?limit)\w*\b.*",
         "clocks and power limits of cards do not count here: cards are taken as they are sold",
     ),
 )
+_EITHER = re.compile(r"\b(?:or|vs\.?|versus)\b", re.I)
 _MODULES = re.compile(r"\d{1,2}\s?x\s?\d{1,3}\s?(?:gb|gib|g)\b", re.I)
 _MORE = re.compile(
     r"(?:another |an extra )?([1-9]\d{0,5})\s?(gb|gib|tb)(?: of)?(?: more| extra)?(?: ram| memory)?", re.I
@@ -149,7 +150,7 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
             raise InvalidInput(f"`{text[:120]}`: {error.detail}", field=FIELD, choices=error.choices) from error
         kinds.append(kind)
     kind = kinds[0] if len(set(kinds)) == 1 else "several"
-    said += [memory_of(found)] if "CPU" in kinds and memory_of(found) != memory_of(hardware) else []
+    said += [memory_of(found)] if found.cpu != hardware.cpu and memory_of(found) != memory_of(hardware) else []
     aloud = f" ({', '.join(said)})" if said else ""
     return _upgrade(f"{text}{aloud}", kind, found, rig)
 
@@ -218,6 +219,8 @@ def _one(hardware: Hardware, rig: Rig, text: str) -> tuple[Hardware, Component]:
         raise _unclear(text)
     if why := next((why for pattern, why in _NOT_COUNTED if re.fullmatch(pattern, text, re.I)), None):
         raise InvalidInput(f"`{text[:120]}`: {why}", field=FIELD)
+    if _EITHER.search(text):
+        raise InvalidInput(f"`{text[:120]}`: which of the two? ask each as a question of its own", field=FIELD)
     nth = _NTH.match(text)
     if _HEADLESS.fullmatch(text):
         return _without_display(hardware, rig, text), "GPU"
@@ -378,6 +381,8 @@ def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, C
     """The hardware with RAM, a CPU or a system that replaces what is there, or the whole machine that was found."""
     if machine := _whole_machine(found):
         return machine, "several"
+    if found.gpus and not hardware.gpus and not found.ram and not found.cpu:
+        return replace(hardware, gpus=found.gpus), "GPU"
     if found.gpus:
         sizes = [f" {gpu.vram_gib:g}GB" if gpu.vram_gib else "" for gpu in found.gpus]
         cards = " + ".join(f"{gpu.count}x {gpu.name}{gb}" for gpu, gb in zip(found.gpus, sizes, strict=True))
