@@ -288,6 +288,12 @@ def test_the_usual_upgrades_of_a_mining_rig() -> None:
     ]
 
 
+def test_one_more_of_a_card_has_the_memory_of_the_one_there() -> None:
+    machine = canonical(parse_hardware("RTX 4060 Ti 16GB, Core i5-12400, 64GB DDR4-3200"))
+    card = next(iter(usual(machine, resolve(machine))))
+    assert (card.text, round(card.vram_gib)) == ("+1 NVIDIA GeForce RTX 4060 Ti 16GB", 16)
+
+
 def test_a_mac_has_no_usual_upgrade() -> None:
     assert not list(usual(rigs.MAC_STUDIO, resolve(rigs.MAC_STUDIO)))
 
@@ -370,7 +376,7 @@ def test_a_card_of_another_maker_is_said_to_need_vulkan_for_both() -> None:
 def test_a_card_that_the_new_one_leaves_unused_is_named() -> None:
     machine = canonical(parse_hardware("RTX 3060 12GB, Ryzen 5 5600X, 32GB DDR4-3200"))
     _, (card,) = answered("Qwen3-30B-A3B", "q4_k_m", hardware=machine, what_if=("+1 RTX 3090 pcie 3.0 x1",))
-    assert "Unused: NVIDIA GeForce RTX 3060" in card.text
+    assert "q4_k_m leaves the NVIDIA GeForce RTX 3060 unused" in card.text
 
 
 def test_more_ram_than_a_desktop_takes_is_said_and_not_recommended() -> None:
@@ -386,9 +392,19 @@ def test_more_ram_than_a_desktop_takes_is_said_and_not_recommended() -> None:
     assert [u.text for u in usual(server, resolve(server)) if u.component == "RAM"] == ["384 GB more RAM"]
 
 
-def test_a_servers_cpu_is_said_to_need_its_own_board() -> None:
-    _, (epyc,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("EPYC 9354",))
-    assert "board and registered modules of its own" in epyc.text
+@pytest.mark.parametrize(
+    ("cpu", "says"),
+    [
+        ("EPYC 9354", "needs another board, and modules for it"),
+        ("Ryzen 7 5800X3D", "needs another board, and modules for it"),
+        ("Core Ultra 9 285K", "needs another board."),
+        ("Ryzen 9 9950X", ""),
+    ],
+)
+def test_a_cpu_for_another_board_is_said_to_need_it(cpu: str, says: str) -> None:
+    _, (other,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=(cpu,))
+    assert says in other.text
+    assert ("board" in other.text) == bool(says)
 
 
 def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:

@@ -115,11 +115,14 @@ def needs_four_modules(hardware: Hardware, n_bytes: int) -> bool:
     return kind_of(hardware) == "DDR5" and most_memory(hardware) is not None and n_bytes > _TWO_MODULES_GB * GIB
 
 
-def needs_own_board(before: Hardware, after: Hardware) -> bool:
-    """Whether the CPU has more channels than the one before: another socket, and modules that a desktop cannot use."""
+def board_needed(before: Hardware, after: Hardware) -> str:
+    """What a CPU of another kind or make needs besides, in words; nothing where it may fit the board."""
     old, new = _cpu(before), _cpu(after)
-    servers = (row is not None and (row.channels or 0) > _DESKTOP_CHANNELS for row in (old, new))
-    return list(servers) == [False, True] and old is not None and kind_of(after) in _SPEEDS
+    if old is None or new is None or old.name == new.name or kind_of(after) not in _SPEEDS:
+        return ""
+    if old.channels != new.channels or kind_of(before) != kind_of(after):
+        return "another board, and modules for it"
+    return "another board" if old.name.split()[0] != new.name.split()[0] else ""
 
 
 def _only_memory(hardware: Hardware) -> str | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from service.engine.hardware import Card, Hardware, Rig
-from service.engine.planner.explaining.memory_asked import most_memory, needs_four_modules, needs_own_board
+from service.engine.planner.explaining.memory_asked import board_needed, most_memory, needs_four_modules
 from service.engine.planner.ranking.rank import Contender
 from service.engine.units import GIB
 
@@ -22,8 +22,8 @@ def machine_notes(before: Hardware, after: Hardware, today: Rig, changed: Rig) -
         yield f"a desktop's four slots take {most} GB at most"
     elif needs_four_modules(after, changed.ram_bytes) and not needs_four_modules(before, today.ram_bytes):
         yield "this much DDR5 takes four modules, which a desktop runs slower than two: its makers state 3,600 to 4,400"
-    if needs_own_board(before, after):
-        yield "this CPU needs a board and registered modules of its own"
+    if needs := board_needed(before, after):
+        yield f"this CPU needs {needs}"
     watts = sum(card.tdp_w for card in changed.cards) - sum(card.tdp_w for card in today.cards)
     if watts >= _WATTS and all(card.tdp_w for card in changed.cards):
         yield f"the cards may draw {watts:.0f} W more"
@@ -34,7 +34,8 @@ def config_notes(first: Contender, best: Contender, changed: Rig, pp_times: floa
     used, now = _cards(best), _cards(first)
     unused = Counter(card.name for card in changed.cards) - Counter(card.name for card in used)
     if unused:
-        yield f"unused: {', '.join(f'{n}x {name}' if n > 1 else name for name, n in unused.items())}"
+        names = ", ".join(f"{n}x {name}" if n > 1 else name for name, n in unused.items())
+        yield f"{best.name} leaves the {names} unused"
     if used and now and used[0].backend != now[0].backend:
         alike = len({card.name.split()[0] for card in used}) == 1
         why = "" if alike else ", which drives cards of several makers together"

@@ -28,6 +28,7 @@ from service.engine.planner.explaining.memory_asked import (
 from service.engine.units import GIB
 
 MAX_CARDS = 16
+_FIRST_CARD = "NVIDIA GeForce RTX 3090"  # for a machine without any
 Component: TypeAlias = Literal["GPU", "RAM", "RAM speed", "link", "CPU", "system", "several"]
 
 _EXAMPLES = (
@@ -160,9 +161,11 @@ def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     much as its board takes, a full link, the next speed of memory."""
     if any(card.unified for card in rig.cards):
         return  # one chip: nothing can be added
-    names = dict.fromkeys(card.name for card in rig.cards) or {"NVIDIA GeForce RTX 3090": None}
-    for name in names if len(rig.cards) < MAX_CARDS else ():
-        yield changed(hardware, rig, f"+1 {name}")
+    sizes = [
+        (card.name, gpu.vram_gib) for gpu in hardware.gpus for card in resolve(replace(hardware, gpus=[gpu])).cards
+    ]
+    for name, gib in dict.fromkeys(sizes or [(_FIRST_CARD, None)]) if len(rig.cards) < MAX_CARDS else ():
+        yield changed(hardware, rig, f"+1 {name} {gib:g}GB" if gib else f"+1 {name}")
     ram_gb = rig.ram_bytes // GIB
     more = min(2 * ram_gb, most_memory(hardware) or 2 * ram_gb) - ram_gb
     if more > 0:

@@ -198,7 +198,7 @@ def _described(empty: Upgraded, present: Present, best: Contender) -> Upgraded:
 
 
 def _sentence(present: Present, one: Upgraded) -> str:
-    first, notes = present.first, "".join(f" {note[:1].upper()}{note[1:]}." for note in one.notes)
+    first, notes = present.first, "".join(f" {_capital(note, one)}." for note in one.notes)
     also = f"; {one.also}" if one.also else ""
     if one.speed is None:
         lost = f"{present.names[first.variant]} no longer fits" if first else "still does not fit"
@@ -215,6 +215,11 @@ def _sentence(present: Present, one: Upgraded) -> str:
     takes = f"; a request takes {_seconds(today - (one.seconds_saved or 0.0))} instead of {_seconds(today)}"
     per = f"; TG {one.tg_per_gib:+.3f} t/s per GiB" if one.tg_per_gib else ""
     return f"{text}{takes}{per}{also}.{notes}"
+
+
+def _capital(note: str, one: Upgraded) -> str:
+    """The note as a sentence; a variant's name stays as it is written."""
+    return note if one.variant and note.startswith(one.variant) else f"{note[:1].upper()}{note[1:]}"
 
 
 def _seconds(seconds: float) -> str:
