@@ -58,7 +58,7 @@ def test_an_empty_command_is_not_advice_without_one(model: str, capsys: pytest.C
 def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--what-if", "no GPU", "--what-if", "+1 RTX 3090"]) == 0
     shown = capsys.readouterr().out
-    assert "what if: no GPU: TG " in shown
+    assert "what if: no GPU: Q8_0: TG " in shown
     assert "what if: +1 RTX 3090: " in shown
 
 

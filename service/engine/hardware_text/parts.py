@@ -49,6 +49,7 @@ _OWN_GRAPHICS = re.compile(_OWN, re.I)
 _OWN_IN_USE = re.compile(
     rf"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled ){_OWN}(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)", re.I
 )
+_TAKEN = "of the processor: used, as no other GPU was named (write `no GPU` if it is not)"
 _ONLY_CPU = re.compile(r"\bcpu[\s-]only\b", re.I)
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _TWO_NODES = re.compile(r"\b2\snuma[\s-](?:nodes?|domains?)\b", re.I)
@@ -298,7 +299,12 @@ def taken_unasked(own: Sequence[Gpu], cpu: Cpu | None) -> list[str]:
     """Return what is said of a processor's GPU that is used although nobody named it; nothing of a large one."""
     if cpu is None or _large_graphics(cpu.model or ""):
         return []
-    return [f"{gpu.name} of the processor: used, as no other GPU was named; if not, write `no GPU`" for gpu in own]
+    return [f"{gpu.name} {_TAKEN}" for gpu in own]
+
+
+def is_of_taken(notes: str) -> bool:
+    """Return whether notes say nothing but what `taken_unasked` says."""
+    return notes.endswith(_TAKEN) and "; " not in notes
 
 
 def graphics_of(text: str) -> tuple[str, ...]:

@@ -542,3 +542,23 @@ def test_more_than_eight_questions_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 8") as error:
         ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["no GPU"] * 9)
     assert error.value.field == "what_if"
+
+
+def test_a_card_beside_a_processor_s_own_gpu_is_used_alone() -> None:
+    own = parse_hardware("Ryzen 7 8845HS, 32GB DDR5-5600")
+    after = changed(own, resolve(own), "+1 RTX 4060")
+    assert [gpu.name for gpu in after.hardware.gpus] == ["RTX 4060"]
+
+
+def test_ram_is_offered_where_only_the_processor_s_own_gpu_computes_and_modules_are_sold() -> None:
+    own, soldered = (parse_hardware(f"{name}, 32GB") for name in ("Ryzen 7 8845HS", "Ryzen AI Max+ 395"))
+    assert "32 GB more RAM" in [one.text for one in usual(own, resolve(own))]
+    assert not list(usual(soldered, resolve(soldered)))
+
+
+def test_a_small_machine_to_buy_is_one_by_its_processor_and_ram() -> None:
+    desktop = parse_hardware("RTX 3060, Ryzen 5 5600, 32GB DDR4-3200")
+    other = changed(desktop, resolve(desktop), "Ryzen AI 9 HX 370 64GB LPDDR5X-7500").hardware
+    assert [gpu.name for gpu in other.gpus] == ["AMD Radeon 890M"]
+    swapped = changed(desktop, resolve(desktop), "Ryzen 7 8845HS").hardware
+    assert [gpu.name for gpu in swapped.gpus] == ["RTX 3060"]

@@ -62,6 +62,11 @@ def kind_of(hardware: Hardware) -> str:
     return (ram.type or of_cpu or ("DDR5" if _mts(hardware) >= _DDR5_FROM else "DDR4")).upper()
 
 
+def has_modules(hardware: Hardware) -> bool:
+    """Return whether the RAM is known to be of a kind that is sold as modules."""
+    return _cpu(hardware) is not None and kind_of(hardware) in _SPEEDS
+
+
 def memory_of(hardware: Hardware) -> str:
     """Kind, rate and channels of the RAM, as stated or as taken: `DDR5-4800 x12`."""
     channels = (hardware.ram or Ram()).channels or next(

@@ -14,10 +14,12 @@ from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Card, Cpu, Gpu, Hardware, Ram, Rig, os_family
 from service.engine.hardware_text import parse_hardware
 from service.engine.hardware_text.lexicon import NUMBERS
+from service.engine.hardware_text.parts import graphics_of, is_of_taken
 from service.engine.planner.explaining.memory_asked import (
     FIELD,
     RATE,
     definite,
+    has_modules,
     kind_of,
     memory_of,
     most_memory,
@@ -159,12 +161,14 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
 def usual(hardware: Hardware, rig: Rig) -> Iterator[Upgrade]:
     """Yield the usual single upgrades: one more of each card, twice the RAM or as
     much as its board takes, a full link, the next speed of memory."""
-    if any(card.unified for card in rig.cards):
+    shared = any(card.unified for card in rig.cards)
+    if shared and not has_modules(hardware):
         return  # one chip: nothing can be added
     sizes = [
         (card.name, gpu.vram_gib) for gpu in hardware.gpus for card in resolve(replace(hardware, gpus=[gpu])).cards
     ]
-    for name, gib in dict.fromkeys(sizes or [(_FIRST_CARD, None)]) if len(rig.cards) < MAX_CARDS else ():
+    more_fit = len(rig.cards) < MAX_CARDS and not shared
+    for name, gib in dict.fromkeys(sizes or [(_FIRST_CARD, None)]) if more_fit else ():
         yield changed(hardware, rig, f"+1 {name} {gib:g}GB" if gib else f"+1 {name}")
     ram_gb = rig.ram_bytes // GIB
     more = min(2 * ram_gb, most_memory(hardware) or 2 * ram_gb) - ram_gb
@@ -301,6 +305,8 @@ def _only_kind(hardware: Hardware, text: str) -> list[Gpu]:
 def _parsed(text: str) -> Hardware:
     text = f"RAM at {text}" if RATE.fullmatch(text) else text
     found = parse_hardware(text, gpus_required=False)
+    if found.notes and is_of_taken(found.notes):  # of a processor; with RAM it is a machine by itself
+        found = replace(found, gpus=found.gpus if found.ram else [], notes=None)
     if found.notes:
         raise _unclear(text)
     if _VRAM.search(text) and not found.gpus:
@@ -327,8 +333,12 @@ def _signed(hardware: Hardware, rig: Rig, text: str, sign: int, asked: str) -> t
 
 
 def _with_cards(hardware: Hardware, new: Gpu) -> Hardware:
-    """The new card gets its own entry: what others have stated (count, UUIDs, memory in use) does not apply to it."""
-    return replace(hardware, gpus=[*hardware.gpus, new])
+    """The new card gets its own entry: what others have stated (count, UUIDs, memory in use) does not apply to it.
+
+    A processor's own GPU is left out beside it, as in a request that names both.
+    """
+    own = graphics_of((hardware.cpu and hardware.cpu.model) or "")
+    return replace(hardware, gpus=[*(gpu for gpu in hardware.gpus if gpu.name not in own), new])
 
 
 def _without_cards(hardware: Hardware, old: Gpu) -> Hardware:

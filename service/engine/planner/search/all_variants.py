@@ -62,9 +62,9 @@ def search(
         report("placing configs", 1, _STEPS)
         _place_the_best(by_bound, goal)
         if only_first:
-            _place_first_on_all_engines(by_bound, goal)
+            _place_first_on_all_engines(searches, goal)
         else:
-            _place_the_list(by_bound, goal, report)
+            _place_the_list(searches, by_bound, goal, report)
         _refine_the_best(searches, goal)
     return [one.outcome() for one in searches]
 
@@ -91,21 +91,26 @@ def of_one_build(
 def _place_first_on_all_engines(searches: Sequence[VariantSearch], goal: Goal) -> None:
     """Place the first one's variant on the other engine, and the competitors of both."""
     for first in _ranked(searches, goal).order[:1]:
-        alike = [one for one in searches if one.case.variant == first.variant]
+        alike = [one for one in searches if one.queue and one.case.variant == first.variant]
         for variant in alike:
             variant.place_first()
         for variant in alike:
             variant.place_competitors(_ALTERNATIVES)
 
 
-def _place_the_list(by_bound: Sequence[VariantSearch], goal: Goal, report: Report) -> None:
-    """Place what may be picked, the first one's variant on the other engine, and what may get a line in the list."""
+def _place_the_list(
+    searches: Sequence[VariantSearch], by_bound: Sequence[VariantSearch], goal: Goal, report: Report
+) -> None:
+    """Place what may be picked, the first one's variant on the other engine, and what may get a line in the list.
+
+    `by_bound`: the searches with something to place, by their lower bounds.
+    """
     for number, pick in enumerate(_OTHER_PICKS, 2):
         report("placing configs", number, _STEPS)
-        for best in _ranked(by_bound, goal).order[:1]:
+        for best in _ranked(searches, goal).order[:1]:
             _place_the_best([v for v in by_bound if _may_be(v, pick, best)], goal, pick, best.cost(goal, pick))
     report("placing configs", _STEPS_BEFORE_COMPETITORS - 2, _STEPS)
-    first = _ranked(by_bound, goal).order[:1]
+    first = _ranked(searches, goal).order[:1]
     for variant in by_bound:
         if any(variant.case.variant == c.variant for c in first):
             variant.place_first()
@@ -113,12 +118,12 @@ def _place_the_list(by_bound: Sequence[VariantSearch], goal: Goal, report: Repor
     for variant in _lines(by_bound, goal)[:MAX_CONFIGS]:
         variant.place_first()
     report("placing configs", _STEPS_BEFORE_COMPETITORS, _STEPS)
-    shown = _ranked(by_bound, goal).order
+    shown = _ranked(searches, goal).order
     for variant in sorted((v for v in by_bound if not v.n_placed), key=lambda v: v.loss > DAMAGED):
         if len(shown) < MAX_CONFIGS:
             variant.place_first()
-            shown = _ranked(by_bound, goal).order
-    for number, variant in enumerate(dict.fromkeys(_search_of(by_bound, contender) for contender in shown)):
+            shown = _ranked(searches, goal).order
+    for number, variant in enumerate(dict.fromkeys(_search_of(searches, contender) for contender in shown)):
         report("placing configs", min(_STEPS_BEFORE_COMPETITORS + number + 1, _STEPS), _STEPS)
         variant.place_competitors(_ALTERNATIVES if number < _WITH_ALTERNATIVES else 0)
 
