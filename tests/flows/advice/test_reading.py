@@ -60,7 +60,7 @@ def test_an_advice_for_images_loads_the_projector_and_leaves_room_for_the_larges
         assert not any("this is for text" in note for note in config.notes)
         parsed, headers = parse(config.commands.server, config.engine), CompanionHeaders(projector=gemma3_header())
         case = case_of(parsed, models.variants[0].model, resolve(machine), config.commands.server, "cuda", headers)
-        assert case.fits
+        assert case.all_fits
         assert [row.companions_mib for row in case.table] == [row.companions_mib for row in config.devices]
         assert config.devices[0].companions_mib > 814
         assert config.devices[0].reserve_mib <= 512
