@@ -25,7 +25,6 @@ from jsonschema import Draft7Validator
 
 from bench.judgment import QUESTIONS, answer, variants_of
 from service.engine.advice import AdvisedConfig
-from service.engine.catalogue import resolve
 from service.engine.check.run import check
 from service.engine.commands.config_files import config_file, launch_of
 from service.engine.commands.parse import parse
@@ -34,6 +33,7 @@ from service.engine.commands.render import Launch, bash
 from service.engine.config import FileFormat
 from service.engine.errors import InvalidFlags
 from service.engine.hardware_text import parse_hardware
+from service.engine.run.devices import rig_of_command
 from service.engine.side_by_side import served
 
 pytestmark = pytest.mark.full
@@ -54,8 +54,9 @@ def of_machine(command: str, config: AdvisedConfig, question: str) -> Any:
     """What a command is on a rig of the panel: the memory of every device, part by part, and its flags."""
     asked = PANEL[question]
     model = next(one.model for one in variants_of(asked["repo"]) if one.name == config.variant)
-    report = check(command, config.engine, model, resolve(parse_hardware(asked["hardware"])))
-    return report.memory.devices, parse(command, config.engine).flags
+    parsed = parse(command, config.engine)
+    report = check(command, config.engine, model, rig_of_command(parse_hardware(asked["hardware"]), parsed))
+    return report.memory.devices, parsed.flags
 
 
 def on_a_mac(config: AdvisedConfig) -> bool:

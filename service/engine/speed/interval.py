@@ -61,6 +61,11 @@ def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
     return sum(parts[name] for name in names) / whole if whole else 0.0
 
 
+def reads_ram(parts: Mapping[Part, float]) -> bool:
+    """Return whether the CPU's work on weights in RAM takes enough of the time to decide how far off it may be."""
+    return share_of(parts, _IN_RAM) > _MATTERS
+
+
 def comparison_of(parts: Mapping[Part, float], phase: Phase) -> str:
     """Return the kind of comparison that a config belongs to: `tg.cpu`, `tg.hybrid`, `tg.gpu`, and `pp.` likewise."""
     if parts["weights on GPU"] + parts["copies over PCIe"] <= 0:
@@ -101,9 +106,9 @@ def _pooled(kind: str) -> str:
 
 
 def _place(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
-    if share_of(parts, _IN_RAM) > _MATTERS and rig.sockets > 1:
+    if reads_ram(parts) and rig.sockets > 1:
         return "two_sockets"
-    if phase == "tg" and share_of(parts, _IN_RAM) > _MATTERS and rig.cpu_bandwidth_gbs > _FAST_RAM:
+    if phase == "tg" and reads_ram(parts) and rig.cpu_bandwidth_gbs > _FAST_RAM:
         return "fast_ram"
     if not work.n_devices or share_of(parts, ("weights on GPU", "copies over PCIe", "launch overhead")) < 0.02:
         return "cpu_only"
@@ -118,7 +123,7 @@ def least_factors(
 ) -> list[float]:  # fmt: skip
     """Return lower limits of the factor for kinds of runs of which few were published, or that a driver decides."""
     factors = []
-    if share_of(parts, _IN_RAM) > _MATTERS and rig.windows:
+    if reads_ram(parts) and rig.windows:
         factors.append(known[f"{phase}.windows_cpu"])
     if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
         factors.append(known["tg.deep_quantised_cache"])
@@ -155,7 +160,7 @@ def _measured(
             return False
         if not of_cuda and f"{phase}.any.{card.backend}" not in known:
             return False
-    return cpu_class(rig) not in ("other", "zen1") or share_of(parts, _IN_RAM) <= _MATTERS
+    return cpu_class(rig) not in ("other", "zen1") or not reads_ram(parts)
 
 
 def generation_of(card: Card) -> str:
