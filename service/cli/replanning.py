@@ -54,6 +54,18 @@ class Plan(NamedTuple):
             return None
         return f"{self.advice.repo}:{self.config.variant}"
 
+    @property
+    def projector(self) -> Path | None:
+        """The projector that the config loads: where its command has it, or else in the folder of models."""
+        from service.engine.commands.companions import projector_of
+        from service.engine.commands.parse import parse
+
+        found = projector_of(parse(self.config.commands.server, self.config.engine)) if self.config else None
+        if found is None or found.path is None:
+            return None
+        path = Path(found.path).expanduser().absolute()
+        return path if path.is_file() else self.asked.folder / path.name
+
     def steps(self) -> Iterator[str]:
         """Yield what would be done before the start, one line per step."""
         yield f"plan: {self.what}"
@@ -70,7 +82,9 @@ class Plan(NamedTuple):
             _, config = _advised(self)
             shown = parse(config.commands.server, config.engine).model_path or config.variant
             path = str(self.model or self.asked.folder / Path(shown).name)
-            made = launch(config.engine, "server", config.flags, model_path=path, port=self.asked.port)
+            images = [f"--mmproj {self.projector}"] if self.projector else []
+            flags = msgspec.structs.replace(config.flags, other=(*config.flags.other, *images))
+            made = launch(config.engine, "server", flags, model_path=path, port=self.asked.port)
         words = made.arguments
         if self.asked.engine == "llama.cpp" and not {"-lv", "--verbosity", "--log-verbosity"} & set(words):
             words += ("-lv", "4")  # below it llama.cpp prints no buffer sizes
@@ -94,12 +108,13 @@ class Plan(NamedTuple):
         if held <= 0:
             return None
         told = f"{device} gave {taken:,.0f} MiB and not {failure.needed_mib or 0:,.0f} more"
+        images = self.projector is not None
         if device == CPU:
-            return _planned(self.asked, Constraints(max_ram_gib=held / 1024), told)
+            return _planned(self.asked, Constraints(max_ram_gib=held / 1024, images=images), told)
         rows = self.config.devices if self.config else []
         capacity = next((row.capacity_mib for row in rows if row.device == device), 0.0)
         reserve = max(_LEAST_RESERVE, int(capacity - held))
-        return _planned(self.asked, Constraints(reserve_mib=reserve), told) if capacity else None
+        return _planned(self.asked, Constraints(reserve_mib=reserve, images=images), told) if capacity else None
 
 
 def first_plan(
@@ -132,6 +147,11 @@ def _of_advice(asked: UpRequest, data: bytes) -> Plan:
     plan = _best(asked, advice, "")
     if plan is None:
         raise InvalidInput(f"the advice has no config for {asked.engine}, which is here", field="WHAT")
+    if plan.projector is not None and not plan.projector.is_file():
+        how = f"run the advice's download command, or put it into {asked.folder}"
+        raise InvalidInput(
+            f"the projector {plan.projector.name} is not here, and `up` fetches none: {how}", field="WHAT"
+        )
     return plan
 
 

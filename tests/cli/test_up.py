@@ -34,6 +34,7 @@ from service.wire.results.submissions import Submission
 from tests.cli.fake_service import FakeService
 from tests.cli.test_submit import KEPT, WHOLE, Terminal
 from tests.local_hub import LocalHub, Repo, WholeFile
+from tests.projectors import gemma3_file
 from tests.tiny_model import write_tiny_model
 from tests.workers.agent.test_real_engine import FOLDER
 
@@ -190,6 +191,32 @@ def test_a_command_is_started_with_its_variables_and_none_of_the_shell_s_words(m
     made = first_plan(load_settings({}), asked, RIG, "llama.cpp", None).launch(Path("/opt/llama-server"))
     assert (made.env, made.program) == ({"GGML_CUDA_NO_PINNED": "1"}, "/opt/llama-server")
     assert made.arguments == ("-m", str(model), "--alias", "a b", "--port", "8081", "-lv", "4")
+
+
+def test_an_advice_for_images_is_started_with_its_projector(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    projector, models = tmp_path / "mmproj-F16.gguf", tmp_path / "models"
+    head, n_data = gemma3_file(256)
+    projector.write_bytes(head)
+    os.truncate(projector, len(head) + n_data)
+    assert main(["advise", str(tmp_path), "-H", RIG, "--images", "--json", "--engine", "llama.cpp"]) == 0
+    advice = capsys.readouterr().out.encode()
+    asked = Namespace(what="@advice.json", models=models, context=None, port=None)
+
+    def started() -> tuple[str, ...]:
+        plan = first_plan(load_settings({}), asked, RIG, "llama.cpp", advice)
+        return plan.launch(Path("/opt/llama-server")).arguments
+
+    words = started()
+    assert words[words.index("--mmproj") + 1] == str(projector)
+    projector.unlink()
+    with pytest.raises(InvalidInput, match=r"mmproj-F16\.gguf is not here"):
+        started()
+    models.mkdir()
+    (models / projector.name).touch()
+    words = started()
+    assert words[words.index("--mmproj") + 1] == str(models / projector.name)
 
 
 class Started:
