@@ -45,6 +45,7 @@ class Advise(Arguments, frozen=True, kw_only=True):
     engine: EngineName = None
     variant: Annotated[str | None, Meta(description="only this quantisation, such as Q4_K_M")] = None
     command: Annotated[CommandText | None, Meta(description="the command in use, which is compared")] = None
+    images: Annotated[bool, Meta(description="for images or sound too: adds the repo's projector")] = False
     what_if: Annotated[
         list[Question], Meta(max_length=8, description="changes to ask about: '+1 RTX 3090', '64 GB more RAM', 'best'")
     ] = []
@@ -56,6 +57,7 @@ class Advise(Arguments, frozen=True, kw_only=True):
             engines=[EngineChoice(self.engine)] if self.engine else None,
             variants=[self.variant] if self.variant else None,
             current_command=self.command,
+            images=self.images,
         )
         goal = GoalRequest(preset=self.goal, context=self.context)
         return made_from(AdviceRequest, self, goal=goal, constraints=constraints)

@@ -70,6 +70,7 @@ def test_a_call_has_the_arguments_of_the_api() -> None:
         ({"context": None, "goal": None, "engine": "", "variant": "null", "what_if": None}, {}),
         ({"context": "8192"}, {"context": 8192}),
         ({"context": 8192.0}, {"context": 8192}),
+        ({"images": "true"}, {"images": True}),
         ({"what_if": '["+1 RTX 3090", "best"]'}, {"what_if": ["+1 RTX 3090", "best"]}),
         ({"what_if": "+1 RTX 3090"}, {"what_if": ["+1 RTX 3090"]}),
     ],
@@ -77,6 +78,11 @@ def test_a_call_has_the_arguments_of_the_api() -> None:
 def test_arguments_are_read_as_models_write_them(written: dict[str, Any], understood: dict[str, Any]) -> None:
     call = sent("tools/call", {"name": "advise", "arguments": {"repo": "a/b", "hardware": "x", **written}})
     assert call.arguments == mcp_tools.Advise(repo="a/b", hardware="x", **understood)
+
+
+def test_an_agent_can_ask_for_images() -> None:
+    call = sent("tools/call", {"name": "advise", "arguments": {"repo": "a/b", "hardware": "x", "images": True}})
+    assert call.arguments.request().constraints.images
 
 
 def test_what_the_caller_can_repair_is_a_result_that_says_so() -> None:
@@ -161,12 +167,13 @@ def test_tools_only_read_and_describe_their_arguments_by_a_schema_with_an_object
 
 
 # llama.cpp makes one grammar of all tools: for one that it cannot read, nothing is answered. Lookaheads:
-# codefuturist/email-mcp#58; long texts: llama.cpp#17473. Gemini: google-gemini/gemini-cli#4400 and #4127.
+# codefuturist/email-mcp#58; long texts: llama.cpp#17473. Gemini: google-gemini/gemini-cli#4400 and #4127. Both know
+# booleans: PRIMITIVE_RULES of llama.cpp's common/json-schema-to-grammar.cpp, and Gemini's enum Type.
 @pytest.mark.parametrize("tool", [*mcp_tools.TOOLS.values(), mcp_tools.THIS_HARDWARE])
 def test_each_argument_has_one_type_and_no_more_rules_than_every_client_understands(tool: mcp_tools.Tool) -> None:
     known = {"type", "description", "enum", "default", "items", "minimum", "maximum"}
     for argument in tool.described()["inputSchema"]["properties"].values():
-        assert argument["type"] in ("string", "integer", "array")
+        assert argument["type"] in ("string", "integer", "boolean", "array")
         assert set(argument) <= known
         assert all(isinstance(choice, str) for choice in argument.get("enum", ()))
     depth = mcp_tools.TOOLS["leaderboard"].described()["inputSchema"]["properties"]["depth"]

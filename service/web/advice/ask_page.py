@@ -50,6 +50,7 @@ _FIELDS = {
     "goal": "preset",
     "constraints.engines": "engine",
     "constraints.variants": "variants",
+    "constraints.images": "images",
     "what_if": "what_if",
 }
 _MORE = (*_NUMBERS, "revision", "models_dir", "current_command", "engine", "variants", "what_if")
@@ -140,6 +141,8 @@ def advice_request(form: Form) -> AdviceRequest:
         asked["constraints"]["engines"] = [{"name": engine}]
     if variants := form.value("variants"):
         asked["constraints"]["variants"] = [name for name in variants.replace(",", " ").split() if name]
+    if form.value("images"):
+        asked["constraints"]["images"] = True
     asked["what_if"] = [line.strip() for line in form.value("what_if").split("\n") if line.strip()]
     return _decoded(asked)
 

@@ -32,6 +32,16 @@ def test_a_form_becomes_the_request_that_the_api_takes() -> None:
     assert asked.constraints.variants == ["Q4_K_M", "IQ3_XXS"]
     assert asked.constraints.reserve_mib == 700
     assert asked.what_if == ["+1 RTX 3090", "no GPU"]
+    assert not asked.constraints.images
+
+
+def test_an_advice_for_images_can_be_asked_for_and_stays_marked_where_something_is_wrong(client: httpx.Client) -> None:
+    assert advice_request(Form({**FILLED, "images": "yes"})).constraints.images
+    shown = sent(client, **{**FILLED, "repo": ""}, images="yes").text
+    (box,) = [found for _, found in Tags(shown).tags if found.get("id") == "images"]
+    assert "checked" in box
+    (box,) = [found for _, found in Tags(client.get("/", headers=HTML).text).tags if found.get("id") == "images"]
+    assert "checked" not in box
 
 
 @pytest.mark.parametrize("context", ["32k", "32 K", "32,768", "32768"])
