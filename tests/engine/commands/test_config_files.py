@@ -79,6 +79,8 @@ def test_variables_are_the_command_where_there_is_one_for_every_option() -> None
     parsed, ours = parse(text), parse(one.server)
     assert parsed.flags == ours.flags
     assert {name: parsed.env[name] for name in ENV} == ENV
+    with_images = model("llama.cpp", msgspec.structs.replace(EXPERTS, other=("--mmproj models/p.gguf",)))
+    assert "LLAMA_ARG_MMPROJ=models/p.gguf\n" in config_file("env", [with_images])
     with pytest.raises(InvalidFlags, match="no variable stands for -tb"):
         config_file("env", [model("llama.cpp", msgspec.structs.replace(EXPERTS, threads_batch=8))])
     with pytest.raises(InvalidFlags, match=r"ik_llama\.cpp takes few options from the environment"):
