@@ -25,12 +25,12 @@ GEMMA3_METADATA: dict[str, int | float | str | bool] = {
 }
 
 
-def gemma3_tensors() -> tuple[Tensor, ...]:
-    """Return the tensor table, matrices in f16 and the rest in f32."""
+def gemma3_tensors(n_text: int = _N_TEXT) -> tuple[Tensor, ...]:
+    """Return the tensor table, matrices in f16 and the rest in f32. `n_text`: the model's embedding size."""
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("v.patch_embd.weight", (14, 14, 3, _N_EMBD)), ("v.patch_embd.bias", (_N_EMBD,)),
         ("v.position_embd.weight", (_N_EMBD, 4096)), ("v.post_ln.weight", (_N_EMBD,)), ("v.post_ln.bias", (_N_EMBD,)),
-        ("mm.input_projection.weight", (_N_TEXT, _N_EMBD)), ("mm.soft_emb_norm.weight", (_N_EMBD,)),
+        ("mm.input_projection.weight", (n_text, _N_EMBD)), ("mm.soft_emb_norm.weight", (_N_EMBD,)),
     ]  # fmt: skip
     for i in range(_N_LAYER):
         matrices = {f"attn_{part}": (_N_EMBD, _N_EMBD) for part in ("q", "k", "v", "out")}
@@ -51,9 +51,9 @@ def gemma3_header() -> Header:
     return Header(dict(GEMMA3_METADATA), gemma3_tensors(), 0)
 
 
-def gemma3_file() -> tuple[bytes, int]:
+def gemma3_file(n_text: int = _N_TEXT) -> tuple[bytes, int]:
     """Return the bytes of the header, and the size of the data behind it."""
-    tensors = gemma3_tensors()
+    tensors = gemma3_tensors(n_text)
     return gguf_file.header_bytes(GEMMA3_METADATA, tensors), gguf_file.data_bytes(tensors)
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce
 from service.engine.calibration import Calibration
 from service.engine.catalogue import is_one_machine, rigs_of
+from service.engine.commands.companions import image_tokens_asked
 from service.engine.commands.parse import ParsedCommand, assumed_command
 from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidInput, UnknownVariant
@@ -52,7 +53,7 @@ from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.ranking.ties import Ties, active_bpw, ties, with_comparisons
 from service.engine.planner.search.all_variants import Report, no_report, of_one_build, search
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
-from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
+from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, kept_flags, rule_errors
 from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_alone
 from service.engine.planner.search.simple import shortest
 from service.engine.purpose import goal_of_purpose
@@ -105,7 +106,7 @@ def advise(
     ranked = with_current(current, found, wanted) if current else found
     tied = ties(ranked[0], contenders, wanted) if ranked else Ties()
     configs = _configs(ranked, variants, wanted, constraints, current, asked, tied)
-    sources = [Source(variant.files, constraints.models_dir) for variant in variants]
+    sources = [Source(variant.files, constraints.models_dir, variant.projector) for variant in variants]
     configs = with_proposals(with_hints(configs, ranked, rig), ranked, sources)
     configs = with_picks(configs, ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
@@ -144,7 +145,11 @@ def _rigs(
     beside = tuple(
         (engine, max(int(sum(one.weights) + one.compute[0].high) for one in found))
         for engine in constraints.engine_names
-        if (found := [_projector(header, engine, constraints, Flags(), ()) for header in headers])
+        if (
+            found := [
+                _projector(header, engine, constraints, kept_flags(engine, constraints), ()) for header in headers
+            ]
+        )
     )
     return tuple(replace(rig, beside=beside) for rig in rigs_of(hardware, calibration))
 
@@ -153,7 +158,8 @@ def _projector(
     header: Header, engine: Engine, constraints: Constraints, flags: Flags, devices: Sequence[Device]
 ) -> Companion:
     """The projector on the first of the devices, or in RAM."""
-    return projector(header, len(devices), 0, images_by(constraints.build_of(engine).rules, flags))
+    images = images_by(constraints.build_of(engine).rules, flags, image_tokens_asked(flags.other))
+    return projector(header, len(devices), 0, images)
 
 
 def _cases(
@@ -261,7 +267,8 @@ def _present(
 
 def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, goal: Goal) -> CurrentCommand:
     number = variant_in_use([(v.name, v.files.paths) for v in variants], parsed)
-    return current_command_of(parsed, number, variants[number].name, variants[number].model, rig, goal)
+    own = variants[number]
+    return current_command_of(parsed, number, own.name, own.model, rig, goal, own.projector)
 
 
 def _configs(

@@ -140,11 +140,38 @@ def test_files_on_this_disk_are_advised_with_the_projector_next_to_them(
 ) -> None:
     assert main(["advise", model, "-H", RIG, "--images"]) == 2
     assert capsys.readouterr().err == "advisor: --images: the repo has no projector (mmproj) for images or sound\n"
-    head, n_data = gemma3_file()
-    projector = Path(model).with_name("mmproj-F16.gguf")
-    projector.write_bytes(head)
-    os.truncate(projector, len(head) + n_data)
+    projector = write_projector(Path(model).with_name("mmproj-F16.gguf"), n_text=1024)
     assert main(["advise", str(Path(model).parent), "-H", RIG, "--images", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)["configs"][0]
     assert f"--mmproj {projector}" in first["commands"]["server"]
     assert first["devices"][0]["companions_mib"] > 814
+
+
+def test_only_a_projector_that_is_for_the_model_is_taken(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(model).parent
+    write_projector(folder / "mmproj-F16.gguf")
+    assert main(["advise", str(folder), "-H", RIG, "--images"]) == 2
+    assert "--images: the repo's projectors are for models with embeddings of another size" in capsys.readouterr().err
+    (folder / "vision").mkdir()
+    projector = write_projector(folder / "vision" / "mmproj-of-small-F16.gguf", n_text=1024)
+    assert main(["advise", str(folder), "-H", RIG, "--images", "--json"]) == 0
+    assert f"--mmproj {projector}" in json.loads(capsys.readouterr().out)["configs"][0]["commands"]["server"]
+
+
+def test_a_container_sees_the_projector_in_the_folder_above_the_model(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(model).parent
+    write_projector(folder / "mmproj-F16.gguf", n_text=1024)
+    (folder / "Q4").mkdir()
+    Path(model).rename(folder / "Q4" / Path(model).name)
+    assert main(["advise", str(folder), "-H", RIG, "--images", "--json"]) == 0
+    docker = json.loads(capsys.readouterr().out)["configs"][0]["commands"]["docker"]
+    assert f"-v {folder}:{folder}:ro" in docker
+
+
+def write_projector(path: Path, n_text: int = 3840) -> Path:
+    head, n_data = gemma3_file(n_text)
+    path.write_bytes(head)
+    os.truncate(path, len(head) + n_data)
+    return path

@@ -29,6 +29,7 @@ NO_PROJECTOR = ("--no-mmproj", "--no-mmproj-auto")
 _LOAD_PROJECTORS = ("llama-server", "llama-cli", "llama-mtmd-cli")  # of `mmproj_examples`, common/arg.cpp:60
 _PROJECTOR_OFF_GPU = ("--no-mmproj-offload",)
 _PROJECTOR_DEVICE, _PROJECTOR_VARIABLE = ("-mmdev", "--mmproj-device"), "MTMD_BACKEND_DEVICE"  # in both engines
+PLACE_PROJECTOR = (*NO_PROJECTOR, *_PROJECTOR_OFF_GPU, *_PROJECTOR_DEVICE)
 
 # the option of the draft, by the option of a model that it stands for; whether a value follows
 _OF_DRAFT: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -112,10 +113,13 @@ def projector_of(parsed: ParsedCommand) -> Projector | None:
     if path is None and not _finds_one(parsed):
         return None
     off = device == "none" or any(option in _PROJECTOR_OFF_GPU for option in options)
-    most = option_value(parsed.rest, ("--image-max-tokens",)) or ""
-    return Projector(
-        path, not off, None if device == "none" else device, int(most) or None if most.isdecimal() else None
-    )
+    return Projector(path, not off, None if device == "none" else device, image_tokens_asked(parsed.rest))
+
+
+def image_tokens_asked(options: Sequence[str]) -> int | None:
+    """Return the most tokens that an image may have by `--image-max-tokens`; None without it, or for no limit."""
+    most = option_value(options, ("--image-max-tokens",)) or ""
+    return int(most) or None if most.isdecimal() else None
 
 
 def _finds_one(parsed: ParsedCommand) -> bool:

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Protocol
 
 import msgspec
@@ -20,7 +21,7 @@ from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, Unk
 from service.engine.gguf.header import Header, what_else
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
-from service.engine.memory.encoder import Images, image_tokens, images_at_once
+from service.engine.memory.encoder import Images, image_tokens, images_at_once, model_width
 from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
@@ -38,6 +39,7 @@ from service.hub.variants import choose, incomplete_sets
 
 _MICRO_BATCH = ("-ub", "--ubatch-size", "-b", "--batch-size")
 _USUAL_MICRO_BATCH = 2048
+_NO_PROJECTOR = "the repo's projectors are for models with embeddings of another size"
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 _PAUSE_SECONDS = 0.5  # at least, between two messages of one stage
 _KNOWN_SECONDS = 2.0  # an estimate after less time would jump
@@ -93,17 +95,23 @@ class Models(msgspec.Struct, frozen=True):
     def _for_images(self, constraints: Constraints) -> tuple[Constraints, dict[Engine, str]]:
         """Return the constraints with engines that load the projector, and a micro-batch for a whole image where one is
         read at once; and why other engines are left out. Raises InvalidInput where none is left."""
-        header = next((v.projector for v in self.variants if v.projector), None)
-        if header is None:
+        headers = [variant.projector for variant in self.variants if variant.projector]
+        if not headers:
             return constraints, {}
-        cannot = {engine: why for engine in constraints.engine_names if (why := refuses_projector(engine, header))}
+        cannot = {
+            engine: why
+            for engine in constraints.engine_names
+            for header in headers
+            if (why := refuses_projector(engine, header))
+        }
         kept = [choice for choice in constraints.engines or map(EngineChoice, ENGINES) if choice.name not in cannot]
         if not kept:
             raise InvalidInput("; ".join(cannot.values()), field="constraints.images")
         stated = " ".join(constraints.keep_flags or ()).split()
         more = list(constraints.keep_flags or ())
-        if images_at_once(header, Images()) and {*_MICRO_BATCH}.isdisjoint(stated):
-            more.append(f"-ub {max(_USUAL_MICRO_BATCH, image_tokens(header, Images()))}")
+        largest = [image_tokens(header, Images()) for header in headers if images_at_once(header, Images())]
+        if largest and {*_MICRO_BATCH}.isdisjoint(stated):
+            more.append(f"-ub {max(_USUAL_MICRO_BATCH, *largest)}")
         engines = kept if cannot else constraints.engines
         return msgspec.structs.replace(constraints, engines=engines, keep_flags=more or None), cannot
 
@@ -147,27 +155,36 @@ def read_models(
 
 
 def _with_projectors(hub: Hub, listing: RepoListing, models: Models) -> Models:
-    """Return the models with the projector that llama.cpp takes for each, or else the smallest one of the repo.
+    """Return the models with the projector that llama.cpp takes for each, or else the smallest one that is for it.
 
-    Raises InvalidInput where there is none, and the Hub's errors.
+    Variants that none is for are among the unreadable ones. Raises InvalidInput where all are, and the Hub's errors.
     """
-    if models.projector is None:
+    projectors = [as_variant(other) for other in listing.other_files if other.kind == "mmproj"]
+    if not projectors:
         raise InvalidInput("the repo has no projector (mmproj) for images or sound", field="constraints.images")
+    projectors.sort(key=lambda one: one.files[0].n_bytes or sys.maxsize)
     by_path = {variant.files[0].path: variant for variant in listing.variants}
-    headers: dict[str, Header] = {}
-    found: list[VariantModel] = []
+
+    @cache
+    def header_of(file: Variant) -> Header:
+        (header,) = headers_of(hub, listing, [file], in_full=True)
+        if isinstance(header, InvalidHeader):
+            raise header
+        return header
+
+    found, without = [], {}
     for one in models.variants:
         near = found_by_engine(listing, by_path[one.files.paths[0]])
-        file = near[1] if near else as_variant(models.projector)
-        path = file.files[0].path
-        if path not in headers:
-            (header,) = headers_of(hub, listing, [file], in_full=True)
-            if isinstance(header, InvalidHeader):
-                raise header
-            headers[path] = header
-        files = msgspec.structs.replace(one.files, projector=path)
-        found.append(msgspec.structs.replace(one, files=files, projector=headers[path]))
-    return replace(models, variants=tuple(found))
+        tried = [near[1], *projectors] if near else projectors
+        file = next((f for f in tried if model_width(header_of(f)) in (None, one.model.n_embd)), None)
+        if file is None:
+            without[one.name] = _NO_PROJECTOR
+            continue
+        files = msgspec.structs.replace(one.files, projector=file.files[0].path)
+        found.append(msgspec.structs.replace(one, files=files, projector=header_of(file)))
+    if not found:
+        raise InvalidInput(_NO_PROJECTOR, field="constraints.images")
+    return replace(models, variants=tuple(found), unreadable={**models.unreadable, **without})
 
 
 def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader, match: Match) -> VariantModel:

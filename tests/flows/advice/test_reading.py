@@ -8,12 +8,15 @@ from msgspec.structs import replace
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
+from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.gguf.header import Header
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.hardware import Hardware
 from service.engine.hardware_text import parse_hardware
-from service.engine.rules.case import case_of
+from service.engine.rules.case import Case, case_of
 from service.engine.rules.companion_headers import CompanionHeaders
+from service.engine.run.settings import option_value
 from service.engine.units import MIB
 from service.flows.advice.reading import Models
 from service.hub.listing import OtherFile
@@ -58,12 +61,94 @@ def test_an_advice_for_images_loads_the_projector_and_leaves_room_for_the_larges
         assert "mmproj" not in config.commands.bench
         assert " mmproj-F16.gguf " in config.commands.download
         assert not any("this is for text" in note for note in config.notes)
-        parsed, headers = parse(config.commands.server, config.engine), CompanionHeaders(projector=gemma3_header())
-        case = case_of(parsed, models.variants[0].model, resolve(machine), config.commands.server, "cuda", headers)
+        case = checked(models, machine, config.engine, config.commands.server)
         assert case.all_fits
         assert [row.companions_mib for row in case.table] == [row.companions_mib for row in config.devices]
         assert config.devices[0].companions_mib > 814
         assert config.devices[0].reserve_mib <= 512
+
+
+def checked(models: Models, machine: Hardware, engine: Engine, command: str) -> Case:
+    headers = CompanionHeaders(projector=models.variants[0].projector)
+    return case_of(parse(command, engine), models.variants[0].model, resolve(machine), command, "cuda", headers)
+
+
+# without flash attention the encoder holds the scores of an image's patches: 14 GiB for one of 4,096 tokens
+@pytest.mark.parametrize("kept", ["-fa off", "--image-max-tokens 1024", "-fa off --image-max-tokens 256"])
+def test_what_is_kept_of_images_counts_as_it_does_in_the_check(kept: str) -> None:
+    machine = parse_hardware("GTX 1660 6GB, 16GB")
+    models = with_images("Qwen3-4B", "q4_K_M", encoder_header("qwen3vl_merger", 1152, 4304, patch=16))
+    body = models.advised(advise, machine, GoalRequest(), Constraints(images=True, keep_flags=[kept]))
+    assert body.configs
+    for config in body.configs:
+        case = checked(models, machine, config.engine, config.commands.server)
+        assert case.all_fits
+        assert [row.companions_mib for row in case.table] == [row.companions_mib for row in config.devices]
+
+
+@pytest.mark.parametrize("kept", ["--no-mmproj-offload", "--no-mmproj", "-mmdev CUDA0"])
+def test_a_projector_elsewhere_than_it_is_counted_is_refused(kept: str) -> None:
+    models = with_images("Gemma-3-12B", "q4_K_M", gemma3_header())
+    with pytest.raises(InvalidInput, match="first card"):
+        models.advised(advise, rigs.ONE_3090_DESKTOP, GoalRequest(), Constraints(images=True, keep_flags=[kept]))
+
+
+def test_the_projector_of_the_command_in_use_is_counted_and_is_no_difference() -> None:
+    models = with_images("Gemma-3-12B", "q4_K_M", gemma3_header())
+    command = "llama-server -m m.gguf -ngl 99 -np 1 -fit off -c {} --mmproj mmproj-F16.gguf"
+    machine = parse_hardware("RTX 3060 12GB, 32GB")
+    small = Constraints(images=True, current_command=command.format(8192))
+    first = models.advised(advise, machine, GoalRequest(), small).configs[0]
+    assert first.versus_mine is not None
+    assert not any("mmproj" in change.change for change in first.versus_mine.changes)
+    large = Constraints(images=True, current_command=command.format(70_000))
+    mine = models.advised(advise, machine, GoalRequest(context=16384), large).mine
+    assert mine is not None
+    assert mine.rank is None
+
+
+def test_the_room_of_a_projector_in_ram_is_taken_once_from_what_a_server_may_keep() -> None:
+    machine, unused = parse_hardware("no GPU, 16GB"), []
+    models = with_images("Qwen3-4B", "q8_0", encoder_header("qwen3vl_merger", 1152, 4304, patch=16))
+    for one in (Models(tuple(replace(v, projector=None) for v in models.variants), {}), models):
+        config = one.advised(advise, machine, GoalRequest(), Constraints()).configs[0]
+        kept = option_value(parse(config.commands.server, config.engine).flags.other, ("-cram",))
+        assert kept is not None
+        unused.append(config.devices[-1].capacity_mib - config.devices[-1].total_high_mib - int(kept))
+    assert unused[1] <= unused[0]
+
+
+def test_a_proposal_to_draft_counts_the_projector_too() -> None:
+    machine = parse_hardware("RTX 4090, 64GB")
+    models = with_images("Qwen3.5-27B", "q4_K_M", encoder_header("qwen3vl_merger", 1152, 4304, patch=16))
+    body = models.advised(advise, machine, GoalRequest(), Constraints(images=True))
+    (found,) = body.configs[0].proposals
+    case = checked(models, machine, body.configs[0].engine, found.server)
+    assert case.all_fits
+    assert [row.total_high_mib for row in case.table] == [row.total_high_mib for row in found.devices]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "model", "kind"),
+    [("no GPU, 64GB", "Qwen3-30B-A3B", "gemma4uv"), ("RTX 3060 12GB, 64GB", "Gemma-3-27B", "gemma4v")],
+)
+def test_an_engine_or_micro_batch_that_images_need_is_not_told_as_asked_for(
+    hardware: str, model: str, kind: str
+) -> None:
+    """ik_llama.cpp would be faster, but has no code for this projector; so would -ub 512, which cuts its images."""
+    models = with_images(model, "q4_K_M", encoder_header(kind, 1152, 4304, patch=16, merge=3))
+    body = models.advised(advise, parse_hardware(hardware), GoalRequest(), Constraints(images=True))
+    assert body.configs
+    assert not [note for note in body.configs[0].notes if "you asked for" in note]
+
+
+def test_without_flash_attention_no_cache_of_values_is_quantised() -> None:
+    models = Models((variant("Qwen3-4B", "q8_0"),), {})
+    body = models.advised(
+        advise, parse_hardware("GTX 1660 6GB, 16GB"), GoalRequest(), Constraints(keep_flags=["-fa off"])
+    )
+    assert body.configs
+    assert {config.flags.cache_type_v for config in body.configs} == {"f16"}
 
 
 def test_an_image_that_is_read_at_once_has_a_micro_batch_and_an_engine_that_knows_its_projector() -> None:

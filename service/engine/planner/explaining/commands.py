@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from posixpath import commonpath, dirname
 
 import msgspec
 
@@ -104,7 +105,7 @@ def commands(
     tegra = backend == "cuda" and rig.cards[0].compute_capability in _TEGRA
     capabilities = [c.compute_capability for c in rig.cards if c.backend == "cuda" and c.compute_capability]
     wanted = (*files.paths, files.projector) if files.projector else files.paths
-    mounted = folder if files.repo else (path.rpartition("/")[0] or ".")
+    mounted = folder if files.repo else _common_folder(path, files.projector or path)
     return Commands(
         download=download(files.repo, wanted, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
@@ -117,6 +118,11 @@ def commands(
         oldest_build=oldest,
         older=None if stated else _older(engine, model, flags, oldest, path, env, prefix),
     )
+
+
+def _common_folder(*paths: str) -> str:
+    """The deepest folder that all these files are below."""
+    return commonpath([dirname(path) for path in paths]) or "."
 
 
 def lines_of(
@@ -138,7 +144,9 @@ def lines_of(
 def _left_of(problem: Problem, host: DeviceMemory) -> int:
     """The bytes of RAM that a server may take as it runs: without those that others need, or that the user keeps."""
     free = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
-    return free - (problem.rig.ram_bytes - problem.limits.host)
+    limits = problem.limits
+    of_projector = 0 if limits.reserve else limits.beside  # which `host` has counted
+    return free - (problem.rig.ram_bytes - limits.host - of_projector)
 
 
 def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:

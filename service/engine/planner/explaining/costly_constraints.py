@@ -68,7 +68,7 @@ def _fastest_within(first: Contender, model: Model, constraints: Constraints, go
 def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Relaxed]:
     if stated.kv_types:
         yield _Relaxed(f"a cache of {' or '.join(stated.kv_types)}", "", replace(stated, kv_types=None), goal)
-    if stated.engines and len(stated.engine_names) == 1:
+    if stated.engines and len(stated.engine_names) == 1 and not stated.images:  # which some engine may not read
         yield _Relaxed(stated.engine_names[0], "", replace(stated, engines=None), goal)
     build = stated.build_of(first.engine)
     if build.date:
@@ -82,7 +82,8 @@ def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Rel
     for i, text in enumerate((stated.keep_flags or ())[:_MOST_FLAGS]):
         others = [other for j, other in enumerate(stated.keep_flags or ()) if j != i]
         fields = tuple(user_flags(first.engine, replace(stated, keep_flags=[text])).fields)
-        yield _Relaxed(text[:120], "", replace(stated, keep_flags=others or None), goal, fields)
+        if not (stated.images and fields == ("n_ubatch",)):  # which some images need
+            yield _Relaxed(text[:120], "", replace(stated, keep_flags=others or None), goal, fields)
     if stated.max_ram_gib is not None:
         limit = f"at most {stated.max_ram_gib:g} GiB of RAM"
         yield _Relaxed(limit, "all of it", replace(stated, max_ram_gib=None), goal)

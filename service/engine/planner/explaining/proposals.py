@@ -31,11 +31,13 @@ from service.engine.commands.parse import parse
 from service.engine.commands.tables import newer_options
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
+from service.engine.gguf.header import Header
 from service.engine.memory.report import report
 from service.engine.planner.explaining.commands import Files, lines_of
 from service.engine.planner.pricing.fit import Problem, slack
 from service.engine.planner.ranking.rank import Contender
 from service.engine.rules.case import case_of
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB, MIB
 
@@ -51,10 +53,11 @@ _NOT_HERE = "not measured on this machine: measure it before you keep it"
 
 
 class Source(NamedTuple):
-    """The files of a variant, and the folder for models that was asked for."""
+    """The files of a variant, the folder for models that was asked for, and the header of its projector, if any."""
 
     files: Files
     models_dir: str | None
+    projector: Header | None = None
 
 
 def with_proposals(
@@ -89,7 +92,7 @@ def _drafting(contender: Contender, config: AdvisedConfig, source: Source) -> Pr
         return None
     if (why := _why_not(contender)) is not None:
         return Reason("drafting-left-out", f"{_LAYERS} are left unused: {why}")
-    tried = [(lines, _table(lines[0], contender)) for lines in _drafted(contender, config, source, options)]
+    tried = [(lines, _table(lines[0], contender, source)) for lines in _drafted(contender, config, source, options)]
     fitting = next((one for one in tried if _fits(one[1], contender.problem)), None)
     if fitting is None:
         rows = zip(tried[-1][1], config.devices, strict=True)
@@ -155,7 +158,7 @@ def _expert_cache(contender: Contender, source: Source) -> Proposal | Reason | N
         f"room for {100 * size * MIB / experts:.0f} % of the experts; needs a build from 7 October 2026 or newer "
         f"(pull 29887); {_NOT_HERE}"
     )
-    table = _table(lines.server, contender)
+    table = _table(lines.server, contender, source)
     return _proposal("expert-cache", (lines.server, lines.powershell), table, contender, CACHE, basis)
 
 
@@ -180,17 +183,18 @@ def _cached(flags: Flags, size: int) -> Flags:
     return replace(flags, overrides=(), n_cpu_moe=0, cpu_moe=True, other=other)
 
 
-def _table(server: str, contender: Contender) -> list[DeviceMemory]:
+def _table(server: str, contender: Contender, source: Source) -> list[DeviceMemory]:
     """The memory of a command, as `check` predicts it."""
     problem = contender.problem
     parsed = parse(server, contender.engine, build=problem.date)
-    return case_of(parsed, problem.model, problem.rig, server, "cuda").table
+    beside = CompanionHeaders(projector=source.projector)
+    return case_of(parsed, problem.model, problem.rig, server, "cuda", beside).table
 
 
 def _fits(table: Sequence[DeviceMemory], problem: Problem) -> bool:
     """Whether it fits, and every card keeps free what it has to."""
-    kept = [row.free_mib - one / MIB for row, one in zip(table, problem.limits.reserve, strict=False)]
-    return all(row.fits for row in table) and min(kept, default=0) >= 0
+    left = [row.free_mib - one / MIB for row, one in zip(table, problem.limits.kept, strict=False)]
+    return all(row.fits for row in table) and min(left, default=0) >= 0
 
 
 def _proposal(

@@ -34,7 +34,7 @@ from service.engine.units import GIB, MIB
 class MemoryLimits(msgspec.Struct, frozen=True):
     """What must stay free: `reserve` bytes on each device, `host` bytes that the engine may use of RAM.
 
-    `beside`: of the first device's reserve, what a projector takes there.
+    `beside`: of the first device's reserve, or without devices of RAM, what a projector takes there.
 
     `shared`: the devices have no memory of their own, everything comes out of `host`. `one_pool`: and they may have all
     of it, so that nothing is split between them and the CPU.
@@ -65,7 +65,7 @@ def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int], engine: 
     chosen = [rig.cards[c] for c in cards]
     one_pool, shared = bool(chosen) and all(card.one_pool for card in chosen), any(card.unified for card in chosen)
     host -= beside if shared or not chosen else 0
-    return MemoryLimits(reserve, host, shared=shared, one_pool=one_pool, beside=beside if chosen else 0)
+    return MemoryLimits(reserve, host, shared=shared, one_pool=one_pool, beside=beside)
 
 
 class Fitted(msgspec.Struct, frozen=True):

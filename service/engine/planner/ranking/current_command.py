@@ -16,6 +16,7 @@ from service.engine.commands.tables import MODEL_REPO
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.finding import Finding
+from service.engine.gguf.header import Header
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
@@ -26,6 +27,7 @@ from service.engine.planner.ranking.rank import Contender, first_of
 from service.engine.quality import ranking_loss
 from service.engine.rules.all_rules import findings, in_order
 from service.engine.rules.case import Case, case_of
+from service.engine.rules.companion_headers import CompanionHeaders
 from service.engine.run.settings import option_value
 from service.engine.speed.predict import goal_seconds, speed_point, typical_seconds
 from service.engine.speed.work import milliseconds
@@ -104,10 +106,13 @@ def goal_of(parsed: ParsedCommand | None, goal: GoalRequest) -> tuple[GoalReques
 
 
 def current_command_of(
-    parsed: ParsedCommand, variant: int, name: str, model: Model, rig: Rig, goal: Goal
+    parsed: ParsedCommand, variant: int, name: str, model: Model, rig: Rig, goal: Goal, projector: Header | None
 ) -> CurrentCommand:
-    """Return the command in use, which runs the variant with this index and name, with figures as `check` has them."""
-    case = case_of(parsed, model, rig, "", "cuda")
+    """Return the command in use, which runs the variant with this index and name, with figures as `check` has them.
+
+    `projector`: the one that is loaded with this variant, counted where the command loads one.
+    """
+    case = case_of(parsed, model, rig, "", "cuda", CompanionHeaders(projector=projector))
     told = in_order(findings(case, None))
     wrong = [f for f in told if f.severity != "info" or f.rule == _OWN_PLACEMENT]
     return CurrentCommand(case, name, _contender(case, variant, goal), wrong, _because(case, wrong, goal))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.builds import Build, BuildAsked
-from service.engine.commands.companions import PROJECTOR
+from service.engine.commands.companions import PLACE_PROJECTOR, PROJECTOR
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.render import render
 from service.engine.commands.tables import known_options, option_named
@@ -92,6 +92,8 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
         raise _wrong(_NO_CHOICE)
     if not {*PROJECTOR}.isdisjoint(parsed.used):
         raise _wrong("a projector that is kept as it is would not be counted: ask for `images` (--images) instead")
+    if constraints.images and not {*PLACE_PROJECTOR}.isdisjoint(parsed.used):
+        raise _wrong("the projector is placed on the first card used: with `images` (--images) it cannot be elsewhere")
     for rule in parsed.flags.overrides:
         if not is_easy(rule.pattern):
             raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
@@ -108,12 +110,22 @@ def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
     return UserFlags(fields, other)
 
 
+def kept_flags(engine: Engine, constraints: Constraints) -> Flags:
+    """Return an engine's defaults with the flags that the user sets, if it knows them."""
+    if user_flags_refusal(engine, constraints) is not None:
+        return Flags()
+    stated = user_flags(engine, constraints)
+    return Flags(**stated.fields, other=stated.other)  # type: ignore[arg-type]
+
+
 def wanted_flags(case: SearchCase) -> UserFlags:
     """Return the user's flags with those that the model needs for what it is for, where the user does not say.
 
     A model that reads an input at once gets micro-batches of a whole context. Raises InvalidFlags as `user_flags`.
     """
     stated, words = user_flags(case.engine, case.constraints), server_words(case.model)
+    if stated.fields.get("flash_attn") == "off":  # without which no engine takes a quantised V cache
+        stated = UserFlags({"cache_type_v": "f16", **stated.fields}, stated.other)
     if not words:
         return stated
     needed: dict[str, object] = {"n_logits": None}  # every token has an output
