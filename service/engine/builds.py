@@ -88,13 +88,13 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `flash_attn`, `fused_moe`, `n_gpu_layers`, `fit`: where the command says nothing. `auto_slots`: slots of llama.cpp's
     server without `-np`. `flash_attn_value`: what follows `-fa`: on, off or auto (needed), nothing (none), or there is
-    no `-fa` (gone). `finds_projector`: `-hf` also loads the projector of the repo, `finds_head`: for `draft-mtp` also
-    its file of next-token layers. `encoder`: the attention of a projector's encoder is flash attention, or has the
-    scores of one head at a time, or of all at once. `image_tokens`, `gemma4_image_tokens`: of the largest image, of any
-    model and of Gemma 4. `fits_projector`: `-fit` leaves room for the projector, `fits_drafts`: for what drafts.
-    `drafts_unasked`: a draft model is used without `--spec-type`. `draft_per_slot`: each slot has a context of the
-    draft model. `own_draft_settings`: it has ik_llama.cpp's defaults, but for its own options, flash attention and
-    cache types.
+    no `-fa` (gone). `loads_projector`: the server does, where the command names one, `finds_projector`: also that of
+    the repo of `-hf`, `finds_head`: for `draft-mtp` also its file of next-token layers. `encoder`: the attention of a
+    projector's encoder is flash attention, or has the scores of one head at a time, or of all at once. `image_tokens`,
+    `gemma4_image_tokens`: of the largest image, of any model and of Gemma 4. `fits_projector`: `-fit` leaves room for
+    the projector, `fits_drafts`: for what drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
+    `draft_per_slot`: each slot has a context of the draft model. `own_draft_settings`: it has ik_llama.cpp's defaults,
+    but for its own options, flash attention and cache types.
     """
 
     flash_attn: Literal["on", "off", "auto"] = "on"
@@ -103,6 +103,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     n_gpu_layers: int = 999
     fit: bool = False
     auto_slots: int = 1
+    loads_projector: bool = True
     finds_projector: bool = False
     finds_head: bool = False
     encoder: Literal["flash", "heads", "whole"] = "heads"

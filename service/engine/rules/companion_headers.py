@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.builds import BuildRules
+from service.engine.builds import Build, BuildRules
 from service.engine.commands.companions import draft_command, draft_context, loads_draft, projector_of
 from service.engine.commands.parse import ParsedCommand
 from service.engine.config import CPU, Device, Engine, Flags, Override
@@ -80,8 +80,10 @@ def projector_companion(
     return projector(headers.projector, len(devices), device, images_of(parsed, flags))
 
 
-def refuses_projector(engine: Engine, header: Header) -> str | None:
-    """Return why an engine cannot load a projector, or None."""
+def refuses_projector(engine: Engine, header: Header, build: Build) -> str | None:
+    """Return why a build of an engine cannot load a projector, or None. Kinds are known for today's build."""
+    if not build.rules.loads_projector:
+        return f"the server of {engine} {build.label} loads no projector for images or sound"
     known = engine_spec(engine).projectors
     unknown = sorted(kinds_of(header) - known) if known is not None else []
     return f"{engine} has no projector of the kind {unknown[0][:40]}" if unknown else None

@@ -102,7 +102,7 @@ class Models(msgspec.Struct, frozen=True):
             engine: why
             for engine in constraints.engine_names
             for header in headers
-            if (why := refuses_projector(engine, header))
+            if (why := refuses_projector(engine, header, constraints.build_of(engine)))
         }
         kept = [choice for choice in constraints.engines or map(EngineChoice, ENGINES) if choice.name not in cannot]
         if not kept:

@@ -164,6 +164,15 @@ def test_an_image_that_is_read_at_once_has_a_micro_batch_and_an_engine_that_know
         models.advised(advise, rigs.ONE_3090_DESKTOP, GoalRequest(), only_ik)
 
 
+@pytest.mark.parametrize(("engine", "before"), [("ik_llama.cpp", "2025-09-26"), ("llama.cpp", "2025-05-08")])
+def test_a_build_whose_server_has_no_code_for_images_is_refused(engine: Engine, before: str) -> None:
+    """ik_llama.cpp's accepts `--mmproj` as one of its common options, and ignores it (its pull 798)."""
+    models = with_images("Gemma-3-12B", "q4_K_M", gemma3_header())
+    constraints = Constraints(images=True, engines=[EngineChoice(engine, before)])
+    with pytest.raises(InvalidInput, match="loads no projector"):
+        models.advised(advise, rigs.ONE_3090_DESKTOP, GoalRequest(), constraints)
+
+
 def test_a_kept_projector_is_refused_as_it_would_not_be_counted() -> None:
     models, kept = Models((variant("Qwen3-4B", "q4_K_M"),), {}), Constraints(keep_flags=["--mmproj p.gguf"])
     with pytest.raises(InvalidInput, match="images"):

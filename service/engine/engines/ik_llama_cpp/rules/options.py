@@ -128,7 +128,7 @@ def draft_with_projector(case: Case) -> Iterator[Found]:
 def projector_unknown(case: Case) -> Iterator[Found]:
     """A projector of a kind that ik_llama.cpp has no code for: the server ends when it loads it."""
     header = case.companion_headers.projector
-    why = refuses_projector(case.engine, header) if header and projector_of(case.parsed) else None
+    why = refuses_projector(case.engine, header, case.parsed.build) if header and projector_of(case.parsed) else None
     if why and not case.parsed.build.date:
         yield Found(
             f"{why}: the server ends when it loads it",
