@@ -23,6 +23,7 @@ from service.engine.gguf.header import Header
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.memory.companions import Companion, projector
+from service.engine.memory.encoder import Images
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.report import device_table
 from service.engine.model import Model
@@ -58,7 +59,7 @@ from service.engine.planner.search.outcome import Outcome, SearchCase, on_cpu_al
 from service.engine.planner.search.simple import shortest
 from service.engine.purpose import goal_of_purpose
 from service.engine.quality import has_imatrix, quality_loss
-from service.engine.rules.companion_headers import images_by
+from service.engine.rules.companion_headers import images_by, larger_than_context
 from service.engine.run.devices import backend_named, rig_of_command
 from service.engine.run.environment import bound_ram, prefix_of, within_ram
 from service.engine.speed.predict import at_once, predict_speed, speed_point
@@ -158,8 +159,19 @@ def _projector(
     header: Header, engine: Engine, constraints: Constraints, flags: Flags, devices: Sequence[Device]
 ) -> Companion:
     """The projector on the first of the devices, or in RAM."""
-    images = images_by(constraints.build_of(engine).rules, flags, image_tokens_asked(flags.other))
-    return projector(header, len(devices), 0, images)
+    return projector(header, len(devices), 0, _images(engine, constraints, flags))
+
+
+def _images(engine: Engine, constraints: Constraints, flags: Flags) -> Images:
+    return images_by(constraints.build_of(engine).rules, flags, image_tokens_asked(flags.other))
+
+
+def _image_notes(
+    header: Header | None, engine: Engine, constraints: Constraints, flags: Flags, goal: Goal
+) -> Iterator[str]:
+    told = larger_than_context(header, _images(engine, constraints, flags), goal.context_each) if header else None
+    if told:
+        yield f"{told[0]}: {told[1]} scales larger ones down"
 
 
 def _cases(
@@ -325,7 +337,8 @@ def _config(
     together = None
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
         together = _together(at_once(run, goal.parallel, goal.depth), goal)
-    notes = list(notes_of(contender, rig, goal, together))
+    of_images = _image_notes(variant.projector, engine, constraints, flags, goal)
+    notes = [*of_images, *notes_of(contender, rig, goal, together)]
     why = [*reasons(contender, variant.model, rig, first=number == 1), *what_limits(contender, goal.depth)]
     if smaller:
         why.append(benchmark_reason(engine, flags.n_ubatch, smaller))

@@ -14,7 +14,7 @@ from service.engine.engines import engine_spec
 from service.engine.gguf.header import Header
 from service.engine.hardware import Rig
 from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
-from service.engine.memory.encoder import Images, kinds_of
+from service.engine.memory.encoder import Images, image_tokens, kinds_of
 from service.engine.memory.figures import Memory
 from service.engine.model import Model
 from service.engine.run.devices import chosen_devices
@@ -87,6 +87,15 @@ def refuses_projector(engine: Engine, header: Header, build: Build) -> str | Non
     known = engine_spec(engine).projectors
     unknown = sorted(kinds_of(header) - known) if known is not None else []
     return f"{engine} has no projector of the kind {unknown[0][:40]}" if unknown else None
+
+
+def larger_than_context(header: Header, images: Images, room: int) -> tuple[str, str] | None:
+    """Return what to say of images as large as a request's context of `room` tokens, and the option against it."""
+    most = image_tokens(header, images)
+    if most < room:
+        return None
+    said = f"a large image has {most:,} tokens, and a request has a context of {room:,}"
+    return said, f"--image-max-tokens {max(room // 2, 1)}"
 
 
 def images_of(parsed: ParsedCommand, flags: Flags) -> Images:

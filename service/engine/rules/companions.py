@@ -17,7 +17,7 @@ from service.engine.commands.companions import (
 from service.engine.memory.encoder import image_tokens, images_at_once, model_width
 from service.engine.model import Model
 from service.engine.rules.case import Case
-from service.engine.rules.companion_headers import draft_elsewhere, images_of
+from service.engine.rules.companion_headers import draft_elsewhere, images_of, larger_than_context
 from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.run.settings import drafts_next_tokens, loads_next_tokens, speculation_types
 from service.engine.tensor_names import is_expert
@@ -102,12 +102,8 @@ def image_beyond_context(case: Case) -> Iterator[Found]:
     header, images = case.companion_headers.projector, images_of(case.parsed, case.flags)
     if header is None or projector_of(case.parsed) is None:
         return
-    most, room = image_tokens(header, images), case.context_each
-    if most >= room:
-        yield Found(
-            f"a large image has {most:,} tokens, and a request has a context of {room:,}",
-            f"--image-max-tokens {max(room // 2, 1)}",
-        )
+    if told := larger_than_context(header, images, case.context_each):
+        yield Found(*told)
 
 
 @rule(

@@ -86,6 +86,16 @@ def test_what_is_kept_of_images_counts_as_it_does_in_the_check(kept: str) -> Non
         assert [row.companions_mib for row in case.table] == [row.companions_mib for row in config.devices]
 
 
+def test_an_advice_for_images_says_where_one_fills_the_context_of_a_request() -> None:
+    models = with_images("Qwen3-4B", "q8_0", encoder_header("qwen3vl_merger", 1152, 4304, patch=16))
+    for kept, is_told in ((None, True), (["--image-max-tokens 2048"], False)):
+        constraints = Constraints(images=True, keep_flags=kept)
+        body = models.advised(advise, rigs.ONE_3090_DESKTOP, GoalRequest(context=4096), constraints)
+        told = [note for note in body.configs[0].notes if "a large image has 4,096 tokens" in note]
+        assert bool(told) is is_told
+        assert all("--image-max-tokens 2048" in note for note in told)
+
+
 @pytest.mark.parametrize("kept", ["--no-mmproj-offload", "--no-mmproj", "-mmdev CUDA0"])
 def test_a_projector_elsewhere_than_it_is_counted_is_refused(kept: str) -> None:
     models = with_images("Gemma-3-12B", "q4_K_M", gemma3_header())
