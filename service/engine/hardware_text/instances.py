@@ -1,9 +1,10 @@
 """Rented machines: by the name of the product, in shorthand, and parts of a larger machine.
 
 Sources: aws.amazon.com/ec2/instance-types (AWS as meta-pytorch/torchx's specs/named_resources_aws.py has it too),
-cloud.google.com/compute/docs/gpus, Microsoft's sizes of virtual machines, hetzner.com/dedicated-rootserver and /cloud,
-docs.oracle.com's compute shapes, lambda.ai/instances, ovhcloud.com/public-cloud/prices, scaleway.com/gpu-instances,
-docs.digitalocean.com/products/droplets. Memory is in GiB, a vCPU a thread.
+cloud.google.com/compute/docs/gpus and /general-purpose-machines, Microsoft's sizes of virtual machines,
+hetzner.com/dedicated-rootserver and /cloud, docs.oracle.com's compute shapes, lambda.ai/instances,
+ovhcloud.com/public-cloud/prices, scaleway.com/gpu-instances, docs.digitalocean.com/products/droplets. Memory is in
+GiB, a vCPU a thread.
 """
 
 from __future__ import annotations
@@ -103,15 +104,17 @@ _CLOUD_SERVERS = (
     "cax11 2 4, cax21 4 8, cax31 8 16, cax41 16 32"
 )
 # Machines without a GPU whose name tells size and kind: GiB a thread by the kind, and the processor by the series.
-_AMAZONS = re.compile(r"([cmr])([5-8])([agi]?)[a-z]{0,3}\.(?:(large)|(\d{0,2})xlarge)", re.I)
+_AMAZONS = re.compile(r"(?!c5n)([cmr])([5-8])([agi]?)[a-z]{0,3}\.(?:(large)|(\d{0,2})xlarge)", re.I)
 _GIB_A_THREAD = {"c": 2, "m": 4, "r": 8}
 _AMAZONS_CPUS = {
-    "5": "Xeon Skylake", "5a": "EPYC Naples", "6i": "Xeon Ice Lake", "6a": "EPYC Milan", "7i": "Xeon Sapphire Rapids",
-    "7a": "EPYC Genoa", "8a": "EPYC Turin", "6g": "Graviton2", "7g": "Graviton3", "8g": "Graviton4",
+    "5": "Xeon Skylake", "5a": "EPYC Naples", "c5a": "EPYC Rome", "6i": "Xeon Ice Lake", "6a": "EPYC Milan",
+    "7i": "Xeon Sapphire Rapids", "7a": "EPYC Genoa", "8a": "EPYC Turin", "6g": "Graviton2",
+    "7g": "Graviton3", "8g": "Graviton4",
 }  # fmt: skip
 _ONE_THREAD = ("7a", "8a", "6g", "7g", "8g")  # a core
 _GOOGLES = re.compile(r"(n2|n2d|c3|c3d|c4)-(standard|highmem|highcpu)-(\d{1,3})", re.I)
-_GIB_BY_KIND = {"standard": 4, "highmem": 8, "highcpu": 2}
+_GIB_BY_KIND = {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0}
+_OTHER_GIB = {("c4", "standard"): 3.75, ("c4", "highmem"): 7.75, ("n2", "highcpu"): 1.0, ("n2d", "highcpu"): 1.0}
 _GOOGLES_CPUS = {
     "n2": "Xeon Cascade Lake", "n2d": "EPYC Milan", "c3": "Xeon Sapphire Rapids", "c3d": "EPYC Genoa",
     "c4": "Xeon Emerald Rapids",
@@ -146,13 +149,14 @@ def _machine(name: str) -> str | None:
     if m := _AMAZONS.fullmatch(name):
         series = (m[2] + m[3]).lower()
         threads = 2 if m[4] else 4 * int(m[5] or 1)
-        cpu = _AMAZONS_CPUS.get(series)
+        cpu = _AMAZONS_CPUS.get(m[1].lower() + series) or _AMAZONS_CPUS.get(series)
         unit = "cores" if series in _ONE_THREAD else "vCPU"
         memory = f"{threads * _GIB_A_THREAD[m[1].lower()]}GB RAM, no GPU"
         return ", ".join(filter(None, (cpu, f"{threads} {unit}", memory)))
     if m := _GOOGLES.fullmatch(name):
-        gib = int(m[3]) * _GIB_BY_KIND[m[2].lower()]
-        return f"{_GOOGLES_CPUS[m[1].lower()]}, {m[3]} vCPU, {gib}GB RAM, no GPU"
+        series, kind = m[1].lower(), m[2].lower()
+        gib = int(int(m[3]) * _OTHER_GIB.get((series, kind), _GIB_BY_KIND[kind]))
+        return f"{_GOOGLES_CPUS[series]}, {m[3]} vCPU, {gib}GB RAM, no GPU"
     numbered = _NUMBERED.fullmatch(name)
     return _INSTANCES.get((numbered[1] if numbered else name).lower())
 
@@ -169,10 +173,13 @@ _PART_OF_RAM = re.compile(
     rf"(?<![\w./])(\d{{1,4}}(?:\.\d)?)\s?{_GB}?\s?/\s?(\d{{1,4}}(?:\.\d)?)\s?{_GB}\b(?!\s?v)", re.I
 )
 _PART_OF_RAM_IN_WORDS = re.compile(
-    rf"(?<![\w./])(\d{{1,4}}(?:\.\d)?)\s?{_GB}?\s(?:out\s)?of\s(?:the\s|its\s|my\s)?(\d{{1,4}}(?:\.\d)?)\s?{_GB}\s"
-    r"(?:of\s)?(?:system\s|host\s)?(?:ram|memory)\b(?!\s(?:is\s|are\s)?(?:used|free|in\suse|available|occupied))",
+    rf"(?<![\w./])(\d{{1,4}}(?:\.\d)?)\s?{_GB}\s(?:out\s)?of\s(?:the\s|its\s|my\s)?(\d{{1,4}}(?:\.\d)?)\s?{_GB}\s"
+    r"(?:of\s)?(?:system\s|host\s)?(?:ram|memory)\b(?!\s(?:is\s|are\s)?(?:used|free|in\suse|available|occupied|taken|full|left|remaining))",
     re.I,
 )
+_USES = re.compile(r"\b(?:us(?:e|es|ed|ing)|tak(?:es?|ing|en)|consum(?:es?|ing))\s(?:(?:up|about|only)\s)?$", re.I)
+_LONGEST_USE = 20  # characters that `_USES` may take
+_BY_THREAD = re.compile(r"(?<!\S)--mem-per-(?:cpu|gpu)[=\s]\S{1,20}", re.I)
 # Colab's panel says how much is in use: `System RAM 1.2 / 12.7 GB`.
 _IN_USE = re.compile(r"\b((?:system|gpu)\sram|disk)\s?:?\s?\d{1,3}(?:\.\d)?\s/\s(\d{1,4}(?:\.\d)?\s?GB)\b", re.I)
 
@@ -201,8 +208,8 @@ _ASKED_FOR = tuple(
 )
 
 
-# What notebooks and demos of a service have besides a card, where nobody says (research.google.com/colaboratory/faq,
-# kaggle.com/docs/notebooks, huggingface.co/docs/hub/spaces-gpus): service, card, GiB of one of two sizes, machine.
+# What notebooks of a service have besides a card, where nobody says (research.google.com/colaboratory/faq,
+# kaggle.com/docs/notebooks): service, card, GiB of one of two sizes, machine.
 _SERVICES = (
     ("colab", "T4", None, "2 vCPU, 12.7GB RAM"),
     ("colab", "V100", 16, "2 vCPU, 12.7GB RAM"),
@@ -231,12 +238,15 @@ def service_of(text: str, said: Found) -> tuple[str, float | None] | None:
 def without_hosts(text: str) -> tuple[str, list[str]]:
     """Return the text with only the part of a machine that is rented, and notes on what was taken as the host's.
 
-    A size is one of two, as in `32/64 GB`, unless threads are stated in the same way.
+    A size is one of two, as in `32/64 GB`, unless threads are stated in the same way. `16/32 cpu` may be cores and
+    threads, unless a size is stated in the same way. Raises InvalidHardware for RAM by the thread.
     """
+    if m := _BY_THREAD.search(text):
+        raise unreadable(m[0], "how much is it in all? Write `--mem=64G`")
     notes: list[str] = []
 
     def rented(m: re.Match[str], part: str, whole: str, unit: str) -> str:
-        if float(part) > float(whole):
+        if float(part) > float(whole) or _USES.search(m.string[max(0, m.start() - _LONGEST_USE) : m.start()]):
             return m[0]
         if part != whole:
             shared = "" if unit.startswith("GB") else ", whose memory channels it shares"
@@ -244,6 +254,8 @@ def without_hosts(text: str) -> tuple[str, list[str]]:
         return f"{part} {unit}"
 
     def cpus(m: re.Match[str]) -> str:
+        if m[2] and int(m[2]) == 2 * int(m[1]) and not _PART_OF_RAM.search(m.string):
+            return m[0]
         unit = "cores" if (m[5] or "").lower().startswith("core") else "vCPU"
         return rented(m, m[1], m[2] or m[4], unit)
 

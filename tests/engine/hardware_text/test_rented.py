@@ -28,8 +28,21 @@ def test_of_a_part_of_a_host_the_part_counts(text: str, cores: int, gb: float) -
     assert ("as the host's, whose memory channels it shares" in (hardware.notes or "")) == ("12/12" not in text)
 
 
-@pytest.mark.parametrize("text", ["RTX 3090, 32/64 GB RAM", "RTX 3090, EPYC 7302, 16/32 cores", "RTX 3090, 64/16 cpu"])
-def test_two_numbers_that_may_be_alternatives_are_asked_about(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 3090, 32/64 GB RAM",
+        "RTX 3090, EPYC 7302, 16/32 cores",
+        "RTX 3090, 64/16 cpu",
+        "RTX 3090, Ryzen 9 5950X, 16/32 cpu, 64GB",  # its cores and threads
+        "RTX 3090, 4 of 32GB RAM",  # modules
+        "RTX 3090, uses 20GB of 64GB RAM",
+        "RTX 3090, 20GB of 64GB RAM left",
+        "RTX 3090, Ryzen 9 5950X, using 14 of 16 threads, 64GB",
+        "#SBATCH --gres=gpu:a100:1 --cpus-per-task=8 --mem-per-cpu=4G",
+    ],
+)
+def test_two_numbers_that_may_be_no_part_of_a_host_are_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
 
@@ -68,6 +81,12 @@ def test_the_rate_of_a_link_is_no_bandwidth_of_a_memory(text: str) -> None:
     assert (hardware.gpus[0].pcie, hardware.gpus[0].bandwidth_gbs) == ("4.0 x16", None)
     assert hardware.ram is not None
     assert hardware.ram.measured_bandwidth_gbs is None
+
+
+def test_the_ram_behind_the_rate_of_a_drive_is_read() -> None:
+    hardware = parse_hardware("RTX 3090, NVMe 3500 MB/s 64GB RAM")
+    assert hardware.ram is not None
+    assert hardware.ram.total_gb == 64
 
 
 def test_colabs_panel_shows_what_is_in_use_and_what_there_is() -> None:
@@ -147,7 +166,11 @@ def test_products_of_today_are_known_by_their_names(text: str, card: str, n: int
         ("AWS c7i.8xlarge", "sapphire rapids", 16, 64),
         ("m7a.4xlarge", "zen4", 16, 64),
         ("r8g.xlarge", "neoverse", 4, 32),
+        ("AWS c5a.8xlarge", "zen2", 16, 64),
         ("c3-standard-22, no GPU", "sapphire rapids", 11, 88),
+        ("c4-standard-32", "emerald rapids", 16, 120),
+        ("c4-highmem-16", "emerald rapids", 8, 124),
+        ("n2-highcpu-16", "cascade lake", 8, 16),
         ("Hetzner CCX63", "zen3", 24, 192),
         ("Hetzner CAX41", "neoverse n1", 16, 32),
         ("Hetzner AX102", "zen4", 16, 128),
