@@ -50,7 +50,13 @@ _OWN_IN_USE = re.compile(
     rf"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled ){_OWN}(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)", re.I
 )
 _TAKEN = "of the processor: used, as no other GPU was named (write `no GPU` if it is not)"
-_ONLY_CPU = re.compile(r"\bcpu[\s-]only\b", re.I)
+# That no GPU is used, though the processor may have one.
+_ONLY_CPU = re.compile(
+    r"\bcpu[\s-](?:only|inference)\b|\bgpu\s(?:is\s)?(?:unused|not\s(?:used|in\suse))\b"
+    r"|\b(?:only|just|purely|run(?:s|ning)?|inference|nur|solo|sólo|seulement)\s(?:(?:on|auf|sur)\s)?(?:(?:the|der|le)\s)?cpu\b"
+    rf"|(?:n['’]t|\bnot|\bwithout)\s(?:use|using)\s(?:(?:the|its|my)\s)?{_OWN}",
+    re.I,
+)
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
 _TWO_NODES = re.compile(r"\b2\snuma[\s-](?:nodes?|domains?)\b", re.I)
 # That a socket has several nodes (sub-NUMA clusters and clusters on die of Intel's, nodes per socket of AMD's), or that

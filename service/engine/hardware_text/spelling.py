@@ -148,9 +148,10 @@ _RESPELLED = tuple(
             r"(?:(?:dedicated|discrete|separate|dedizierte?n?|separate|eigene?)\s)?"
             r"(?:(?:graphics|video)\scards?|grafikkarten?|graka|carte\s(?:graphique|vidéo)|tarjeta\s(?:gráfica|de\svídeo)"
             r"|scheda\s(?:grafica|video)|placa\sde\svídeo|(?<=dedicated\s)graphics|(?<=discrete\s)graphics)\b"
-            r"|\b(?:ohne|keine?|sans|sin|senza|sem)\s(?:dedizierte\s)?gpus?\b",
+            r"|\b(?:ohne|keine)\sdedizierte\sgpus?\b",
             "no discrete GPU",
         ),
+        (r"\b(?:ohne|keine?|sans|pas\sde|sin|senza|sem|geen|без)\s(?=gpus?\b)|(?:没有|无|無)\s?(?=gpu\b)", "no "),
         (rf"(\bi[3579])[\s-]{_LAKES}[\s,:–-]{{1,3}}(?=\d{{3,5}}\w{{0,3}}\b)", r"\1-"),  # `i5 Tiger Lake - 1135G7`
         (r"\btwo\s(?=numa\b)", "2 "),
         (r"\bnitro\+(?=\s)", "nitro"),  # of a card's name, no part behind it
