@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -53,16 +54,15 @@ _OWN_EXTRA = {"psycopg": "postgres", "pyarrow": "parquet"}
 _OWN_EXTRA |= dict.fromkeys(("psutil", "pynvml", "cpuinfo", "nacl"), "agent")
 
 
-_REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
+_REPO_OPTION = re.compile(r"(?:-hfr?|--hf-repo)(?:[= ](\S+))?")
 _UNIX = ("fcntl", "grp", "pwd", "resource", "termios")  # modules that Python lacks on Windows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 failure, 2 invalid input, 130 interrupted."""
     try:
-        return _run(
-            command_line().parse_args(_with_plain_repo(sys.argv[1:] if argv is None else argv))
-        )  # which imports the verb's module
+        words = _with_plain_repo(sys.argv[1:] if argv is None else argv)
+        return _run(command_line().parse_args(words))  # which imports the verb's module
     except KeyboardInterrupt:
         return 130
 
@@ -71,9 +71,8 @@ def _with_plain_repo(words: Sequence[str]) -> list[str]:
     """Return the words with a repo as these commands take it where it is written as for llama.cpp: `-hf OWNER/NAME`."""
     if not words or words[0] not in ("advise", "inspect"):
         return list(words)
-    split = [(word, *word.replace("=", " ", 1).partition(" ")[::2]) for word in words]
-    plain = [(word, rest.strip() if name in _REPO_OPTIONS else word) for word, name, rest in split]
-    return [kept for word, kept in plain if kept or not word]
+    found = [(word, _REPO_OPTION.fullmatch(word)) for word in words]
+    return [m[1] if m else word for word, m in found if not m or m[1]]
 
 
 def _run(arguments: argparse.Namespace) -> int:
