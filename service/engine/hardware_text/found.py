@@ -240,11 +240,16 @@ def _card(gpu: SeenGpu) -> Gpu:
     )
 
 
-def _whole_name(gpu: SeenGpu) -> str:
+def names_of(gpu: SeenGpu) -> list[str]:
+    """Return the name of a GPU; if a tool cut it off, all that it may be."""
     if not is_cut(gpu.name):
-        return gpu.name
+        return [gpu.name]
     rows = complete(gpu.name.rstrip(".… "), gpu.total_mib or 0)
-    names = list(dict.fromkeys(row.name for row in rows if len(row.name) > len(gpu.name)))  # a shorter one is whole
+    return list(dict.fromkeys(row.name for row in rows if len(row.name) > len(gpu.name)))  # a shorter one is whole
+
+
+def _whole_name(gpu: SeenGpu) -> str:
+    names = names_of(gpu)
     if len(names) == 1:
         return names[0]
     which = f"it may be {' or '.join(names[:5])}" if names else "no known GPU with that much memory begins like this"

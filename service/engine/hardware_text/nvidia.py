@@ -10,7 +10,7 @@ import msgspec
 from service.engine.catalogue.names import MIG, gpu_rows, memory_slices
 from service.engine.hardware import Gpu
 from service.engine.hardware_text.cards import most
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, names_of
 
 TOOL = "nvidia-smi"
 _BUS = re.compile(r"\b[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\b(?:\s+(On|Off))?")
@@ -81,9 +81,10 @@ def read_table(lines: Sequence[str]) -> Claim | None:
 
 
 def _largest_slice(gpu: SeenGpu, slices: Sequence[re.Match[str]]) -> SeenGpu:
-    """Return the largest slice of a GPU, by its memory; the GPU itself if it has none."""
+    """Return the largest slice of a GPU, by its memory; the GPU itself if it has none, or its name is not known."""
     sizes = [(float(m[3]), float(m[2])) for m in slices if int(m[1]) == gpu.index]
-    rows = gpu_rows(gpu.name, gpu.total_mib and gpu.total_mib / 1024)
+    names = names_of(gpu)
+    rows = gpu_rows(names[0], gpu.total_mib and gpu.total_mib / 1024) if len(names) == 1 else ()
     if not sizes or not rows or not gpu.total_mib:
         return gpu
     total, used = max(sizes)
@@ -91,7 +92,7 @@ def _largest_slice(gpu: SeenGpu, slices: Sequence[re.Match[str]]) -> SeenGpu:
     part = max(1, round(in_all * total / gpu.total_mib))
     gb = round(part * (rows[0].vram_gib or gpu.total_mib / 1024) / in_all)
     compute = part if in_all < max(_SLICES) else _SLICES.get(part, part - 1)
-    name = f"{gpu.name} MIG {compute}g.{gb}gb"
+    name = f"{names[0]} MIG {compute}g.{gb}gb"
     return msgspec.structs.replace(gpu, name=name, total_mib=total, free_mib=max(total - used, 0.0))
 
 

@@ -235,7 +235,8 @@ def test_graphics_of_a_processor_are_used_where_no_other_gpu_is_named(text: str,
     [
         "no GPU", "CPU only", "only CPU", "nur CPU", "solo CPU", "CPU inference", "running on the CPU", "purely on CPU",
         "ohne GPU", "keine GPU", "sans GPU", "pas de GPU", "sin GPU", "senza GPU", "sem GPU", "geen GPU", "без GPU",
-        "无GPU", "没有GPU", "GPU unused", "GPU is not used", "iGPU disabled", "without using the iGPU", "don't use the iGPU",
+        "无GPU", "没有GPU", "GPU unused", "GPU is not used", "iGPU disabled", "without using the iGPU",
+        "don't use the iGPU",
     ],
 )  # fmt: skip
 def test_graphics_of_a_processor_are_not_used_where_the_text_says_so(said: str) -> None:
