@@ -15,7 +15,9 @@ from service.engine.calibration import Calibration, shipped
 from service.engine.units import MIB
 
 _RESERVE, _RESERVE_WITH_DISPLAY = 512 * MIB, 1024 * MIB
-NO_GPU_NAMED = "no GPU was named"  # in `notes` of a text that names a CPU and no GPU
+# In `notes` of a text that names a CPU and no GPU; the second behind the name of that CPU's own GPU.
+NO_GPU_NAMED = "no GPU was named"
+OWN_GPU_USED = "of the processor: used, as no other GPU was named (write `no GPU` if it is not)"
 
 
 Backend: TypeAlias = Literal["cuda", "rocm", "sycl", "metal", "vulkan"]

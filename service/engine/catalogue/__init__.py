@@ -19,14 +19,24 @@ from service.engine.catalogue.limits import check
 from service.engine.config import Device, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig, dropped_by_cuda, os_family
+from service.engine.hardware import (
+    NO_GPU_NAMED,
+    OWN_GPU_USED,
+    Assumption,
+    Backend,
+    Card,
+    Hardware,
+    Rig,
+    dropped_by_cuda,
+    os_family,
+)
 
 _MATTERS = (
     "gpus", "ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz",
 )  # fmt: skip
 _SHOWN = 200  # characters of the notes in an answer
 # What a note of the reader says of how it read the text, and any other: why, and what it matters to.
-_READING = re.compile(r"\b(?:is )?taken (?:for|as)\b|: not counted\b")
+_READING = re.compile(r"\btaken (?:for|as)\b|\bcounted\b")
 _READ_SO = ("how the text was read", "everything, if that is not what you meant; if so, write it out")
 _KEPT = ("kept as a note, used for no figure", "nothing, unless it contradicts an assumption")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
@@ -227,11 +237,12 @@ def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Devi
 
 
 def _noted(hardware: Hardware) -> Iterator[Assumption]:
-    notes = hardware.notes or ""
-    if not hardware.gpus and NO_GPU_NAMED in notes:
-        notes = notes.replace(NO_GPU_NAMED, "").strip("; ")
-        yield Assumption("hardware.gpus", "none", NO_GPU_NAMED, "everything")
-    pieces = [piece for piece in notes.split("; ") if piece.strip()]
+    pieces = [piece for piece in (hardware.notes or "").split("; ") if piece.strip()]
+    for piece in list(pieces):
+        name, used, _ = piece.partition(f" {OWN_GPU_USED}")
+        if used or (piece == NO_GPU_NAMED and not hardware.gpus):
+            yield Assumption("hardware.gpus", name if used else "none", used.strip() or piece, "everything")
+            pieces.remove(piece)
     readings = [piece for piece in pieces if _READING.search(piece)]
     kept = [piece for piece in pieces if piece not in readings]
     for said, why, matters in ((readings, *_READ_SO), (kept, *_KEPT)):

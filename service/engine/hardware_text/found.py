@@ -92,10 +92,11 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     neither a GPU nor `no GPU` was found.
     """
     found = list(findings)
-    if any(not is_shared(card.name) for f in found for card in f.seen):
+    no_gpu = any(f.no_gpu and not f.tool for f in found)
+    if no_gpu or any(not is_shared(card.name) for f in found for card in f.seen):
         found = [msgspec.structs.replace(f, gpus=()) if f.come_with_cpu else f for f in found]
     gpus = _gpus(found)
-    if gpus and any(f.no_gpu and not f.tool for f in found):
+    if gpus and no_gpu:
         raise InvalidHardware(
             f"it says `no GPU` but names {gpus[0].name}: leave out one of them", field="hardware.gpus"
         )

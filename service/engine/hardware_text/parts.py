@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
-from service.engine.hardware import Cpu, Gpu
+from service.engine.hardware import OWN_GPU_USED, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.cards import usual
 from service.engine.hardware_text.found import is_shared, merged, unreadable
@@ -49,12 +49,11 @@ _OWN_GRAPHICS = re.compile(_OWN, re.I)
 _OWN_IN_USE = re.compile(
     rf"(?<!\bno )(?<!\bnot )(?<!without )(?<!disabled ){_OWN}(?!\s(?:is\s)?(?:disabled|off|unused|not)\b)", re.I
 )
-_TAKEN = "of the processor: used, as no other GPU was named (write `no GPU` if it is not)"
 # That no GPU is used, though the processor may have one.
 _ONLY_CPU = re.compile(
     r"\bcpu[\s-](?:only|inference)\b|\bgpu\s(?:is\s)?(?:unused|not\s(?:used|in\suse))\b"
     r"|\b(?:only|just|purely|run(?:s|ning)?|inference|nur|solo|sólo|seulement)\s(?:(?:on|auf|sur)\s)?(?:(?:the|der|le)\s)?cpu\b"
-    rf"|(?:n['’]t|\bnot|\bwithout)\s(?:use|using)\s(?:(?:the|its|my)\s)?{_OWN}",
+    rf"|\b(?:no|without)\sgpu\spass|(?:n['’]t|\bnot|\bwithout)\s(?:use|using)\s(?:(?:the|its|my)\s)?{_OWN}",
     re.I,
 )
 _CODE_NAME = re.compile(r"strix|gfx1151", re.I)  # of the 8060S and the 8050S
@@ -305,12 +304,12 @@ def taken_unasked(own: Sequence[Gpu], cpu: Cpu | None) -> list[str]:
     """Return what is said of a processor's GPU that is used although nobody named it; nothing of a large one."""
     if cpu is None or _large_graphics(cpu.model or ""):
         return []
-    return [f"{gpu.name} {_TAKEN}" for gpu in own]
+    return [f"{gpu.name} {OWN_GPU_USED}" for gpu in own]
 
 
 def is_of_taken(notes: str) -> bool:
     """Return whether notes say nothing but what `taken_unasked` says."""
-    return notes.endswith(_TAKEN) and "; " not in notes
+    return notes.endswith(OWN_GPU_USED) and "; " not in notes
 
 
 def graphics_of(text: str) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     elif given := service_of(text, found):
         machine, gib = given
         gpus = tuple(msgspec.structs.replace(gpu, vram_gib=gpu.vram_gib or gib) for gpu in found.gpus)
-        hosts.append(f"{machine}: what the service gives with this card, as nothing else is stated")
+        hosts.append(f"{machine}: taken as what the service gives with this card, as nothing else is stated")
         found = as_rented(found, msgspec.structs.replace(_read(machine), gpus=gpus))
     notes = "; ".join((*filter(None, (found.notes,)), *hosts, *asides)) or None
     return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))

@@ -226,7 +226,9 @@ def test_what_a_processors_gpu_is_given_is_no_second_size_of_ram(text: str, card
 def test_graphics_of_a_processor_are_used_where_no_other_gpu_is_named(text: str, graphics: str) -> None:
     hardware = parse_hardware(text)
     assert [gpu.name for gpu in hardware.gpus] == [f"AMD {graphics}"]
-    assert f"{graphics} of the processor: used, as no other GPU was named" in (hardware.notes or "")
+    (said,) = (one for one in resolve(hardware).assumed if one.field == "hardware.gpus")
+    assert (said.value, said.matters) == (f"AMD {graphics}", "everything")
+    assert "of the processor: used, as no other GPU was named" in said.why
     assert not any("Radeon" in gpu.name for gpu in parse_hardware(f"RTX 3060, {text}").gpus)
 
 
@@ -236,6 +238,7 @@ def test_graphics_of_a_processor_are_used_where_no_other_gpu_is_named(text: str,
         "no GPU", "CPU only", "only CPU", "nur CPU", "solo CPU", "CPU inference", "running on the CPU", "purely on CPU",
         "ohne GPU", "keine GPU", "sans GPU", "pas de GPU", "sin GPU", "senza GPU", "sem GPU", "geen GPU", "без GPU",
         "无GPU", "没有GPU", "GPU unused", "GPU is not used", "iGPU disabled", "without using the iGPU",
+        "in an LXC without GPU passthrough",
         "don't use the iGPU",
     ],
 )  # fmt: skip
@@ -243,3 +246,7 @@ def test_graphics_of_a_processor_are_not_used_where_the_text_says_so(said: str) 
     hardware = parse_hardware(f"Beelink SER8 8845HS 64GB, {said}")
     assert hardware.gpus == []
     assert "of the processor" not in (hardware.notes or "")
+
+
+def test_a_processors_whole_name_may_be_followed_by_no_gpu() -> None:
+    assert parse_hardware("AMD Ryzen 7 7840U w/ Radeon 780M Graphics, 32GB, no GPU").gpus == []

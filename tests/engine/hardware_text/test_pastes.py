@@ -96,7 +96,9 @@ def test_a_slice_in_the_table_is_named_by_its_share_of_the_memory(
     )
     found = parse_hardware(table + "64GB RAM")
     assert [gpu.name for gpu in found.gpus] == [f"NVIDIA {card.replace('...', 'kwell')} MIG {name}"]
-    assert resolve(found).cards[0].free == pytest.approx((slice_mib - 25) << 20, rel=0.001)
+    rig = resolve(found)
+    assert rig.cards[0].free == pytest.approx((slice_mib - 25) << 20, rel=0.001)
+    assert [one.why for one in rig.assumed if "cut up by MIG" in one.value] == ["how the text was read"]
 
 
 def test_csv_with_a_header_gives_links_uuids_and_free_memory() -> None:

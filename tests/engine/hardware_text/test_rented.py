@@ -219,3 +219,10 @@ def test_a_limit_next_to_the_hosts_memory_is_asked_about() -> None:
 def test_a_slice_of_a_card_with_a_long_name_is_read() -> None:
     text = "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb, 16 vCPU, 64 GB RAM"
     assert 23 << 30 < resolve(parse_hardware(text)).cards[0].total < 24 << 30
+
+
+@pytest.mark.parametrize("text", ["Colab T4", "EPYC 7543, RTX 4090, 16/64 cpu, 64/258 GB"])
+def test_what_is_taken_of_a_rented_machine_is_no_mere_note(text: str) -> None:
+    assert not any(
+        "used for no figure" in one.why and "GB" in one.value for one in resolve(parse_hardware(text)).assumed
+    )
