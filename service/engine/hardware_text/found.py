@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -91,7 +92,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     GPUs listed by several tools (nvidia-smi and llama-server) count once. Raises InvalidHardware if `gpus_required` but
     neither a GPU nor `no GPU` was found.
     """
-    found = list(findings)
+    found = _without_idle_limits(list(findings))
     no_gpu = any(f.no_gpu and not f.tool for f in found)
     if no_gpu or any(not is_shared(card.name) for f in found for card in f.seen):
         found = [msgspec.structs.replace(f, gpus=()) if f.come_with_cpu else f for f in found]
@@ -116,6 +117,13 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         notes="; ".join(notes) or None,
         backend=next((f.backend for f in found if f.backend), None),
     )
+
+
+def _without_idle_limits(found: Sequence[Found]) -> list[Found]:
+    """Leave out what a container may use of the memory if its host has no more than that."""
+    hosts = [f.ram.total_gb for f in found if f.ram and f.ram.total_gb and f.tool != CONTAINER]
+    there = min(hosts, default=math.inf)
+    return [f for f in found if not (f.tool == CONTAINER and f.ram and (f.ram.total_gb or 0) >= there)]
 
 
 def _ram(found: Sequence[Found]) -> Ram | None:

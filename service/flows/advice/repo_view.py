@@ -65,17 +65,19 @@ def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> Repo
     """Return the view of a listing in which every variant that `reference` means has been read.
 
     Those whose headers say that they are something else (an adapter, a projector) are among the other files. The model
-    is the first readable one. Raises InvalidHeader if none can be read, RepoTooLarge and the Hub's errors.
+    is the first readable one. Raises InvalidHeader or UnsupportedModel if there is none, RepoTooLarge and the Hub's
+    errors.
     """
     chosen = choose(listing, reference)
     headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
     readable = {name: header for name, header in headers.items() if isinstance(header, Header)}
     others = {name: what for name, header in readable.items() if (what := what_else(header)) is not None}
-    if len(others) == len(readable):
-        path = next((variant.files[0].path for variant in chosen if variant.name in others), "")
-        failed = [header for header in headers.values() if isinstance(header, InvalidHeader)]
-        raise next(iter(failed), None) or UnsupportedModel(f"{path} is {others[next(iter(others))]}, no language model")
     models = {name: header for name, header in readable.items() if name not in others}
+    if not models:
+        for header in headers.values():
+            if isinstance(header, InvalidHeader):
+                raise header
+        raise UnsupportedModel(f"{chosen[0].files[0].path} is {others[chosen[0].name]}, no language model")
     return view(_without(listing, others), reference, _first_model(models), headers)
 
 

@@ -74,7 +74,7 @@ def test_a_containers_limit_counts_instead_of_the_hosts_memory(file: str) -> Non
     assert "64 GiB is what this container may use" in (hardware.notes or "")
 
 
-@pytest.mark.parametrize("value", ["max", "9223372036854771712"])
+@pytest.mark.parametrize("value", ["max", "9223372036854771712", "1099511627776"])
 def test_a_container_without_a_limit_has_the_hosts_memory(value: str) -> None:
     hardware = parse_hardware(f"{_FREE}$ cat /sys/fs/cgroup/memory.max\n{value}\nRTX 4090")
     assert hardware.ram is not None
