@@ -227,6 +227,14 @@ def test_a_machine_with_windows_gets_its_commands_for_powershell_everywhere(syst
         assert " \\\n" not in form.split("# bash")[0].split("llama-sweep-bench")[0]
 
 
+def test_a_processors_gpu_that_nobody_named_comes_before_its_memory() -> None:
+    assumed = list(resolve(parse_hardware("Ryzen 7 8845HS, 64GB")).assumed)
+    first = replace(advice().configs[0], strategy="all on GPU")
+    card = card_of(replace(advice(), assumed=assumed, configs=[first]))
+    assert card is not None
+    assert (card.facts[0].name, card.facts[0].value) == ("GPUs", "AMD Radeon 780M")
+
+
 @pytest.mark.parametrize("strategy", ["all on GPU", "experts in RAM"])
 def test_the_two_facts_that_matter_most_come_first(strategy: str) -> None:
     first = replace(advice().configs[0], strategy=strategy)

@@ -43,7 +43,7 @@ SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Assumptions by importance, by the end of their path: with weights in RAM, and with everything on the GPUs.
 _IN_RAM = ("free_gb", "total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
-_ON_GPU = ("vram_gib", "hardware.gpus", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
+_ON_GPU = ("hardware.gpus", "vram_gib", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
 
 
 def card_of(advice: Advice | AdviceBody) -> Card | None:
