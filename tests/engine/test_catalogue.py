@@ -704,6 +704,7 @@ def test_a_jetson_has_the_cores_and_tensor_rates_of_its_module() -> None:
      ("NVIDIA H100XM-80C", 80, 3352.0, 989.5), ("NVIDIA A30-1-6C", 6, 933.1 / 4, 165.1 / 4),
      ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 20, 1555.2 / 2, 311.9 * 3 / 7),
      ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 10, 2039.0 / 8, 44.6), ("A100 80GB (MIG 1g.10gb)", 10, 2039.0 / 8, 44.6),
+     ("A100 MIG 3g.40gb", 40, 2039.0 / 2, 311.9 * 3 / 7), ("A100 MIG 3g.20gb", 20, 1555.2 / 2, 311.9 * 3 / 7),
      ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", 40, 3352.0 / 2, 989.5 / 7),
      ("RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb", 24, 448.0, 126.0)],
 )  # fmt: skip

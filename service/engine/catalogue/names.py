@@ -86,6 +86,9 @@ MIG = r"mig[ -]+(?=(?P<part>[1-7]))(?:[1-7]c\.)?[1-7]g\.(?P<gb>\d{1,3})gb"
 _BOARD = re.compile(r"(?<=\d)([dlmpx]{1,2})$", re.I)
 # Cards with seven compute slices and eight of memory; others (A30, RTX PRO) have as many of both.
 _OF_SEVEN = re.compile(r"\b(?:G?B[23]00|[AH][18]00|G?H200|H20)")
+# Eighths of the memory of a card of seven, by compute slices (NVIDIA's MIG User Guide, "Supported MIG Profiles").
+MIG_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
+_LIKE_SIZE = 0.1  # by which a slice's size in its name, times its share, may differ from the card's
 # Of the card's memory, what every slice lacks at most: 4.75 GiB are listed for 1g.5gb and 39.25 for 3g.40gb of an A100,
 # 9.62 and 39.38 for 1g.10gb and 3g.40gb of an H100, 5.81 and 11.69 for 1g.6gb and 2g.12gb of an A30 (posted outputs of
 # `nvidia-smi` and `nvidia-smi mig -lgip`).
@@ -114,6 +117,9 @@ def _share(name: str) -> GpuRow | None:
     if not rows:
         return None
     sized = size_in(found["card"]) or (999 if card.lower().endswith(("d", "dx")) else 0)
+    if found["part"] and not sized:
+        of_all = size * 8 / MIG_EIGHTHS.get(int(found["part"]), 8)
+        rows = tuple(row for row in rows if abs((row.vram_gib or 0) - of_all) <= _LIKE_SIZE * of_all) or rows
     whole = min(rows, key=lambda row: abs((row.vram_gib or 0) - sized))
     named = msgspec.structs.replace(whole, name=f"NVIDIA {own}", vram_gib=size, driver_mib=None)
     if found["part"] is None:

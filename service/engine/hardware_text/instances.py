@@ -198,11 +198,16 @@ _ASKED_FOR = tuple(
         (r"(?<!\S)--cpus(?:-per-task)?[=\s](\d{1,3})(?:\.0)?\b", r", \1 vCPU, "),
         (r"(?<!\S)--mem(?:ory)?[=\s](\d{1,4})\s?g(?:i?b)?\b", r", \1GB RAM, "),
         (r"(?<!\S)--(?:gres=gpu|gpus(?:-per-node)?=)[:=]?([a-z][\w-]{1,20}):(\d{1,2})\b", r", \2x \1, "),
-        (r"(?<!\S)--gpus[=\s](?:all|\d)\b|(?<!\S)--gres=gpu:\d{1,2}\b", ""),
+        (r"(?<!\S)(?:--gpus[=\s]|--gres=gpu:)(?:all|1)\b", ""),
+        (r"(?<!\S)(?:--gpus[=\s]|--gres=gpu:)(\d{1,2})\b", r"\1 GPUs"),
         (r"\b(?:nvidia|amd)\.com/gpu\"?\s?[:=]\s?\"?1\"?(?!\d)", ""),
         (r"\b(?:nvidia|amd)\.com/gpu\"?\s?[:=]\s?\"?(\d{1,2})\b\"?", r"\1 GPUs"),
         (r"\blimits:?\s+cpu\s(\d{1,3})\b", r", \1 vCPU"),
-        (r"^[ \t]+cpus?:[ \t]?[\"']?(\d{1,3})[\"']?[ \t]*$", r"\1 vCPU"),
+        (
+            r"((?:limits|requests):[ \t]*\n(?:[ \t]+[^\s:][^\n]{0,60}\n){0,3}?)"
+            r"[ \t]+cpus?:[ \t]?[\"']?(\d{1,3})[\"']?[ \t]*$",
+            r"\1\2 vCPU",
+        ),
         (r"^[ \t]*(?:resources|limits|requests):[ \t]*$", ""),
     )
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import MIG, gpu_rows, memory_slices
+from service.engine.catalogue.names import MIG, MIG_EIGHTHS, gpu_rows, memory_slices
 from service.engine.hardware import Gpu
 from service.engine.hardware_text.cards import most
 from service.engine.hardware_text.found import Claim, Found, SeenGpu, names_of
@@ -37,9 +37,6 @@ _ONE_SLICE = (
     "cut up by MIG: the largest slice of each GPU is counted; for more, which drivers from R570 on show a program, "
     "write how many there are, as in `2x A100 MIG 3g.20gb`"
 )
-# Compute slices by eighths of the memory (NVIDIA's MIG User Guide, "Supported MIG Profiles"); where there are only
-# four memory slices, as many as of these. `nvidia-smi -L` says which.
-_SLICES = {1: 1, 2: 2, 4: 3, 8: 7}
 
 # Other cells than names: numbers with units, identifiers, bus ids, states.
 _CELL = re.compile(
@@ -91,7 +88,10 @@ def _largest_slice(gpu: SeenGpu, slices: Sequence[re.Match[str]]) -> SeenGpu:
     in_all = memory_slices(rows[0])
     part = max(1, round(in_all * total / gpu.total_mib))
     gb = round(part * (rows[0].vram_gib or gpu.total_mib / 1024) / in_all)
-    compute = part if in_all < max(_SLICES) else _SLICES.get(part, part - 1)
+    of_seven = next(
+        (n for n, eighths in MIG_EIGHTHS.items() if eighths == part), part - 1
+    )  # `nvidia-smi -L` says which
+    compute = of_seven if in_all == max(MIG_EIGHTHS.values()) else part
     name = f"{names[0]} MIG {compute}g.{gb}gb"
     return msgspec.structs.replace(gpu, name=name, total_mib=total, free_mib=max(total - used, 0.0))
 

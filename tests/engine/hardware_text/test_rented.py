@@ -40,9 +40,12 @@ def test_of_a_part_of_a_host_the_part_counts(text: str, cores: int, gb: float) -
         "RTX 3090, 20GB of 64GB RAM left",
         "RTX 3090, Ryzen 9 5950X, using 14 of 16 threads, 64GB",
         "#SBATCH --gres=gpu:a100:1 --cpus-per-task=8 --mem-per-cpu=4G",
+        "salloc --gpus=2 --cpus-per-task=16 --mem=100G, A100 80GB",
+        "#SBATCH --gres=gpu:2 --cpus-per-task=16 --mem=100G, L40S",
+        "rig:\n  gpu: RTX 3090\n  cpu: 5950X\n  cpus: 16\n  ram: 64GB",
     ],
 )
-def test_two_numbers_that_may_be_no_part_of_a_host_are_asked_about(text: str) -> None:
+def test_numbers_that_may_be_no_part_of_a_host_are_asked_about(text: str) -> None:
     with pytest.raises(InvalidHardware):
         parse_hardware(text)
 
@@ -194,6 +197,7 @@ def test_another_card_than_that_of_the_product_is_asked_about(text: str) -> None
     [
         ("#SBATCH --gres=gpu:a100:2 --cpus-per-task=16 --mem=128G", "NVIDIA A100-SXM4-80GB", 2, 8, 128),
         ("#SBATCH --gpus=l40s:1\n#SBATCH --cpus-per-task=8\n#SBATCH --mem=64G", "NVIDIA L40S", 1, 4, 64),
+        ("docker run --gpus 1 --memory=64g --cpus=16, RTX 4090", "NVIDIA GeForce RTX 4090", 1, 8, 64),
         ("docker run --gpus all --memory=64g --cpus=16, RTX 4090", "NVIDIA GeForce RTX 4090", 1, 8, 64),
         ("k8s pod: limits cpu 16, memory 64Gi, nvidia.com/gpu: 1 (RTX A6000)", "NVIDIA RTX A6000", 1, 8, 64),
         (
