@@ -17,7 +17,7 @@ from service.engine.units import MIB
 _RESERVE, _RESERVE_WITH_DISPLAY = 512 * MIB, 1024 * MIB
 # In `notes` of a text that names a CPU and no GPU; the second behind the name of that CPU's own GPU.
 NO_GPU_NAMED = "no GPU was named"
-OWN_GPU_USED = "of the processor: used, as no other GPU was named (write `no GPU` if it is not)"
+OWN_GPU_USED = "of the processor: used, as no other GPU was named"
 
 
 Backend: TypeAlias = Literal["cuda", "rocm", "sycl", "metal", "vulkan"]

@@ -274,6 +274,8 @@ def test_the_example_for_a_shared_memory_states_the_gpus_part_where_that_can_be_
         ("ram.mts", "2666", "DDR4-3200"),
         ("ram.mts", "5200", "DDR5-5600"),
         ("gpus[0].pcie", "4.0 x16", "RTX 3060 PCIe 3.0 x4"),
+        ("gpus", "none", "2x RTX 3090"),
+        ("gpus", "AMD Radeon 780M", "no GPU"),
     ],
 )
 def test_the_example_of_what_to_write_instead_is_another_than_was_assumed(field: str, value: str, say: str) -> None:

@@ -344,6 +344,8 @@ def fact_of(one: Assumption, gpus: Sequence[Gpu]) -> Fact:
     number = re.search(r"gpus\[(\d+)\]", one.field)
     index = int(number[1]) if number else 0
     card = short_name(gpus[index].name) if index < len(gpus) else f"GPU {index + 1}" if index else "GPU"
+    if last == "gpus" and one.value != "none":  # that of the processor
+        say = "no GPU"
     if "{card}" in say and index >= len(gpus):
         say = ""  # an example has a real name
     shared = next((row for row in gpu_rows(card) if row.unified), None) if last == "vram_gib" else None
