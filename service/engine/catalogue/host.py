@@ -207,7 +207,8 @@ def _cpu(
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
     if is_server and ram.mts is not None and ram.mts <= _PCIE3_MTS:
         row = msgspec.structs.replace(row, pcie=3.0)
-    kind = f"{'server' if is_server else 'desktop'} CPU, {cpu.physical_cores or row.cores} cores, AVX2"
+    cores = cpu.physical_cores or row.cores
+    kind = f"{'server' if is_server else 'desktop'} CPU, {cores} core{'' if cores == 1 else 's'}, AVX2"
     why = f"`{cpu.model}` is not in the catalogue{_near(cpu.model)}" if cpu.model else "not given"
     assumed.append(Assumption("hardware.cpu", kind, why, "the speed of everything in RAM, PCIe generation"))
     return row
