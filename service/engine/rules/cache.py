@@ -11,6 +11,9 @@ from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, WORTH_SAYING, Found, rule
 
 UNQUANTISED = ("f16", "bf16", "f32")
+FEW_BITS = 5.0  # of a value: q4_1, and less in q4_0 and iq4_nl
+# Their keys have a bias of up to 900, a hundred times that of other layers, in the first and the last layer.
+OUTLIERS_IN_KEYS = frozenset({"qwen2", "qwen2vl"})
 
 
 @rule(
@@ -51,6 +54,19 @@ def cache_type_block(case: Case) -> Iterator[Found]:
             message = f"{option} {kind}: heads of {size} elements are not a multiple of its blocks of {block}"
             yield Found(f"{message}; the engine does not start", f"{option} f16")
             return
+
+
+@rule(
+    "keys-of-few-bits", "warning", CACHE, "llama.cpp issue 21385 (150 configurations of 26 models)",
+    fix="-ctk q8_0",
+)  # fmt: skip
+def keys_of_few_bits(case: Case) -> Iterator[Found]:
+    """Keys of Qwen2 and Qwen2.5 have outliers that 4 bits do not hold, rotated or not."""
+    kind = case.flags.cache_type_k
+    if case.model.architecture in OUTLIERS_IN_KEYS and type_named(kind).bpw <= FEW_BITS:
+        yield Found(
+            f"-ctk {kind}: keys of Qwen2 and Qwen2.5 have outliers that it does not hold; answers may be nonsense"
+        )
 
 
 @rule(

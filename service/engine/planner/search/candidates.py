@@ -20,6 +20,7 @@ from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
 from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.planner.ranking.utility import FOUR_BITS
+from service.engine.rules.cache import FEW_BITS, OUTLIERS_IN_KEYS
 from service.engine.tensor_names import role_of
 
 # From ik_llama.cpp's threshold (32 * n_expert / n_expert_used) on, every micro-batch copies the experts in RAM once, so
@@ -143,8 +144,10 @@ def keeps_quality(engine: Engine, model: Model, pair: CachePair, date: str | Non
     """Return whether a cache of these types loses little: of 4 bits only if the build (None: today's) rotates it.
 
     Keys of some models have outliers that make 4 unrotated bits useless (mlx-lm pull request 1555: Qwen3). llama.cpp
-    rotates heads of a multiple of 64 values (src/llama-kv-cache.cpp).
+    rotates heads of a multiple of 64 values (src/llama-kv-cache.cpp). No rotation saves keys of Qwen2 (issue 21385).
     """
+    if model.architecture in OUTLIERS_IN_KEYS and type_named(pair.k).bpw <= FEW_BITS:
+        return False
     if min(type_named(kind).bpw for kind in pair) > FOUR_BITS:
         return True
     since = engine_spec(engine).commands.rotates_caches_from
