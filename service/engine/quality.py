@@ -27,12 +27,19 @@ from service.engine.tensor_names import role_of
 
 _OWN_TYPES = frozenset({"iq1_s_r4", "iq1_m_r4"})  # not iq1_s and iq1_m with interleaved rows, but other quants
 _SIXTEEN_BITS = frozenset({"f32", "f16", "bf16"})
+_ONLY_WITH_A_MATRIX = frozenset({"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s"})  # tensor_requires_imatrix
 # Types for weights that are -1, 0 or 1. The first have no scale for each block, so that they can store nothing else
 # (ik_llama.cpp pull 12; microsoft/BitNet). llama-quantize writes the others from any model, and ruins those that were
 # not trained with such weights (llama.cpp pull 8151, issue 15193).
-_TERNARY_ONLY, _TERNARY = frozenset({"i2_s", "iq1_bn", "iq2_bn"}), frozenset({"tq1_0", "tq2_0"})
-_TRAINED_TERNARY = re.compile(r"bitnet|1\.58|trilm|ternary|bitcpm", re.I)
-_NOISE = 0.002  # of ln perplexity: sampling error of the published figures
+_TERNARY_ONLY = frozenset({"i2_s", "iq1_bn", "iq2_bn"})
+_TERNARY = frozenset({"tq1_0", "tq2_0", "q1_0", "q1_0_g128", "q2_0"})
+_TRAINED_TERNARY = re.compile(r"bitnet|1\.58|trilm|ternary|bitcpm|bonsai", re.I)
+# Trained for Q4_0 (Gemma QAT): of its files by Google, perplexity is at or below that of 16 bits (stduhpf's tables of
+# Gemma 3), of others' it is not (llama.cpp pull 24603). Experts trained in int4, which Q4_0 holds: Kimi since K2
+# Thinking (Kimi-K2.6: perplexity 1.8420 against 1.8419 in Q8_0; unsloth's guide).
+_TRAINED_FOR_Q4_0 = re.compile(r"(?<![a-z])qat(?![a-z])", re.I)
+_EXPERTS_OF_INT4 = re.compile(r"kimi[-_ ]?k2(?:[-_ ]thinking|\.[5-9])", re.I)
+NOISE = 0.002  # of ln perplexity: sampling error of the published figures
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -47,12 +54,18 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class KnownScale(msgspec.Struct, frozen=True):
-    """The scale of published models of one geometry; `at_iq4_ks` as in Scale."""
+    """The scale of a published model; `at_iq4_ks` as in Scale. `n_vocab`: where others share its geometry, else 0."""
 
     architecture: str
     n_layer: int
     n_embd: int
+    n_vocab: int
     at_iq4_ks: float
+
+    def is_of(self, model: Model) -> bool:
+        """Whether the model has its geometry. Next-token blocks are not counted."""
+        geometry = (model.architecture, model.n_layer - model.n_layer_nextn, model.n_embd)
+        return (self.architecture, self.n_layer, self.n_embd) == geometry and self.n_vocab in (0, model.n_vocab)
 
 
 class QualityModel(msgspec.Struct, frozen=True):
@@ -108,8 +121,8 @@ def quality_loss(model: Model) -> Estimate:
     if all(tensor.type.lower() in _SIXTEEN_BITS for tensor in model.tensors if len(tensor.dims) > 1):
         return Estimate(0.0, 0.0, 0.0, basis)
     increase, spread = _increase(model)
-    low = increase * math.exp(-Z80 * spread) - _NOISE
-    high = increase * math.exp(Z80 * spread) + _NOISE
+    low = increase * math.exp(-Z80 * spread) - NOISE
+    high = increase * math.exp(Z80 * spread) + NOISE
     percent = [100 * math.expm1(max(0.0, value)) for value in (low, increase, high)]
     return Estimate(percent[0], percent[1], percent[2], basis)
 
@@ -163,8 +176,7 @@ def _by_bits(bits: float, known: QualityModel) -> float:
 
 def _scale(model: Model, known: QualityModel, *, is_mixture: bool) -> tuple[float, float]:
     """The sensitivity and its spread: of published models of the same geometry, else of models of its kind and size."""
-    geometry = (model.architecture, model.n_layer - model.n_layer_nextn, model.n_embd)
-    alike = [math.log(k.at_iq4_ks) for k in known.known if (k.architecture, k.n_layer, k.n_embd) == geometry]
+    alike = [math.log(k.at_iq4_ks) for k in known.known if k.is_of(model)]
     if alike:
         return math.exp(sum(alike) / len(alike)), known.known_spread
     usual = known.mixture_scale if is_mixture else known.dense_scale
@@ -172,8 +184,10 @@ def _scale(model: Model, known: QualityModel, *, is_mixture: bool) -> tuple[floa
 
 
 def has_imatrix(model: Model) -> bool:
-    """Return whether the header names an importance matrix: llama-quantize writes `quantize.imatrix.*`."""
-    return any(key.startswith("quantize.imatrix.") for key in model.metadata)
+    """Return whether an importance matrix was used: llama-quantize writes `quantize.imatrix.*` since March 2024, and
+    makes no file of certain types without one."""
+    named = any(key.startswith("quantize.imatrix.") for key in model.metadata)
+    return named or any(plain_type(tensor.type) in _ONLY_WITH_A_MATRIX for tensor in model.tensors)
 
 
 def _types_by_group(model: Model, *, is_mixture: bool) -> dict[str, dict[str, float]]:
@@ -200,11 +214,22 @@ def _types_by_group(model: Model, *, is_mixture: bool) -> dict[str, dict[str, fl
 
 def _stored_type(model: Model, group: str, name: str) -> str:
     """Return bf16 for weights in the type that they were trained in, which lose nothing: experts of four bits (model
-    card of gpt-oss), and ternary weights, known by their type or by the model's architecture or name."""
-    plain, trained = plain_type(name), architecture(model.architecture).trained_in_mxfp4
-    native = trained and plain == "mxfp4" and group.startswith("expert")
-    ternary = plain in _TERNARY and _TRAINED_TERNARY.search(f"{model.architecture} {model.name}")
-    return "bf16" if native or ternary or plain in _TERNARY_ONLY else name.lower()
+    cards of gpt-oss, DeepSeek V4, Kimi), and ternary weights, known by their type or by the model's architecture or
+    name. Q4_0 of a model that was trained for it is a type of its own."""
+    plain, named = plain_type(name), _names(model)
+    if plain in _TERNARY_ONLY or (plain in _TERNARY and _TRAINED_TERNARY.search(named)):
+        return "bf16"
+    in_type = architecture(model.architecture).trained_in_mxfp4 and plain == "mxfp4"
+    if group.startswith("expert") and (in_type or (plain == "q4_0" and _EXPERTS_OF_INT4.search(named))):
+        return "bf16"
+    return "q4_0_qat" if plain == "q4_0" and _TRAINED_FOR_Q4_0.search(named) else name.lower()
+
+
+@kept
+def _names(model: Model) -> str:
+    """What the header calls the model: the parts of its name too, as some files have no whole one."""
+    parts = (model.metadata.get(f"general.{part}", "") for part in ("basename", "finetune"))
+    return " ".join([model.architecture, model.name, *map(str, parts)])
 
 
 def _group_of(name: str, *, is_mixture: bool) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from service.engine.model import Model
-from service.engine.quality import fitted, mean_error, quality_loss, type_error
+from service.engine.quality import fitted, has_imatrix, mean_error, quality_loss, type_error
 from tests.models import build
 
 PUBLISHED = Path(__file__).parent.parent / "data" / "quality.jsonl"
@@ -53,6 +53,60 @@ def test_experts_in_the_type_they_were_trained_in_are_no_loss() -> None:
     assert loss("Qwen3-235B-A22B", "exps=mxfp4,*=q8_0") > 0.5
 
 
+def test_experts_of_deepseek_v4_and_kimi_k3_are_no_loss_in_mxfp4() -> None:
+    assert loss("DeepSeek-V4-Flash", "exps=mxfp4,*=q8_0") < 0.5
+    assert loss("Kimi-K3", "exps=mxfp4,*=q8_0") < 0.5
+
+
+def test_mxfp4_and_nvfp4_of_other_models_lose_more_than_better_types_of_their_size() -> None:
+    """Published: MXFP4 experts have 1.8 times the divergence of Q4_K_M (Qwen3.5-35B-A3B)."""
+    mxfp4, nvfp4 = (loss("Qwen3.5-35B-A3B", f"exps={kind},*=q8_0") for kind in ("mxfp4", "nvfp4"))
+    assert mxfp4 > 1.3 * loss("Qwen3.5-35B-A3B", "q4_k_m")
+    assert mxfp4 > nvfp4 > loss("Qwen3.5-35B-A3B", "exps=iq4_xs,*=q8_0")
+
+
+def test_q4_0_of_a_model_that_was_trained_for_it_loses_less() -> None:
+    plain = build("Llama-3.1-8B", "token_embd=q6_K,output=q6_K,*=q4_0")
+    trained = msgspec.structs.replace(plain, name="Gemma 3 27b It Qat")
+    by_finetune = msgspec.structs.replace(plain, metadata=plain.metadata | {"general.finetune": "it-qat"})
+
+    assert quality_loss(trained).expected < 0.6 * quality_loss(plain).expected
+    assert quality_loss(by_finetune).expected == quality_loss(trained).expected
+
+
+@pytest.mark.parametrize(
+    ("name", "trained_so"),
+    [("Kimi-K2-Thinking", True), ("Kimi K2.6", True), ("Kimi-K2.5", True), ("Kimi-K2-Instruct-0905", False)],
+)
+def test_experts_of_kimi_trained_in_int4_are_no_loss_in_q4_0(name: str, trained_so: bool) -> None:
+    model = msgspec.structs.replace(build("Kimi-K2-Instruct", "exps=q4_0,*=q8_0"), name=name)
+    assert (quality_loss(model).expected < 0.5) is trained_so
+
+
+def test_models_of_one_geometry_with_other_vocabularies_are_told_apart() -> None:
+    """Llama 3 8B loses 2.5 times as much as Mistral 7B; both have 32 layers of width 4096."""
+    llama = build("Llama-3.1-8B", "q4_k_m")
+    mistral = msgspec.structs.replace(llama, n_vocab=32000)
+    assert quality_loss(llama).expected > 2 * quality_loss(mistral).expected
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("Llama-3.3-70B", 1.9), ("Qwen2.5-32B", 1.9), ("Llama-3.1-8B", 2.5), ("Qwen3.5-27B", 0.9)]
+)
+def test_the_loss_of_dense_models_is_near_what_was_published_for_q4_k_m(name: str, published: float) -> None:
+    """Of Llama 3.3 70B a quarter was said; the published losses are with an importance matrix."""
+    plain = build(name, "q4_k_m")
+    model = msgspec.structs.replace(plain, metadata=plain.metadata | {"quantize.imatrix.file": "imatrix.dat"})
+    expected = quality_loss(model)
+    assert expected.low < published < expected.high
+    assert 0.6 < expected.expected / published < 1.7
+
+
+def test_q3_k_loses_more_than_iq3_s_of_the_same_bits() -> None:
+    known = fitted()
+    assert type_error("iq3_s", known) < type_error("q3_k", known)
+
+
 def test_ternary_weights_of_a_model_trained_so_are_no_loss() -> None:
     mix = "token_embd=q6_K,output=q6_K,*="
     plain = build("Llama-3.1-8B", f"{mix}tq1_0")
@@ -60,6 +114,12 @@ def test_ternary_weights_of_a_model_trained_so_are_no_loss() -> None:
 
     assert quality_loss(trained).expected < 2 < quality_loss(plain).expected
     assert loss("Llama-3.1-8B", f"{mix}iq2_bn") < 2
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Bonsai-8B", "q1_0_g128"), ("Ternary-Bonsai-8B", "q2_0")])
+def test_weights_of_one_and_two_bits_that_a_model_was_trained_with_are_no_loss(name: str, kind: str) -> None:
+    plain = build("Llama-3.1-8B", kind)
+    assert quality_loss(msgspec.structs.replace(plain, name=name)).expected < 0.5 < 30 < quality_loss(plain).expected
 
 
 def test_without_an_importance_matrix_more_is_lost_and_less_is_known() -> None:
@@ -70,6 +130,11 @@ def test_without_an_importance_matrix_more_is_lost_and_less_is_known() -> None:
     better, worse = quality_loss(with_matrix), quality_loss(model)
     assert better.expected < worse.expected
     assert better.high / better.expected < worse.high / worse.expected
+
+
+def test_types_that_cannot_be_made_without_an_importance_matrix_have_one() -> None:
+    assert has_imatrix(build("Qwen3-32B", "ffn_down=q3_K,attn=q4_K,*=iq2_xs"))
+    assert not has_imatrix(build("Qwen3-32B", "q2_K"))
 
 
 def test_a_type_that_nobody_measured_is_judged_by_its_bits() -> None:

@@ -326,17 +326,17 @@ def test_a_second_3090_on_a_desktop_helps_tokens_and_halves_the_link_for_prompts
 
 
 def test_a_question_about_a_machine_is_answered_as_asking_with_that_machine_is() -> None:
-    """Two 3090s for Llama 70B: what an owner of both would run, not only the next larger file than today's."""
+    """Two 3090s for Qwen 72B: what an owner of both would run, not only the next larger file than today's."""
     mixes, machine = ("iq2_xs", "iq3_xxs", "iq4_xs", "q5_K_M"), rigs.ONE_3090_DESKTOP
-    body, (second,) = answered("Llama-3.3-70B", *mixes, hardware=machine, what_if=("+1 RTX 3090",))
+    body, (second,) = answered("Qwen2.5-72B", *mixes, hardware=machine, what_if=("+1 RTX 3090",))
     one = only(second)
     both = parse_hardware(one.hardware)
-    direct = first(ask("Llama-3.3-70B", *mixes, hardware=both))
+    direct = first(ask("Qwen2.5-72B", *mixes, hardware=both))
     assert first(body).variant != direct.variant
     assert one.also is not None
     assert one.also.startswith(f"{direct.variant} ({direct.bpw:.2f} bpw) with {direct.engine} would come first")
     assert f"TG {direct.speed[-1].tg_tps:.1f} t/s" in one.also
-    same = first(ask("Llama-3.3-70B", first(body).variant, hardware=both))
+    same = first(ask("Qwen2.5-72B", first(body).variant, hardware=both))
     assert (one.variant, one.engine, one.speed) == (same.variant, same.engine, same.speed[-1])
 
 
