@@ -83,7 +83,7 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 WEIGHTS: dict[str, Weights] = {
-    "balanced": Weights(0.12),
+    "balanced": Weights(0.09),
     "quality": Weights(1.5, unnoticed=0.65),
     "fast": Weights(0.03, comfort=0.1),
 }
