@@ -245,7 +245,8 @@ class Started:
 def up(
     tmp_path: Path, *words: str, environment: dict[str, str] | None = None, most_bytes: int = 0
 ) -> Iterator[Started]:
-    def limit() -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell has its background jobs ignore
         if most_bytes:
             resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
@@ -253,7 +254,7 @@ def up(
     with said.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "service.cli", "up", *words, "--engine-dir", str(FOLDER), "-H", here()],
-            stdout=output, stderr=output, text=True, env={**os.environ, **(environment or {})}, preexec_fn=limit,
+            stdout=output, stderr=output, text=True, env={**os.environ, **(environment or {})}, preexec_fn=prepare,
         )  # fmt: skip
     try:
         yield Started(process, said)
