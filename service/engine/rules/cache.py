@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.ggml_types import type_named
+from service.engine.model import Model
 from service.engine.rules.case import Case
 from service.engine.rules.rule import CACHE, WORTH_SAYING, Found, rule
 
@@ -14,6 +15,7 @@ UNQUANTISED = ("f16", "bf16", "f32")
 FEW_BITS = 5.0  # of a value: q4_1, and less in q4_0 and iq4_nl
 # Their keys have a bias of up to 900, a hundred times that of other layers, in the first and the last layer.
 OUTLIERS_IN_KEYS = frozenset({"qwen2", "qwen2vl"})
+_ROTATED = (64, 128, 256)  # sizes of heads
 
 
 @rule(
@@ -54,6 +56,13 @@ def cache_type_block(case: Case) -> Iterator[Found]:
             message = f"{option} {kind}: heads of {size} elements are not a multiple of its blocks of {block}"
             yield Found(f"{message}; the engine does not start", f"{option} f16")
             return
+
+
+def rotation_saves(model: Model, kind: str) -> bool:
+    """Return whether keys of a type lose much less if they are rotated (Hadamard), as llama.cpp does unasked: those of
+    few bits, in heads of a size that the engines rotate."""
+    able = model.mla is None and all(layer.head_dim_k in _ROTATED for layer in model.layers if layer.attends)
+    return able and type_named(kind).bpw <= FEW_BITS and model.architecture not in OUTLIERS_IN_KEYS
 
 
 @rule(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from service.engine.advice import AdviceBody
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
+from service.engine.config import Engine
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
@@ -172,3 +173,14 @@ def test_a_kept_rule_that_moves_nothing_is_not_said_to_make_room() -> None:
     config = first(ask("Qwen3-32B", "q4_k_m", hardware=hardware, constraints=constraints))
     assert "output_norm=CUDA1" in config.commands.server
     assert "one-micro-batch" not in {reason.rule for reason in config.reasons}
+
+
+def test_keys_of_few_bits_are_rotated_where_the_engine_does_not_do_so_unasked() -> None:
+    def server(engine: Engine, kind: str, build: str | None = None) -> str:
+        limits = Constraints(engines=[EngineChoice(engine, build)], keep_flags=[f"-ctk {kind}"])
+        return first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=limits)).commands.server
+
+    assert "-khad" in server("ik_llama.cpp", "q4_0").split()
+    assert "-khad" not in server("ik_llama.cpp", "q8_0").split()
+    assert "-khad" not in server("ik_llama.cpp", "q4_0", "2025-11-20").split()
+    assert "-khad" not in server("llama.cpp", "q4_0").split()

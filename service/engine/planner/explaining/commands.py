@@ -20,6 +20,7 @@ from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
 from service.engine.planner.pricing.fit import Problem
 from service.engine.planner.ranking.rank import Contender
+from service.engine.rules.cache import rotation_saves
 from service.engine.run.devices import SELECTOR, showing
 from service.engine.run.environment import prefix_of
 from service.engine.units import MIB
@@ -91,6 +92,7 @@ def commands(
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix, flags = prefix_of(flags.numa, rig.nodes_a_socket), on_these(engine, flags, rig, cards)
+    flags = _with_rotated_keys(engine, model, flags, asked)
     measured = msgspec.structs.replace(flags, n_ubatch=bench_ubatch or flags.n_ubatch)
     if files.projector:
         images = model_path(files.repo, (files.projector,), folder) if files.repo else files.projector
@@ -118,6 +120,15 @@ def commands(
         oldest_build=oldest,
         older=None if stated else _older(engine, model, flags, oldest, path, env, prefix),
     )
+
+
+def _with_rotated_keys(engine: Engine, model: Model, flags: Flags, asked: Build | None) -> Flags:
+    """The flags with the option that rotates keys of few bits, where the build has it and they lose much without."""
+    option, since = engine_spec(engine).commands.rotates_keys or ("", "")
+    old = asked is not None and asked.date is not None and asked.date < since
+    if not option or old or option in flags.other or not rotation_saves(model, flags.cache_type_k):
+        return flags
+    return msgspec.structs.replace(flags, other=(*flags.other, option))
 
 
 def _common_folder(*paths: str) -> str:
