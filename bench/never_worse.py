@@ -145,7 +145,8 @@ def rivals_of(
 
 def _restarted(first: Contender, restarts: int, rng: random.Random) -> Iterator[tuple[str, float]]:
     problem = first.problem
-    layouts = PlacementSearch(problem, replace(first.fitted.flags, overrides=(), tensor_split=()), whole=False)
+    plain = replace(first.fitted.flags, overrides=(), tensor_split=(), n_gpu_layers=999)  # a short form may leave less
+    layouts = PlacementSearch(problem, plain, whole=False)
     for number in range(restarts):
         inner = sorted(rng.randint(0, layouts.n_slots) for _ in range(len(problem.devices) - 1))
         found = layouts.search_from((0, *inner, layouts.n_slots))
