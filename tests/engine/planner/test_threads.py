@@ -174,6 +174,17 @@ def test_two_sockets_without_gpu_are_bound_to_one_that_holds_the_model() -> None
     assert "numa-bound" in [reason.rule for reason in config.reasons]
 
 
+def test_what_is_larger_in_ram_than_one_socket_is_spread_over_both() -> None:
+    """Weights alone decide at first; with whole layers in RAM their cache lies there too."""
+    cards = [Gpu(name="CMP 50HX", free_gib=4.89), Gpu(name="RTX 4090")]
+    cpu, ram = Cpu(model="Xeon Platinum 8480+", sockets=2), Ram(total_gb=32, type="DDR5", channels=16, mts=4800)
+    hardware, goal = Hardware(gpus=cards, cpu=cpu, ram=ram), GoalRequest(preset="fastest", context=100_000)
+    body = ask("Command-R-35B", "q2_K", hardware=hardware, goal=goal)
+    assert body.configs
+    for config in body.configs:
+        assert config.devices[-1].total_mib <= 16 * 1024 or "-m 0 " not in config.commands.server
+
+
 @pytest.mark.parametrize(("nodes", "bound"), [(2, "0"), (8, "0-3"), (24, "0-11")])
 def test_a_command_is_bound_to_all_nodes_of_a_divided_socket(nodes: int, bound: str) -> None:
     """numactl takes no memory from nodes that `-m` does not name: node 0 of NPS4 has a quarter of a socket's."""

@@ -91,6 +91,12 @@ def _numa(rig: Rig, model: Model) -> str | None:
     return "numactl" if model.n_bytes < (one if rig.cards else int(_OF_A_SOCKET * one)) else "distribute"
 
 
+def over_all_sockets(rig: Rig, candidate: Candidate) -> Candidate:
+    """Return a candidate that is bound to one socket spread over all of them, for more than the memory of one."""
+    flags = candidate.with_flags(numa="distribute", threads=_threads(rig, "distribute"))
+    return msgspec.structs.replace(candidate, flags=flags)
+
+
 def _mmap(rig: Rig, engine: Engine, strategy: Strategy) -> bool | None:
     """Return False where the file is to be read, None where it may be mapped, as the engines do by default.
 

@@ -10,11 +10,19 @@ from msgspec.structs import replace
 from service.engine.config import CPU, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
-from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, strategy_of, with_strategy
+from service.engine.planner.pricing.candidate import (
+    Candidate,
+    Cards,
+    Strategy,
+    over_all_sockets,
+    strategy_of,
+    with_strategy,
+)
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check, fitting, shortfall_of, slack
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.search.placement import best_placement
 from service.engine.planner.search.whole_layers import layers_in_ram
+from service.engine.run.environment import bound_ram, prefix_of
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.predict import predict_speed
 from service.engine.units import GIB
@@ -42,10 +50,19 @@ def fit_candidate(
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
         found = _fitted(problem, attempt, note)
+        if isinstance(found, Fitted) and _is_beyond_its_socket(problem, found):
+            attempt = over_all_sockets(problem.rig, attempt)
+            found = _fitted(problem, attempt, note)
         if isinstance(found, Fitted):
             return as_it_turned_out(problem, attempt, found)
         least = found if least is None else min(least, found, key=lambda s: s.n_bytes)
     return least or Shortfall("RAM", problem.model.n_bytes)
+
+
+def _is_beyond_its_socket(problem: Problem, fitted: Fitted) -> bool:
+    """Whether weights and cache in RAM take more than the memory of the socket that the program is bound to."""
+    bound = bound_ram(prefix_of(fitted.flags.numa, problem.rig.nodes_a_socket), problem.rig)
+    return bound is not None and fitted.memory.total(len(fitted.memory.devices) - 1).high > bound
 
 
 def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candidate]:
