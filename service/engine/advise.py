@@ -142,17 +142,16 @@ def _rigs(
     variants: Sequence[VariantModel], hardware: Hardware, constraints: Constraints, calibration: Calibration | None
 ) -> tuple[Rig, ...]:
     """The machine as each build sees it, with what the variants' projectors take at most."""
-    headers = [variant.projector for variant in variants if variant.projector]
-    beside = tuple(
-        (engine, max(int(sum(one.weights) + one.compute[0].high) for one in found))
-        for engine in constraints.engine_names
-        if (
-            found := [
-                _projector(header, engine, constraints, kept_flags(engine, constraints), ()) for header in headers
-            ]
-        )
-    )
-    return tuple(replace(rig, beside=beside) for rig in rigs_of(hardware, calibration))
+    rigs = rigs_of(hardware, calibration)
+    headers = {id(variant.projector): variant.projector for variant in variants if variant.projector}  # shared by many
+    if not headers:
+        return tuple(rigs)
+    most = []
+    for engine in constraints.engine_names:
+        flags = kept_flags(engine, constraints)
+        found = [_projector(header, engine, constraints, flags, ()) for header in headers.values()]
+        most.append((engine, max(int(sum(one.weights) + one.compute[0].high) for one in found)))
+    return tuple(replace(rig, projectors=tuple(most)) for rig in rigs)
 
 
 def _projector(
@@ -328,8 +327,8 @@ def _config(
     devices, limits = problem.devices, problem.limits
     run = contender.fitted.run
     bound = within_ram(rig, bound_ram(prefix_of(flags.numa, rig.nodes_a_socket), rig))
-    beside = [_projector(variant.projector, engine, constraints, flags, devices)] if variant.projector else []
-    table = device_table(contender.fitted.memory, devices, limits.kept, bound, beside)
+    loaded = [_projector(variant.projector, engine, constraints, flags, devices)] if variant.projector else []
+    table = device_table(contender.fitted.memory, devices, limits.kept, bound, loaded)
     smaller = smaller_benchmark(problem, contender.fitted)
     bench_ubatch = smaller.n_ubatch if smaller else None
     lines = lines_of(contender, flags, variant.files, constraints.models_dir, table[-1], bench_ubatch)

@@ -166,7 +166,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
     `numa_nodes`: those with cores, None where nobody said: then one a socket.
     `unused`: the machine's cards, where the engine that this is for can use none of them, so that `cards` is empty.
-    `beside`: the bytes that a projector takes of the first card used (or of RAM, without one), by engine.
+    `projectors`: the bytes that a projector takes of the first card used (or of RAM, without one), by engine.
     """
 
     cards: tuple[Card, ...]
@@ -185,7 +185,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[Assumption, ...] = ()
     fitted: Calibration | None = None
     unused: tuple[Card, ...] = ()
-    beside: tuple[tuple[str, int], ...] = ()
+    projectors: tuple[tuple[str, int], ...] = ()
     efficient_cores: int = 0
     numa_nodes: int | None = None
 

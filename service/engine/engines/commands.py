@@ -42,7 +42,7 @@ class EngineCommands(ABC):
     - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
     - `server_caps_context`: its server uses no more of a slot than the model was trained for, unless YaRN is asked for.
       Else it takes longer prompts, but ends an answer there whose request sets no `max_tokens`.
-    - `rotates_keys`: the option that rotates keys of a quantised cache, where that is not done unasked, and its date.
+    - `rotates_keys`: the option that rotates keys of a quantised cache, where that is not done unasked.
     - `yarn_lifts_cap_from`: the date from which YaRN's options alone lift it in its builds; older ones need
       `--override-kv` too.
     - `latent_flags`: fields of Flags that a config for latent attention sets. `smaller_caches`: types of K and V to try
@@ -73,7 +73,7 @@ class EngineCommands(ABC):
     drafting: Mapping[str, str] = MappingProxyType({})
     server_caps_context: bool = False
     yarn_lifts_cap_from: str | None = None
-    rotates_keys: tuple[str, str] | None = None
+    rotates_keys: str | None = None
     latent_flags: Mapping[str, int] = MappingProxyType({})
     smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)
     rotates_caches_from: str | None = None

@@ -37,7 +37,7 @@ class IkCommands(EngineCommands):
     bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256
     bench_reads_numbers = True  # llama-bench.cpp:703, string_split<bool>
     latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
-    rotates_keys = ("-khad", "2025-12-04")  # pull 1034
+    rotates_keys = "-khad"  # pull 1034
     smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
     drafting = MappingProxyType({"qwen35": "--spec-type mtp:n_max=1"})  # pull 1698: dense models, one token
     speculations = frozenset(  # common/speculative.cpp:44; :1227 reads - as _

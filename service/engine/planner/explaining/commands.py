@@ -124,9 +124,10 @@ def commands(
 
 def _with_rotated_keys(engine: Engine, model: Model, flags: Flags, asked: Build | None) -> Flags:
     """The flags with the option that rotates keys of few bits, where the build has it and they lose much without."""
-    option, since = engine_spec(engine).commands.rotates_keys or ("", "")
-    old = asked is not None and asked.date is not None and asked.date < since
-    if not option or old or option in flags.other or not rotation_saves(model, flags.cache_type_k):
+    option, build = engine_spec(engine).commands.rotates_keys, asked or resolve_build(engine, None)
+    if option is None or option in flags.other or not build.since("llama-server", option):
+        return flags
+    if not rotation_saves(model, flags.cache_type_k):
         return flags
     return msgspec.structs.replace(flags, other=(*flags.other, option))
 
@@ -156,7 +157,7 @@ def _left_of(problem: Problem, host: DeviceMemory) -> int:
     """The bytes of RAM that a server may take as it runs: without those that others need, or that the user keeps."""
     free = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
     limits = problem.limits
-    of_projector = 0 if limits.reserve else limits.beside  # which `host` has counted
+    of_projector = 0 if limits.reserve else limits.projector  # which `host` has counted
     return free - (problem.rig.ram_bytes - limits.host - of_projector)
 
 

@@ -62,7 +62,7 @@ def gain(ours: Speed, theirs: Speed, phase: Phase, same_engine: bool) -> Gain:
 def versus_current(current: CurrentCommand, contender: Contender, name: str) -> VersusMine:
     """Return how a contender compares with the command in use, change by change. `name`: that of its variant."""
     before, after = _at(current), _goes_to(contender, name)
-    if contender.problem.limits.beside:  # the projector that it loads is none of its flags
+    if contender.problem.limits.projector:  # the projector that it loads is none of its flags
         kept = tuple(option for option in before.flags.other if option.partition(" ")[0] not in PROJECTOR)
         before = before._replace(flags=replace(before.flags, other=kept))
     first, last = _Figures(current.contender.speed, _gib(current.case.memory, before.devices)), _figures(after)

@@ -187,8 +187,8 @@ def _table(server: str, contender: Contender, source: Source) -> list[DeviceMemo
     """The memory of a command, as `check` predicts it."""
     problem = contender.problem
     parsed = parse(server, contender.engine, build=problem.date)
-    beside = CompanionHeaders(projector=source.projector)
-    return case_of(parsed, problem.model, problem.rig, server, "cuda", beside).table
+    companions = CompanionHeaders(projector=source.projector)
+    return case_of(parsed, problem.model, problem.rig, server, "cuda", companions).table
 
 
 def _fits(table: Sequence[DeviceMemory], problem: Problem) -> bool:

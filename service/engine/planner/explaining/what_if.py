@@ -133,7 +133,9 @@ def _restricted(present: Present) -> str:
 
 def _upgraded(present: Present, upgrade: Upgrade, *, all_variants: bool) -> Upgraded:
     """Return what the changed machine gains for today's variant, and if `all_variants`, what would come first on it."""
-    rigs = tuple(replace(rig, beside=present.rig.beside) for rig in rigs_of(upgrade.hardware, present.rig.fitted))
+    rigs = tuple(
+        replace(rig, projectors=present.rig.projectors) for rig in rigs_of(upgrade.hardware, present.rig.fitted)
+    )
     if is_one_machine(rigs):
         in_use = {card.backend for card in present.rig.cards}
         rigs = tuple(rig for rig in rigs if {card.backend for card in rig.cards} == in_use) or rigs

@@ -34,7 +34,7 @@ from service.engine.units import GIB, MIB
 class MemoryLimits(msgspec.Struct, frozen=True):
     """What must stay free: `reserve` bytes on each device, `host` bytes that the engine may use of RAM.
 
-    `beside`: of the first device's reserve, or without devices of RAM, what a projector takes there.
+    `projector`: the bytes that a projector takes of the first device's reserve, or without devices, of RAM.
 
     `shared`: the devices have no memory of their own, everything comes out of `host`. `one_pool`: and they may have all
     of it, so that nothing is split between them and the CPU.
@@ -44,28 +44,28 @@ class MemoryLimits(msgspec.Struct, frozen=True):
     host: int
     shared: bool = False
     one_pool: bool = False
-    beside: int = 0
+    projector: int = 0
 
     @property
     def kept(self) -> tuple[int, ...]:
         """What is to be free of each device in the end."""
-        return tuple(n - self.beside * (i == 0) for i, n in enumerate(self.reserve))
+        return tuple(n - self.projector * (i == 0) for i, n in enumerate(self.reserve))
 
 
 def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int], engine: Engine | None = None) -> MemoryLimits:
     """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model.
 
-    With what runs beside the model with an engine (`Rig.beside`).
+    What a projector takes with `engine` (`Rig.projectors`) comes off them.
     """
-    beside = next((n for name, n in rig.beside if name == engine), 0)
-    reserve = tuple(n + beside * (i == 0) for i, n in enumerate(rig.reserves(cards, constraints.reserve_mib)))
+    projector = next((n for name, n in rig.projectors if name == engine), 0)
+    reserve = tuple(n + projector * (i == 0) for i, n in enumerate(rig.reserves(cards, constraints.reserve_mib)))
     host = rig.usable_ram
     if constraints.max_ram_gib is not None:
         host = min(host, int(constraints.max_ram_gib * GIB))
     chosen = [rig.cards[c] for c in cards]
     one_pool, shared = bool(chosen) and all(card.one_pool for card in chosen), any(card.unified for card in chosen)
-    host -= beside if shared or not chosen else 0
-    return MemoryLimits(reserve, host, shared=shared, one_pool=one_pool, beside=beside)
+    host -= projector if shared or not chosen else 0
+    return MemoryLimits(reserve, host, shared=shared, one_pool=one_pool, projector=projector)
 
 
 class Fitted(msgspec.Struct, frozen=True):
