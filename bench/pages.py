@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.effects import effects, outcome
@@ -28,53 +28,72 @@ _COLOURS = {
 }
 _SIZE, _MARGIN, _TOP = 360, 56, 48
 _NEAR = 1.5  # the dashed lines
+_FEWEST = 10  # cases in a row of the table of errors; bench/results/speed.txt has the other rows too
+_BACKENDS = ("metal", "rocm", "sycl", "vulkan", "other")
+_PARAMETERS = """\
+# Parameters of the speed model
+
+Calibration {version}, from {runs} published runs. `python -m bench.pages` writes this page;
+[Calibration](speed.md#calibration) describes the fit.
+
+- A value whose unit is `ratio` multiplies the ideal time, or the value that its meaning names after "over".
+- The first ×/÷ is the uncertainty of the value, the second that of its prior: one standard deviation, as a factor.
+- A parameter whose prior is *fixed* is not fitted. "GPU day" marks values fitted to this project's own runs.
+- The values describe current builds. Those under `before` apply to older builds.
+
+| parameter | value | unit | ×/÷ | prior | ×/÷ | meaning |
+|---|---|---|---|---|---|---|"""
+_INTERVALS = """
+## Intervals
+
+The 80 % interval reaches from the predicted speed divided by its factor to the speed times the factor. Assumed facts
+(`unknown.…`) widen it further.
+
+| interval | factor | Metal | ROCm | SYCL | Vulkan | all four |
+|---|---|---|---|---|---|---|"""
 
 
 def parameters() -> str:
     """Return docs/speed-parameters.md."""
     known = shipped()
-    lines = [
-        "# Parameters of the speed model",
-        "",
-        f"Calibration {known.version}, written by `python -m bench.pages`; [how it is fitted](speed.md#calibration).",
-        "",
-        known.source,
-        "",
-        "×/÷: `spread`, then `prior_spread`, as a factor. What has a *fixed* prior is not fitted.",
-        "",
-        "| parameter | value | unit | ×/÷ | prior | ×/÷ | source | meaning |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [_PARAMETERS.format(version=known.version, runs=known.n_runs)]
     for name, p in known.parameters.items():
         prior = f"{p.prior:g} | {math.exp(p.prior_spread):.2f}" if p.prior_spread else "fixed | "
-        cells = f"{p.value:g} | {p.unit} | {math.exp(p.spread):.2f} | {prior} | {p.source} | {p.meaning}"
-        lines.append(f"| `{name}` | {cells} |")
-    lines += [
-        "",
-        "A predicted speed times and divided by its factor is the 80 % interval, before what is assumed (`unknown.…`).",
-    ]
-    lines += ["", "| interval | factor |", "|---|---|"]
-    lines += [f"| `{name}` | {factor:g} |" for name, factor in known.intervals.items()]
+        meaning = f"{p.meaning} (GPU day)" if p.source == "GPU day" else p.meaning
+        lines.append(f"| `{name}` | {p.value:g} | {p.unit} | {math.exp(p.spread):.2f} | {prior} | {meaning} |")
+    lines += [_INTERVALS, *_interval_rows(known.intervals)]
     return "\n".join(lines) + "\n"
+
+
+def _interval_rows(intervals: Mapping[str, float]) -> Iterator[str]:
+    """Yield a row for each interval, with its factors by back end side by side."""
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, factor in intervals.items():
+        stem, _, last = name.rpartition(".")
+        row, column = (stem, last) if last in _BACKENDS else (name, "")
+        rows[row][column] = f"{factor:g}"
+    for row, factors in rows.items():
+        yield f"| `{row}` | " + " | ".join(factors.get(column, "") for column in ("", *_BACKENDS)) + " |"
 
 
 def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
     """Return the generated blocks of docs/speed.md by name."""
     found = [outcome(effect) for effect in effects()]
     right = sum(one.right for one in found)
-    known = [
-        f"| {o.effect.id} | {o.effect.phase} | ×{o.measured:.2f} | ×{o.predicted:.2f} | {o.effect.known} |"
-        for o in found
-        if not o.right
-    ]
     cases = [f"| {phase} | {case} | {kind} | {ratio:.2f} |" for phase, case, kind, ratio, _ in worst(points, 10)]
     return {
-        "errors": "\n".join(report(points)).strip(),
+        "errors": "\n".join(_of_many_cases(report(points))).strip(),
         "order": "\n".join(order(judged)).strip(),
         "worst": "\n".join(["| | run | class | predicted / observed |", "|---|---|---|---|", *cases]),
         "effects": f"{right} of {len(found)} effects are predicted right.",
-        "failures": "\n".join(["| effect | | measured | predicted | cause |", "|---|---|---|---|---|", *known]),
     }
+
+
+def _of_many_cases(rows: Iterable[str]) -> Iterator[str]:
+    for row in rows:
+        count = re.match(r"\| [^|]+\| +(\d+) \|", row)
+        if count is None or int(count[1]) >= _FEWEST:
+            yield row
 
 
 def filled(text: str, found: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ def test_an_effect_has_the_sign_and_size_that_was_measured(effect: Effect) -> No
 
 @pytest.mark.parametrize("effect", [e for e in ALL if e.known is not None], ids=lambda e: e.id)
 def test_a_known_failure_still_fails(effect: Effect) -> None:
-    """One that comes out right has to lose its cause in the data, and its line in docs/speed.md."""
+    """One that comes out right has to lose its cause in the data."""
     found = outcome(effect)
     assert not found.right, f"measured x{found.measured:.2f}, predicted x{found.predicted:.2f}"
 
