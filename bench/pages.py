@@ -11,12 +11,12 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.effects import effects, outcome
+from bench.parameters_page import parameters_markdown
 from bench.speed import Judged, Point, cross_validated, order, report, worst
-from service.engine.calibration import shipped
 
 DOCS = Path(__file__).parent.parent / "docs"
 _COLOURS = {
@@ -29,51 +29,6 @@ _COLOURS = {
 _SIZE, _MARGIN, _TOP = 360, 56, 48
 _NEAR = 1.5  # the dashed lines
 _FEWEST = 10  # cases in a row of the table of errors; bench/results/speed.txt has the other rows too
-_BACKENDS = ("metal", "rocm", "sycl", "vulkan", "other")
-_PARAMETERS = """\
-# Parameters of the speed model
-
-Calibration {version}, from {runs} published runs. `python -m bench.pages` writes this page;
-[Calibration](speed.md#calibration) describes the fit.
-
-- A value whose unit is `ratio` multiplies the ideal time, or the value that its meaning names after "over".
-- The first ×/÷ is the uncertainty of the value, the second that of its prior: one standard deviation, as a factor.
-- A parameter whose prior is *fixed* is not fitted. "GPU day" marks values fitted to this project's own runs.
-- The values describe current builds. Those under `before` apply to older builds.
-
-| parameter | value | unit | ×/÷ | prior | ×/÷ | meaning |
-|---|---|---|---|---|---|---|"""
-_INTERVALS = """
-## Intervals
-
-The 80 % interval reaches from the predicted speed divided by its factor to the speed times the factor. Assumed facts
-(`unknown.…`) widen it further.
-
-| interval | factor | Metal | ROCm | SYCL | Vulkan | all four |
-|---|---|---|---|---|---|---|"""
-
-
-def parameters() -> str:
-    """Return docs/speed-parameters.md."""
-    known = shipped()
-    lines = [_PARAMETERS.format(version=known.version, runs=known.n_runs)]
-    for name, p in known.parameters.items():
-        prior = f"{p.prior:g} | {math.exp(p.prior_spread):.2f}" if p.prior_spread else "fixed | "
-        meaning = f"{p.meaning} (GPU day)" if p.source == "GPU day" else p.meaning
-        lines.append(f"| `{name}` | {p.value:g} | {p.unit} | {math.exp(p.spread):.2f} | {prior} | {meaning} |")
-    lines += [_INTERVALS, *_interval_rows(known.intervals)]
-    return "\n".join(lines) + "\n"
-
-
-def _interval_rows(intervals: Mapping[str, float]) -> Iterator[str]:
-    """Yield a row for each interval, with its factors by back end side by side."""
-    rows: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, factor in intervals.items():
-        stem, _, last = name.rpartition(".")
-        row, column = (stem, last) if last in _BACKENDS else (name, "")
-        rows[row][column] = f"{factor:g}"
-    for row, factors in rows.items():
-        yield f"| `{row}` | " + " | ".join(factors.get(column, "") for column in ("", *_BACKENDS)) + " |"
 
 
 def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
@@ -166,7 +121,7 @@ def pages() -> dict[Path, str]:
     points, judged = cross_validated()
     page = DOCS / "speed.md"
     return {
-        DOCS / "speed-parameters.md": parameters(),
+        DOCS / "speed-parameters.md": parameters_markdown(),
         DOCS / "speed.svg": plot(points),
         page: filled(page.read_text(), blocks(points, judged)),
     }
