@@ -68,10 +68,7 @@ def _on_discord(chat: Chat) -> Iterator[str]:
     yield from _said(f"/hardware set rig:{RIG}")
     yield from _discord(chat.ask_discord("hardware", {"rig": RIG}, action="set"))
     yield from _said(f"/advise repo:{REPO} hardware:{RIG} context:32k")
-    asked = chat.ask_discord("advise", {"repo": REPO, "hardware": RIG, "context": "32k"})
-    yield from _discord(asked)
-    yield from _said("[With llama.cpp]" if "With llama.cpp" in asked.original.text else "[With ik_llama.cpp]")
-    yield from _discord(chat.press_discord("With", asked.original))
+    yield from _discord(chat.ask_discord("advise", {"repo": REPO, "hardware": RIG, "context": "32k"}))
     yield from _said("/check, and in the form that opens: a command, the saved rig already in it")
     form = discord_payloads.form_sent("check", {"command": SLOW, "rig": RIG})
     chat.discord(form)
@@ -86,9 +83,7 @@ def _on_discord(chat: Chat) -> Iterator[str]:
 def _on_slack(chat: Chat) -> Iterator[str]:
     for line in (
         f"hardware set {RIG}",
-        f"advise {REPO} on {RIG} context 32k",
         f"check {SLOW}",
-        "leaderboard Qwen3-30B on 3090",
         "advise gpt-oss on RTX 9999",
     ):
         yield from _said(f"/advisor {line}")
