@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.effects import effects, outcome
@@ -28,7 +28,7 @@ _COLOURS = {
 }
 _SIZE, _MARGIN, _TOP = 360, 56, 48
 _NEAR = 1.5  # the dashed lines
-_FEWEST = 10  # cases in a row of the table of errors; bench/results/speed.txt has the other rows too
+_SHOWN = re.compile(r"\|( all, |[^|]*(, any|: all) \|| TG \|| PP \||---)")  # rows of errors; speed.txt has them all
 
 
 def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
@@ -37,18 +37,11 @@ def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
     right = sum(one.right for one in found)
     cases = [f"| {phase} | {case} | {kind} | {ratio:.2f} |" for phase, case, kind, ratio, _ in worst(points, 10)]
     return {
-        "errors": "\n".join(_of_many_cases(report(points))).strip(),
+        "errors": "\n".join(row for row in report(points) if not row or _SHOWN.match(row)).strip(),
         "order": "\n".join(order(judged)).strip(),
         "worst": "\n".join(["| | run | class | predicted / observed |", "|---|---|---|---|", *cases]),
         "effects": f"{right} of {len(found)} effects are predicted right.",
     }
-
-
-def _of_many_cases(rows: Iterable[str]) -> Iterator[str]:
-    for row in rows:
-        count = re.match(r"\| [^|]+\| +(\d+) \|", row)
-        if count is None or int(count[1]) >= _FEWEST:
-            yield row
 
 
 def filled(text: str, found: dict[str, str]) -> str:
