@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.effects import effects, outcome
 from bench.parameters_page import parameters_markdown
-from bench.speed import Judged, Point, cross_validated, order, report, worst
+from bench.speed import Judged, Point, cross_validated, order, report
 
 DOCS = Path(__file__).parent.parent / "docs"
 _COLOURS = {
@@ -35,11 +35,9 @@ def blocks(points: Sequence[Point], judged: Sequence[Judged]) -> dict[str, str]:
     """Return the generated blocks of docs/speed.md by name."""
     found = [outcome(effect) for effect in effects()]
     right = sum(one.right for one in found)
-    cases = [f"| {phase} | {case} | {kind} | {ratio:.2f} |" for phase, case, kind, ratio, _ in worst(points, 10)]
     return {
         "errors": "\n".join(row for row in report(points) if not row or _SHOWN.match(row)).strip(),
         "order": "\n".join(order(judged)).strip(),
-        "worst": "\n".join(["| | run | class | predicted / observed |", "|---|---|---|---|", *cases]),
         "effects": f"{right} of {len(found)} effects are predicted right.",
     }
 
