@@ -52,7 +52,7 @@ class CardDetails:
 
     def _read_brackets(self, m: Mention) -> None:
         if self.owner == "gpu":
-            self.gpus[self.current] = details(m.text, self.gpus[self.current])[1]
+            self.gpus[self.current] = details(m.text, self.gpus[self.current])
             self.quoted.add(self.gpus[self.current].name)
         elif re.search(r"\d|display|link|p2p", m.text, re.I):
             raise unreadable(m.text, "brackets hold details of the GPU before them, as in `RTX 3090 [24 GiB; display]`")

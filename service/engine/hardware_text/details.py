@@ -1,9 +1,9 @@
-"""Details after a GPU's name: `24GB pcie 4.0 x8 [18.5 GiB free; 936 GB/s; nvlink; display; pci 0 2; GPU-…]`."""
+"""Details in brackets after a GPU's name: `[18.5 GiB free; 936 GB/s; nvlink; display; pci 0 2; GPU-…]`; links."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,14 +12,6 @@ from service.engine.hardware_text.found import unreadable
 
 HOW_TO_LINK = "write the link after the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
-_PCIE = re.compile(
-    r"(?:@\s?)?(?<!\S)x\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|\s)"
-    r"|(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
-    r"|(?:@\s?)?(?<!\S)x\d{1,2}(?:/x?\d{1,2}){1,15}(?=$|\s)"
-    r"|(?:@\s?|\bat\s|\bin\s(?:an?\s)?)x\d{1,2}(?:\sslots?)?(?=$|\s)"
-    r"|\bpci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2})?|\bpci-?e?\s+x\d{1,2}\b",
-    re.I,
-)
 _BY_WORD = re.compile(
     r"(?:\b(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:(oculink)|(thunderbolt\s?5|tb5)|(thunderbolt(?:\s?[34])?|tb[34]|usb\s?4)"
     r"|(m\.2\s(?:to\spcie|adapter|riser))|(e-?gpu))(?:\s(?:dock|enclosure|adapter|cable))?\b",
@@ -37,44 +29,15 @@ _DEVICE_NUMBERS = re.compile(r"device((?:\s\d{1,3}){1,64})", re.I)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
 SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}  # words and their fields
 _SWITCHES = {f"{no}{word}": (field, not no) for word, field in SWITCHES.items() for no in ("", "no ")}
-_BEHIND = re.compile(
-    r"\s(?:with\s|for\s(?:the\s)?|drives?\s(?:the\s|my\s)?|driving\s(?:the\s|my\s)?)?(?:an?\s)?"
-    r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridge|s?(?:\s(?:is\s)?(?:attached|connected|on\sit))?)?$",
-    re.I,
-)
 
 
-def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
-    """Split `text` into a name and details; return the name, and `gpu` with both applied.
-
-    Raises InvalidHardware for an unknown item in brackets.
-    """
+def details(text: str, gpu: Gpu) -> Gpu:
+    """Return `gpu` with the details in brackets, if there are any. Raises InvalidHardware for an unknown item."""
     values: dict[str, object] = {}
     if m := _BRACKETS.search(text):
-        text = text[: m.start()].strip()
         for item in m[1].split(";"):
             values |= _bracketed(item.strip())
-    text = _take(_COPIES, text, lambda m: values.setdefault("measured_copy_gbs", float(m[1])))
-    text = _take(_BANDWIDTH, text, lambda m: values.setdefault("bandwidth_gbs", float(m[1])))
-    text = _take(_FREE, text, lambda m: values.setdefault("free_gib", _gib(m)))
-    text = _take(_PCIE, text, lambda m: values.setdefault("pcie", _link(m[0])))
-    text = re.sub(r"\seach$", "", text) if "pcie" in values else text
-    if by := list(_BY_WORD.finditer(text)):
-        values.setdefault("pcie", min(filter(None, map(_word_for_link, by)), key=_WORDS_FOR_LINKS.index))
-        text = " ".join(_BY_WORD.sub(" ", text).split())
-    size = _SIZE.search(text)
-    if size and text.strip() != size[0]:
-        values.setdefault("vram_gib", _gib(size))
-        text = text[: size.start()] + text[size.end() :]
-    while m := _BEHIND.search(text):
-        field, value = _SWITCHES[m[1].lower().replace("-", "")]
-        values.setdefault(field, value)
-        text = text[: m.start()]
-    name = re.sub(r"\s+(?:with|w/)$", "", re.sub(r"\s+", " ", text).strip(" ,"))
-    name = (name if name.count("(") == name.count(")") else name.strip("()")) or gpu.name
-    if not gpu.name or text != "":
-        values.setdefault("name", name)
-    return name, msgspec.structs.replace(gpu, **values)
+    return msgspec.structs.replace(gpu, **values)
 
 
 def widths_of(link: str) -> list[int]:
@@ -168,23 +131,8 @@ def _bracketed(item: str) -> dict[str, object]:
     )
 
 
-def _take(pattern: re.Pattern[str], text: str, use: Callable[[re.Match[str]], object]) -> str:
-    m = pattern.search(text)
-    if m is None:
-        return text
-    use(m)
-    return f"{text[: m.start()].rstrip()} {text[m.end() :].lstrip()}".strip()
-
-
 def _gib(m: re.Match[str]) -> float:
     return float(m[1]) / (1024 if m[2].lower().startswith("m") else 1)
-
-
-def _link(text: str) -> str:
-    """Return `PCIe gen4 x8` or `@ 4.0x8` in the form `4.0 x8`."""
-    lanes = "/".join(f"x{n}" for n in widths_of(text))
-    chipset = " (chipset)" if "chipset" in text.lower() else ""
-    return f"{_generation(text)} {lanes}{chipset}".strip()
 
 
 def _generation(text: str) -> str:

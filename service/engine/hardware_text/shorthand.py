@@ -254,7 +254,7 @@ class _Reading(CardDetails):
         count, kind, name, inner, rest = m.hit.groups()
         if kind.lower() == "gpu":
             self.quoted.add(name)
-            self.gpus.append(details(inner, Gpu(name=name, count=int(count or 1)))[1])
+            self.gpus.append(details(inner, Gpu(name=name, count=int(count or 1))))
             self.owner = "gpu"
             return
         sockets, cores = re.search(r"(\d+) sockets?", rest), re.search(r"(\d+) cores?", rest)
