@@ -78,7 +78,7 @@ class Dispatcher:
             return
         looks = asked.visit.looks + 1
         visit = msgspec.structs.replace(asked.visit, subject=outcome.subject, looks=looks, in_turn=False)
-        seconds = _until_next(outcome.again, visit.looks)
+        seconds = max(outcome.again, min(outcome.again * looks / _PATIENCE, _SLOWEST_SECONDS))
         interim = way.interim(reply, outcome, age)
         if interim is not None and interim[1] != visit.shown:
             sent = way.show(asked, reply, interim[0], age)
@@ -140,8 +140,3 @@ class Dispatcher:
 def _is_once(asked: Interaction) -> bool:
     verb = verb_named(asked.ask.verb) if asked.ask else None
     return verb is not None and verb.once
-
-
-def _until_next(seconds: float, looks: int) -> float:
-    """Return the seconds until the next look: the longer something takes, the less often we look."""
-    return max(seconds, min(seconds * looks / _PATIENCE, _SLOWEST_SECONDS))

@@ -168,11 +168,8 @@ def _names(chunks: Iterable[str]) -> list[str]:
             found.update(name for match in pattern.finditer("\n" + chunk) for name in match.groups())
         for line in _REMOTE.findall(chunk):
             found.update(name for names in _TARGET.findall(line) for name in names)
-    return sorted(sorted(name for name in found if name and _is_personal(name))[:_MOST_NAMES], key=len, reverse=True)
-
-
-def _is_personal(name: str) -> bool:
-    return len(name) >= 2 and not _COMMON.fullmatch(name)
+    personal = (name for name in found if name and len(name) >= 2 and not _COMMON.fullmatch(name))
+    return sorted(sorted(personal)[:_MOST_NAMES], key=len, reverse=True)
 
 
 def _url(match: re.Match[str]) -> str:
@@ -183,31 +180,19 @@ def _url(match: re.Match[str]) -> str:
     return f"://{site}{slash}{re.split('[?#]', path)[0]}"
 
 
-def _value_hidden(match: re.Match[str]) -> str:
-    return f"{match[1]}{HIDDEN}"
-
-
-def _quoted_value_hidden(match: re.Match[str]) -> str:
-    quote = match[2] or ""
-    return f"{match[1]}{quote}{HIDDEN}{quote}"
-
-
-def _quoted_base(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{match[1]}"
-
-
+_VALUE_HIDDEN = rf"\1{HIDDEN}"
 _base: Callable[[re.Match[str]], str] = itemgetter(1)
 _SET = ("=", ":")
 # In this order: what a step leaves is nothing that one before it takes.
 _STEPS = (
-    _Step(_SET, _LABELLED, _value_hidden),
-    _Step(("-",), _OPTION, _value_hidden),
-    _Step(("-p", "-sys"), _PROMPT, _value_hidden),
-    _Step(_SET, _ASSIGNED, _quoted_value_hidden),
+    _Step(_SET, _LABELLED, _VALUE_HIDDEN),
+    _Step(("-",), _OPTION, _VALUE_HIDDEN),
+    _Step(("-p", "-sys"), _PROMPT, _VALUE_HIDDEN),
+    _Step(_SET, _ASSIGNED, rf"\1\2{HIDDEN}\2"),
     _Step(_SHAPES, _SHAPED, HIDDEN),
-    _Step(("earer ", "EARER "), _BEARER, _value_hidden),
+    _Step(("earer ", "EARER "), _BEARER, _VALUE_HIDDEN),
     _Step(("://",), _URL, _url),
-    _Step(('"', "'"), _QUOTED, _quoted_base),
+    _Step(('"', "'"), _QUOTED, r"\1\2\1"),
     _Step((":\\", ":/"), _DRIVE, _base),
     _Step(("\\\\",), _SHARE, _base),
     _Step(("/",), _UNIX, _base),

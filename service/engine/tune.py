@@ -194,7 +194,7 @@ def next_trials(n_steps: int, tried: Sequence[Tried], budget: float) -> Next:
             if left < min(length, SHORTEST):
                 return Next((), _best(tried), "the budget is spent")
             return Next(tuple(Trial(step, rung, min(length, left)) for step in waiting), None, "")
-        order = _in_order([done[step] for step in begun])
+        order = sorted((done[step] for step in begun if done[step].goal_seconds), key=_expected)
         over = _over(order, left)
         if over:
             return Next((), order[0].step if order else _best(tried), over)
@@ -217,10 +217,6 @@ def _length(rung: int, n_steps: int, budget: float) -> float:
     n_first = len(_first_rung(n_steps, budget))
     even = budget / _rungs(n_steps) / n_first
     return min(LONGEST, max(SHORTEST, even * float(_KEPT) ** rung))
-
-
-def _in_order(tried: Sequence[Tried]) -> list[Tried]:
-    return sorted((t for t in tried if t.goal_seconds), key=_expected)
 
 
 def _expected(one: Tried) -> float:

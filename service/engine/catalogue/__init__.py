@@ -106,7 +106,7 @@ def is_one_machine(rigs: Sequence[Rig]) -> bool:
 
 def _only_with_vulkan(cards: Sequence[Card], unsupported: Sequence[Card]) -> Assumption:
     """Return why all cards work together only with Vulkan: several vendors, or one whose own build knows only some."""
-    vendors = {_vendor(card) for card in cards}
+    vendors = {_VENDOR.get(card.backend, "NVIDIA" if card.generation == "kepler" else "AMD") for card in cards}
     value, why = "Vulkan for all, or only one vendor's cards", "cards of several vendors work"
     if len(vendors) == 1:
         names = ", ".join(
@@ -116,10 +116,6 @@ def _only_with_vulkan(cards: Sequence[Card], unsupported: Sequence[Card]) -> Ass
         why = f"{_OWN_BUILD[vendors.pop()]} does not support the {names}, so that all cards work"
     why += " together only in a Vulkan build"
     return Assumption("hardware.gpus.backend", value, why, "which cards a config uses (see its reasons)")
-
-
-def _vendor(card: Card) -> str:
-    return _VENDOR.get(card.backend, "NVIDIA" if card.generation == "kepler" else "AMD")
 
 
 def _lacks_rocm(hardware: Hardware) -> bool:

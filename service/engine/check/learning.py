@@ -109,8 +109,8 @@ def _lesson(case: Case, log: LogReading) -> Lesson | None:
     compared = [one for one in compare_buffers(case, log) if _says_something(case, one)]
     by_part: dict[tuple[Part, Place], list[Compared]] = {}
     for one in compared:
-        if one.what in _PARTS:
-            by_part.setdefault((_part(one), "CPU" if one.device == CPU else "card"), []).append(one)
+        if part := next((part for part in _PARTS if part == one.what), None):
+            by_part.setdefault((part, "CPU" if one.device == CPU else "card"), []).append(one)
     agrees = list[str]()
     for key in sorted(by_part, key=lambda key: (_PARTS.index(key[0]), _PLACES.index(key[1]))):
         off = max(by_part[key], key=lambda one: abs(one.measured - one.expected) * _is_off(one))
@@ -118,10 +118,6 @@ def _lesson(case: Case, log: LogReading) -> Lesson | None:
             return Lesson(subject=_subject(case), agrees=tuple(agrees), difference=_difference(off, *key))
         agrees.append(f"{key[1]} {key[0]}")
     return Lesson(subject=_subject(case), agrees=tuple(agrees), difference=None) if agrees else None
-
-
-def _part(one: Compared) -> Part:
-    return next(part for part in _PARTS if part == one.what)
 
 
 def _difference(one: Compared, part: Part, place: Place) -> Difference:

@@ -109,7 +109,8 @@ def _memory(case: Case) -> CheckedMemory:
 
 
 def _speed(case: Case, depths: Sequence[int] | None) -> list[SpeedPoint]:
-    return [speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)]
+    depths = sorted(set(depths)) if depths else [n for n in DEPTHS if n < case.context_each]
+    return [speed_point(n_kv, case.speed(n_kv)) for n_kv in depths]
 
 
 def _figures(corrected: Case, depths: Sequence[int] | None) -> FixedFigures:
@@ -169,10 +170,6 @@ def _assumed_build(build: Build, *, asked: bool, named: bool) -> Iterator[Assump
         yield Assumption("build", build.label, build.doubt, _BUILD_DECIDES)
     elif not asked:
         yield Assumption("build", build.label, "no build was given: the newest known here", _BUILD_DECIDES)
-
-
-def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
-    return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.context_each]
 
 
 def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, has_run: bool, asked: bool) -> str:

@@ -6,7 +6,7 @@ systemd.resource-control(5) and systemd.exec(5), docker-run(1), compose-spec 05-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from service.engine.units import GIB, MIB
@@ -27,12 +27,9 @@ def of_service(service: Mapping[str, Any]) -> Iterator[str]:
     for key, name in _OF_COMPOSE.items():
         for part in (service, found if isinstance(found, dict) else {}):
             if value := part.get(key):
-                paths = [one.get("path") if isinstance(one, dict) else one for one in _listed(value)]
+                listed = value if isinstance(value, list) else [value]
+                paths = [one.get("path") if isinstance(one, dict) else one for one in listed]
                 yield f"{name}={','.join(map(str, paths))}"
-
-
-def _listed(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def memory_limit(env: Mapping[str, str]) -> int | None:

@@ -44,7 +44,7 @@ def read_cim(lines: Sequence[str]) -> Claim | None:
     records, taken = _lists(lines)
     tables, table_lines = _tables(lines, taken)
     records += tables
-    ours = [record for record in records if _OURS & record.keys() or _is_plain_name(record)]
+    ours = [record for record in records if _OURS & record.keys() or gpu_rows(_name(record))]
     if not any(_OURS & record.keys() for record in ours):
         return None
     gpus = [r for r in ours if "NumberOfCores" not in r and "Capacity" not in r and _name(r) and not _is_processor(r)]
@@ -117,10 +117,6 @@ def _cells(line: str, names: Sequence[str], spans: Sequence[int]) -> dict[str, s
             cells[name] = line[start:].strip()
             line = line[:start]
     return cells
-
-
-def _is_plain_name(record: Mapping[str, str]) -> bool:
-    return bool(gpu_rows(_name(record))) if _name(record) else False
 
 
 def _name(record: Mapping[str, str]) -> str:

@@ -81,14 +81,10 @@ def _closer(link: str, before: str | None) -> str:
 def _link_of(link: str, widths: Sequence[int]) -> str:
     """The link of cards with these lane counts, in the generation that `link` states."""
     if m := _BY_WORD.fullmatch(link.strip(" ()")):
-        return _word_for_link(m)
+        return next(word for word, group in zip(_WORDS_FOR_LINKS, m.groups(), strict=True) if group)
     generation = _generation(link)
     lanes = "/".join(f"x{n}" for n in (widths[:1] if len(set(widths)) == 1 else widths))
     return f"{generation} {lanes}".strip()
-
-
-def _word_for_link(m: re.Match[str]) -> str:
-    return next(word for word, group in zip(_WORDS_FOR_LINKS, m.groups(), strict=True) if group)
 
 
 def write_details(gpu: Gpu) -> str:
@@ -123,16 +119,12 @@ def _bracketed(item: str) -> dict[str, object]:
             return {field: float(m[1])}
     for pattern, field in ((_FREE, "free_gib"), (_SIZE, "vram_gib")):
         if m := pattern.fullmatch(item):
-            return {field: _gib(m)}
+            return {field: float(m[1]) / (1024 if m[2].lower().startswith("m") else 1)}
     raise unreadable(
         f"[{item}]",
         "in brackets write `24 GiB`, `18 GiB free`, `936 GB/s`, `pcie 4.0 x8`, `copies 12.4 GB/s`, `nvlink`, `p2p`, "
         "`display`",
     )
-
-
-def _gib(m: re.Match[str]) -> float:
-    return float(m[1]) / (1024 if m[2].lower().startswith("m") else 1)
 
 
 def _generation(text: str) -> str:

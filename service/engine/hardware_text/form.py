@@ -80,12 +80,10 @@ def rig_key(hardware: Hardware) -> str:
 
 def _gpu(gpu: Gpu) -> str:
     count = f"{gpu.count}x " if gpu.count != 1 else ""
+    if _plain(gpu.name):
+        return f"{count}{gpu_rows(gpu.name, gpu.vram_gib)[0].name}{write_details(gpu)}"
     quoted = '"' + gpu.name.replace('"', "'") + '"'
-    return f"{count}gpu {quoted}{write_details(gpu)}"[:2000] if not _plain(gpu.name) else f"{count}{_short(gpu)}"
-
-
-def _short(gpu: Gpu) -> str:
-    return f"{gpu_rows(gpu.name, gpu.vram_gib)[0].name}{write_details(gpu)}"
+    return f"{count}gpu {quoted}{write_details(gpu)}"[:2000]
 
 
 def _plain(name: str) -> bool:

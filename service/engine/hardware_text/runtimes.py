@@ -193,17 +193,13 @@ def read_vulkaninfo(lines: Sequence[str]) -> Claim | None:
     seen = tuple(
         SeenGpu(
             name=_DRIVER.sub("", _IN_WSL.sub(r"\1", one.name)),
-            total_mib=one.n_bytes / 2**20 if _has_its_own(one) else None,
+            total_mib=one.n_bytes / 2**20 if one.n_bytes and one.kind.endswith("_DISCRETE_GPU") else None,
         )
         for one in gpus
     )
     start = next((i for i, line in enumerate(lines) if line.strip() == "VULKANINFO"), properties[0] - 6)
     taken = frozenset(i for i, line in enumerate(lines) if i >= start - 1 and _LINE.match(line))
     return Claim(Found(tool="vulkaninfo", seen=seen), taken | frozenset(properties))
-
-
-def _has_its_own(device: _Device) -> bool:
-    return device.n_bytes > 0 and device.kind.endswith("_DISCRETE_GPU")
 
 
 def _devices(lines: Sequence[str]) -> Iterator[_Device]:

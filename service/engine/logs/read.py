@@ -111,7 +111,7 @@ def _buffers(lines: list[str]) -> tuple[LogBuffers, ...]:
     """
     contexts = [_context(part) for part in _contexts(lines)]
     found = {device: {"weights": size} for device, size in _weights(lines).items()}
-    for device, parts in max(contexts, key=_total).items():
+    for device, parts in max(contexts, key=lambda one: sum(sum(parts.values()) for parts in one.values())).items():
         found.setdefault(device, {}).update(parts)
     rows = list(found.items())[:_MAX_DEVICES]
     return tuple(LogBuffers(device=d, **{f"{p}_mib": round(v, 2) for p, v in row.items()}) for d, row in rows)
@@ -161,10 +161,6 @@ def _context(lines: Sequence[str]) -> dict[str, dict[str, float]]:
         row = found.setdefault(_device(name), {})
         row["compute"] = row.get("compute", 0.0) + size
     return found
-
-
-def _total(context: dict[str, dict[str, float]]) -> float:
-    return sum(sum(parts.values()) for parts in context.values())
 
 
 def taken_mib(lines: Sequence[str]) -> dict[str, float]:

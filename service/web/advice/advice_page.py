@@ -51,7 +51,7 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
         said=state_text(advice),
         rig=_rig(advice.hardware),
         now=_now(advice.hardware),
-        again=_again(advice),
+        again="/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)}),
         api=services.address(request, f"/v1/advice/{advice.id}"),
         follow=_followed(advice, running),
         refresh=_REFRESH_SECONDS,
@@ -98,11 +98,6 @@ def _rig(hardware: Hardware) -> str:
     parts = to_shorthand(hardware).split(", ")
     words = ", ".join(short_name(part).removeprefix("ram ") for part in parts).replace("x NVIDIA GeForce ", "x ")
     return _QUOTED.sub(r"\1", words)
-
-
-def _again(advice: Advice) -> str:
-    """Return the address of the form, filled in with this request as far as its short fields allow."""
-    return "/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)})
 
 
 def _shell(request: HttpRequest, hardware: Hardware) -> Shell:
