@@ -47,7 +47,6 @@ def report(
 
 
 def _companion_bytes(companions: Sequence[Companion], device: int) -> Estimate:
-    """Bytes of all companions on a device."""
     stored = sum(c.weights[device] + c.kv[device] for c in companions)
     ranges = [c.compute[device] for c in companions]
     return Estimate(

@@ -196,13 +196,9 @@ def slots_by_default(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def cache_types_without_kernel(case: Case) -> Iterator[Found]:
     """Cache types for which builds with the usual options have no flash attention on NVIDIA's and AMD's cards."""
-    flags = case.flags
-    cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
-    if not cards or flags.flash_attn == "off" or flags.no_kv_offload or flags.n_gpu_layers <= 0 or case.latent_cache:
+    flags, kinds = case.flags, (case.flags.cache_type_k, case.flags.cache_type_v)
+    if not _may_use_flash_kernels(case) or flags.n_gpu_layers <= 0 or case.latent_cache:
         return
-    if case.model.architecture in case.spec.memory.without_flash_attention:
-        return
-    kinds = (flags.cache_type_k, flags.cache_type_v)
     if (kinds[0] == kinds[1] and kinds[0] in _WITH_KERNEL) or _heads_not_yet(case):
         return
     if flags.flash_attn == "on":
@@ -218,6 +214,13 @@ def cache_types_without_kernel(case: Case) -> Iterator[Found]:
         f"have no GPU kernel for this: {effect} that has it",
         changes=lambda: iter([["-ctk q8_0 -ctv q8_0"], ["-ctk q4_0 -ctv q4_0"]]),
     )
+
+
+def _may_use_flash_kernels(case: Case) -> bool:
+    """Return whether attention on the cache is left to cards of NVIDIA or AMD, as a kernel of flash attention."""
+    cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
+    knows = case.model.architecture not in case.spec.memory.without_flash_attention
+    return cards and knows and case.flags.flash_attn != "off" and not case.flags.no_kv_offload
 
 
 def _heads_not_yet(case: Case) -> list[int]:
@@ -237,13 +240,10 @@ def _heads_not_yet(case: Case) -> list[int]:
 def cache_without_kernel_yet(case: Case) -> Iterator[Found]:
     """In older builds no card of NVIDIA or AMD attends to a quantised cache with heads of other sizes than 128, or to
     one of bf16."""
-    flags, sizes = case.flags, _heads_not_yet(case)
-    cards = any(case.rig.cards[device.gpu].backend in ("cuda", "rocm") for device in case.devices)
-    without = case.model.architecture in case.spec.memory.without_flash_attention
-    if not cards or not sizes or flags.flash_attn == "off" or without or flags.no_kv_offload:
+    sizes, kinds = _heads_not_yet(case), (case.flags.cache_type_k, case.flags.cache_type_v)
+    if not sizes or not _may_use_flash_kernels(case):
         return
-    kinds = (flags.cache_type_k, flags.cache_type_v)
-    if flags.flash_attn == "on":
+    if case.flags.flash_attn == "on":
         effect = "the CPU attends, to which the cache is copied for every token and batch, as the figures count"
     elif kinds[1] in UNQUANTISED:
         effect = "flash attention is turned off, which takes more memory"

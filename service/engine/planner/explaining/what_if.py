@@ -118,7 +118,6 @@ def _constraints(constraints: Constraints) -> Constraints:
 
 
 def _compared(present: Present, engine: Engine | None) -> str:
-    """What is compared with what."""
     if present.first is None:
         return "nothing fits today"
     name = present.names[present.first.variant]

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import Gating, by_name
 
-
-class LayerOf(Protocol):
-    """What a layer makes of the residual stream."""
-
-    def __call__(self, g: IkGraph, layer: int, x: Node, mask: Node) -> Node: ...
+LayerOf: TypeAlias = Callable[[IkGraph, int, Node, Node], Node]
+"""What a layer makes of the residual stream."""
 
 
 def decoder(

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import Gating, Hidden, by_name
 
-
-class LayerOf(Protocol):
-    """What a layer makes of the residual stream."""
-
-    def __call__(self, g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node: ...
+LayerOf: TypeAlias = Callable[[LlamaGraph, int, Node, CacheInput], Node]
+"""What a layer makes of the residual stream."""
 
 
 def decoder(
