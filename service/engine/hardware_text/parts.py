@@ -31,6 +31,7 @@ _GRAPHICS = (
     (re.compile(r"\bai 9 365\b|\bai 7 (?:pro )?360\b", re.I), "AMD Radeon 880M"),
     (re.compile(r"\bai 7 (?:pro )?350\b|\bryzen 7 ai 350\b", re.I), "AMD Radeon 860M"),
     (re.compile(r"\b(?:(?:7840|7940|874[05]|884[05]|8945)(?:h|hs|u)|8700g)\b|\bz1 extreme\b", re.I), "AMD Radeon 780M"),
+    (re.compile(r"\bryzen (?:7 (?:pro )?(?:250|255|260)|9 270)\b", re.I), "AMD Radeon 780M"),
     (re.compile(r"\b8600g\b", re.I), "AMD Radeon 760M"),
     (re.compile(r"\b(?:6800|6900|7735)(?:h|hs|hx|u)\b", re.I), "AMD Radeon 680M"),
     (re.compile(r"\bultra [79] 2(?:58|68|88|56|66)v\b", re.I), "Intel Arc 140V"),

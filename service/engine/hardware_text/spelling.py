@@ -236,6 +236,7 @@ _RESPELLED = tuple(
         ),
         (r"(?<!xeon\s)(?<!platinum\s)(?<![\w-])(8[45]\d{2}c)(?![\w-])", r"Xeon \1"),
         (r"(\bryzen\s\d{4})\s(x3d|xt?|ge?)\b", r"\1\2"),
+        (r"\b(ryzen\s[3579])\sh\s?(2\d[05])\b", r"\1 \2"),  # `Ryzen 7 H 255`, the same chip as without the H
         (r"(?<![\w-])([35][46]00|5[57]00|8[57]00)\sg\b", r"\1G"),  # `5700 G`, no size
         (r"\bx(16|8|4|1)\s([3-6]\.0)\b", r"PCIe \2 x\1"),
         (

@@ -220,6 +220,9 @@ def test_what_a_processors_gpu_is_given_is_no_second_size_of_ram(text: str, card
         ("Beelink SER8 8845HS 64GB", "Radeon 780M"),
         ("Ryzen AI 9 HX 370, 32GB", "Radeon 890M"),
         ("Ryzen AI 7 350 32GB", "Radeon 860M"),
+        ("Ryzen 7 250, 32GB DDR5-5600", "Radeon 780M"),
+        ("Beelink SER9 Pro, Ryzen 7 H255, 32GB LPDDR5X", "Radeon 780M"),
+        ("Ryzen 9 270, 32 GB", "Radeon 780M"),
         ("Legion Go Z1 Extreme, 16GB", "Radeon 780M"),
     ],
 )
