@@ -201,6 +201,14 @@ def test_what_is_not_answered_says_why_or_what_to_write(text: str, says: str) ->
     assert error.value.field == "what_if"
 
 
+@pytest.mark.parametrize("text", ["overclock the RAM to 6400", "XMP at 6000", "6000 MT/s RAM"])
+def test_ddr4_is_not_taken_at_rates_that_no_module_has(text: str) -> None:
+    machine = canonical(parse_hardware("RTX 3090, Ryzen 9 5950X, 64GB DDR4-3200"))
+    with pytest.raises(InvalidInput, match=r"the AMD Ryzen 9 5950X takes DDR4, which is not sold at 6\d00 MT/s"):
+        after(text, machine)
+    assert after("XMP at 4000", machine).hardware.ram.mts == 4000  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(("machine", "says"), [("M3 Ultra 256GB", "is soldered"), ("RTX 3090, 64GB RAM", "DDR4-3600")])
 def test_faster_ram_is_asked_about_where_none_is_faster(machine: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
@@ -457,6 +465,7 @@ def test_a_machine_whose_gpu_shares_the_memory_replaces_the_whole_one(text: str,
     assert gpu in resolve(whole).cards[0].name
     assert resolve(whole).ram_bytes >> 30 == ram
     assert "9 7950X" not in (resolve(whole).cpu_model or "")
+    assert "-0" not in after(text, rigs.ONE_3090_DESKTOP).text  # a chip's own memory has no rate to be told
 
 
 @pytest.mark.parametrize("text", ["+1 RTX 3090", "replace it with RTX 5090", "RTX 5090 instead"])

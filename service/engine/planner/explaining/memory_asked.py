@@ -30,6 +30,7 @@ _SPEEDS = {
     "DDR5": (4800, 5200, 5600, 6000, 6400),
 }  # JEDEC's rates that modules are sold with
 _DDR5_FROM = 4400
+_FASTEST_DDR4 = 5333  # MT/s of the fastest kits that were sold (G.Skill, 2020); most are of 3,200 to 3,600
 _DESKTOP_CHANNELS = 2  # CPUs with more take no faster modules than their makers state
 # What four slots take: modules of 64 GB since the end of 2023 (tomshardware.com, 2023-12-15), of 32 GB.
 _MOST_GB = {"DDR5": 256, "DDR4": 128}
@@ -68,11 +69,13 @@ def has_modules(hardware: Hardware) -> bool:
 
 
 def memory_of(hardware: Hardware) -> str:
-    """Kind, rate and channels of the RAM, as stated or as taken: `DDR5-4800 x12`."""
+    """Kind, rate and channels of the RAM, as stated or as taken: `DDR5-4800 x12`; nothing of a chip's own memory."""
+    if not (mts := _mts(hardware)):
+        return ""
     channels = (hardware.ram or Ram()).channels or next(
         (a.value for a in resolve(hardware).assumed if a.field == "hardware.ram.channels"), ""
     )
-    return f"{kind_of(hardware)}-{_mts(hardware)} x{channels}"
+    return f"{kind_of(hardware)}-{mts} x{channels}"
 
 
 def definite(hardware: Hardware, text: str) -> str:
@@ -144,6 +147,9 @@ def with_memory(hardware: Hardware, new: Ram, text: str) -> tuple[Hardware, Lite
     row, sockets = _cpu(hardware), (hardware.cpu.sockets if hardware.cpu else None) or 1
     if row and new.channels and re.search(r"channel", text, re.I) and new.channels > (row.channels or 2) * sockets:
         raise InvalidInput(f"`{text[:120]}`: the {row.name} has {(row.channels or 2) * sockets} channels", field=FIELD)
+    if kind == "DDR4" and (new.mts or 0) > _FASTEST_DDR4 and hardware.cpu:
+        takes = f"the {hardware.cpu.model} takes DDR4, which is not sold at {new.mts} MT/s"
+        raise InvalidInput(f"`{text[:120]}`: {takes}", field=FIELD)
     speed = new.mts is not None or new.channels is not None
     ram = Ram(
         total_gb=new.total_gb or old.total_gb,

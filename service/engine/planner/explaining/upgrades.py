@@ -153,7 +153,8 @@ def changed(hardware: Hardware, rig: Rig, text: str) -> Upgrade:
             raise InvalidInput(f"`{text[:120]}`: {error.detail}", field=FIELD, choices=error.choices) from error
         kinds.append(kind)
     kind = kinds[0] if len(set(kinds)) == 1 else "several"
-    said += [memory_of(found)] if found.cpu != hardware.cpu and memory_of(found) != memory_of(hardware) else []
+    memory = memory_of(found)
+    said += [memory] if memory and found.cpu != hardware.cpu and memory != memory_of(hardware) else []
     aloud = f" ({', '.join(said)})" if said else ""
     return _upgrade(f"{text}{aloud}", kind, found, rig)
 
