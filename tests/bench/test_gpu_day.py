@@ -101,6 +101,7 @@ def test_only_what_the_cpu_computes_is_doubted_for_a_busy_cpu() -> None:
     assert is_busy(msgspec.structs.replace(loud, step=STEPS["copies llama.cpp q4_0 card ub512 experts in RAM"]), 2)
 
 
+@pytest.mark.full
 def test_an_advice_for_this_machine_is_corrected_by_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_format_that_cannot_hold_it_says_why(model: str, capsys: pytest.Captur
     assert "has no router" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_several_are_planned_to_fit_at_once(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = write_gguf(tmp_path / "Qwen3-0.6B-Q4_K_M.gguf", "Qwen3-0.6B", "q4_K_M")[0]
     asked = ["advise", model, str(other), "-H", "GTX 1650, i5-12400, 16GB DDR4-3200", "--engine", "llama.cpp"]

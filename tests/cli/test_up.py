@@ -78,6 +78,7 @@ def test_a_request_is_told_once_and_whole_however_its_lines_arrive(model: Path, 
     ]
 
 
+@pytest.mark.full
 def test_a_server_that_is_never_idle_is_told_of_at_any_length(model: Path) -> None:
     said: list[str] = []
     watch = watching(model, said)

@@ -97,6 +97,7 @@ def test_what_an_engine_did_without_the_cards_is_no_figure_of_theirs(
     assert not any(line.memory for line in memory)
 
 
+@pytest.mark.full
 def test_a_second_start_goes_on_and_tries_again_last_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

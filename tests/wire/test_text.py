@@ -60,6 +60,7 @@ def batch() -> Advice:
     return advice_of(ask("Qwen3-8B", *mixes, hardware=hardware, goal=goal))
 
 
+@pytest.mark.full
 def test_configs_for_several_requests_at_once_are_compared_by_the_speed_of_all_of_them() -> None:
     text = render_text(batch())
     assert len(batch().configs) > 3
@@ -128,6 +129,7 @@ def test_the_full_form_has_every_config_with_both_commands_and_every_reason() ->
     assert "llama-bench" in text
 
 
+@pytest.mark.full
 def test_why_the_benchmark_differs_is_said_with_the_benchmark_alone() -> None:
     machine = parse_hardware("RTX 3080 10GB, Ryzen 7 5800X3D, 32GB DDR4-3200")
     found = advice_of(ask("Qwen3-14B", "iq4_xs", hardware=machine, engine="llama.cpp"))
@@ -137,6 +139,7 @@ def test_why_the_benchmark_differs_is_said_with_the_benchmark_alone() -> None:
     assert full.count("[smaller-benchmark]") == len([c for c in found.configs if c.smaller_benchmark])
 
 
+@pytest.mark.full
 def test_the_largest_gain_there_is_fits_a_full_screen_too() -> None:
     hardware = parse_hardware("RX 7900 XTX, Ryzen 7 7800X3D, 32GB DDR5-6000")
     mixes = ("iq4_xs", "q5_K_M", "q2_K", "q3_K_M", "q4_K_M", "q6_K", "q8_0")
@@ -240,6 +243,7 @@ def test_markdown_has_the_command_in_use_inside_the_block() -> None:
     assert before.count("```") % 2 == 0
 
 
+@pytest.mark.full
 def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
     advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'")
     for text in (render_text(advice, "full"), render_markdown(advice)):
@@ -277,6 +281,7 @@ def test_the_page_of_an_advice_is_named_with_the_address_of_the_api(detail: str)
     assert "page: " not in render_text(replace(advice(), url="https://advisor.example/advice/abc"), detail)
 
 
+@pytest.mark.full
 def test_the_gain_of_an_upgrade_that_was_asked_about_is_shown_once() -> None:
     body = what_if("+1 RTX 3090", "best")
     asked, best = body.what_if

@@ -392,6 +392,7 @@ def test_prompts_without_a_limit_are_limited_in_the_options_own_spelling() -> No
     assert report.fixed.endswith("-c 8192 --cache-ram 8192")
 
 
+@pytest.mark.full
 def test_more_rules_than_are_read_here_do_not_keep_the_engine_from_starting() -> None:
     """A rule for each expert tensor, as tools write them: 282 of Qwen3-235B."""
     rules = " ".join(rf"-ot 'blk\.{i}\.ffn_{part}_exps=CPU'" for i in range(94) for part in ("up", "gate", "down"))

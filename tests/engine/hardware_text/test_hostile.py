@@ -181,6 +181,7 @@ machines = st.builds(
 )
 
 
+@pytest.mark.full
 @given(machines)
 @examples(300)
 def test_shorthand_says_all_that_the_description_says(machine: Hardware) -> None:

@@ -113,6 +113,7 @@ ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
 PIECES = st.sampled_from([line for one in failures() for line in one["stderr"].splitlines()]) | st.text()
 
 
+@pytest.mark.full
 @given(st.lists(PIECES, max_size=30), st.sampled_from(ENGINES), st.integers(0, 255), st.none() | st.integers(1, 64))
 def test_whatever_was_printed_there_is_one_bounded_sentence(
     lines: list[str], engine: Engine, status: int, signal: int | None

@@ -13,6 +13,7 @@ from tests import rigs
 from tests.models import build
 
 
+@pytest.mark.full
 def test_every_published_speed_is_well_below_the_bound() -> None:
     nearest = {"TG": 0.0, "PP": 0.0}
     for setup in runs.setups()[0][::4]:

@@ -37,6 +37,7 @@ def all_hold(body: AdviceBody, model: str, hardware: Hardware) -> None:
     assert [p for c in body.configs for p in problems_of(c, build(model, c.variant), rig)] == []
 
 
+@pytest.mark.full
 def test_deepseek_r1_on_four_cards_keeps_attention_and_cache_on_them() -> None:
     body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090)
     config = first(body)
@@ -113,18 +114,21 @@ def test_a_small_model_goes_onto_one_card_and_the_others_are_hidden() -> None:
     assert parse(config.commands.server, config.engine).env["CUDA_VISIBLE_DEVICES"] == "0"
 
 
+@pytest.mark.full
 def test_a_dense_model_larger_than_the_card_leaves_feed_forward_layers_in_ram() -> None:
     body = ask("Llama-3.3-70B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP)
     all_hold(body, "Llama-3.3-70B", rigs.ONE_3090_DESKTOP)
     assert {c.strategy for c in body.configs} <= {"FFN in RAM", "layers in RAM"}
 
 
+@pytest.mark.full
 def test_a_card_of_6_gb_still_helps_a_30b_moe() -> None:
     body = ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.LAPTOP_6GB)
     all_hold(body, "Qwen3-30B-A3B", rigs.LAPTOP_6GB)
     assert first(body).strategy in ("FFN in RAM", "layers in RAM")
 
 
+@pytest.mark.full
 def test_two_sockets_without_a_card_run_on_the_cpu_spread_over_both() -> None:
     body = ask(R1, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU)
     config = first(body)
@@ -167,6 +171,7 @@ def test_cards_of_two_makers_run_a_small_model_on_one_of_them_and_the_answer_say
     assert any(a.field == "hardware.gpus.backend" for a in body.assumed)
 
 
+@pytest.mark.full
 def test_cards_of_two_makers_run_a_larger_model_together_with_vulkan_and_llama_cpp() -> None:
     body = ask("Llama-3.3-70B", "q4_k_s", hardware=rigs.MIXED_MAKERS)
     config = next(c for c in body.configs if c.devices[0].device == "Vulkan0")
@@ -268,6 +273,7 @@ def test_a_way_to_split_that_nobody_has_proven_is_not_said_to_be_hardly_faster()
     assert all(one.startswith("predicted ") and one.endswith(ending) for one in why)
 
 
+@pytest.mark.full
 def test_fewer_cards_get_no_line_each_where_other_variants_are_shown() -> None:
     variants = ("q4_K_M", "iq4_xs", "q5_K_M", "q6_K")
     two = msgspec.structs.replace(rigs.ONE_3090_DESKTOP, gpus=[Gpu(name="RTX 3090"), Gpu(name="RTX 3090")])
@@ -478,6 +484,7 @@ def test_cards_before_turing_get_a_build_with_cuda_12_and_the_releases_that_were
     assert newer.commands.packages
 
 
+@pytest.mark.full
 def test_a_reason_for_a_quantised_cache_gives_the_share_of_both_types_and_what_it_is_good_for() -> None:
     def said(model: str, mix: str, hardware: str, types: str) -> str:
         goal = GoalRequest(preset="agent", context=32_768)

@@ -103,6 +103,7 @@ def test_latent_attention_in_ik_gets_no_type_for_values_that_it_would_ignore() -
     assert all(c.flags.cache_type_v == "f16" and "-ctv" not in c.commands.server for c in body.configs)
 
 
+@pytest.mark.full
 def test_a_cache_type_asked_for_is_kept_and_told_where_it_is_what_hurts() -> None:
     goal = GoalRequest(context=131_072, depth=100_000, min_tg=0)
     asked = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
@@ -129,6 +130,7 @@ def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster
     assert not any("context" in note and "asked for" in note for note in first(asked(16_384)).notes)
 
 
+@pytest.mark.full
 def test_what_fewer_slots_gain_is_said_to_be_for_one_request_at_a_time() -> None:
     hardware, goal = parse_hardware("2x3090, Ryzen 9 5950X, 64GB"), GoalRequest(parallel=4)
     body = ask("Llama-3.3-70B", "iq4_xs", hardware=hardware, goal=goal, engine="ik_llama.cpp")
@@ -149,6 +151,7 @@ def test_an_old_build_asked_for_is_kept_and_told_where_todays_is_faster() -> Non
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("constraints", [Constraints(kv_types=["f16"]), Constraints(kv_types=["q8_0", "f16"])])
 def test_what_the_request_allows_as_well_is_no_price_of_it(constraints: Constraints) -> None:
     rig = parse_hardware("3090, 12700K, 64GB DDR5-5600")
@@ -161,6 +164,7 @@ def test_what_the_request_allows_as_well_is_no_price_of_it(constraints: Constrai
     assert int(prompts[1]) < 10
 
 
+@pytest.mark.full
 def test_what_stays_as_it_is_is_no_gain() -> None:
     rig, goal = parse_hardware("RTX 3090, Ryzen 9 5900X, 64GB"), GoalRequest(preset="agent", context=131_072)
     mix = "ffn_down_exps=q5_K,exps=q4_K,*=q6_K"

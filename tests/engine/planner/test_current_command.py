@@ -99,6 +99,7 @@ def test_a_larger_micro_batch_is_a_change_of_its_own_with_its_reason() -> None:
     assert "copies over PCIe" in change.why
 
 
+@pytest.mark.full
 def test_a_command_with_another_variant_is_compared_across_variants() -> None:
     body = asked(f"{FILE} -ngl 99 -ot exps=CPU", "q2_K", "q4_K_M")
     other = next(c for c in body.configs if c.variant == "q4_K_M")
@@ -120,6 +121,7 @@ def test_the_advised_command_itself_cannot_be_beaten_and_comes_first() -> None:
     assert [c.flags for c in body.configs].count(config.flags) == 1
 
 
+@pytest.mark.full
 def test_a_command_that_beats_the_reserve_is_first_and_told_how_little_stays_free() -> None:
     free = asked(f"{FILE} -ngl 99 -ot exps=CPU", reserve_mib=8192)
     tight = first(asked(f"{FILE} -ngl 99 -ot exps=CPU", reserve_mib=100)).commands.server
@@ -144,6 +146,7 @@ def test_a_broken_command_is_said_so() -> None:
     assert "is broken" in mine.verdict
 
 
+@pytest.mark.full
 def test_its_context_is_the_goal_s_where_none_is_asked_for() -> None:
     body = asked(f"./llama-server -m {QWEN}-q2_K.gguf -c 40960 -ngl 99 -ot exps=CPU")
     assert body.goal.context == 40_960
@@ -175,6 +178,7 @@ def test_the_hub_s_own_name_of_a_variant_is_understood() -> None:
     assert mine.variant == "q2_K"
 
 
+@pytest.mark.full
 def test_four_cards_with_one_hidden_by_the_command_shows_what_the_hidden_one_adds() -> None:
     command = f"CUDA_VISIBLE_DEVICES=0,1 llama-server -m {QWEN}-q4_K_M.gguf -c 16384 -ngl 99 -ot exps=CPU -ub 2048"
     limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=command)
@@ -194,6 +198,7 @@ def test_a_rig_without_gpu_compares_threads() -> None:
     assert first(body).versus_mine is not None or first(body).is_mine
 
 
+@pytest.mark.full
 def test_what_fit_places_fills_ram_at_the_same_cost_as_what_is_advised() -> None:
     rig = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=64, mts=3600))
     limits = Constraints(current_command="llama-server -m mine.gguf -c 8192")

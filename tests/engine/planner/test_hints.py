@@ -24,6 +24,7 @@ def test_an_uncertain_answer_says_what_measuring_it_would_give_and_a_certain_one
     assert all(reason.rule != "worth-measuring" for reason in sure.reasons)
 
 
+@pytest.mark.full
 def test_idle_cards_are_named_with_the_config_that_would_use_them() -> None:
     machine = parse_hardware("RTX 3090 + RX 6800 16GB, Ryzen 9 5900X, 64GB DDR4-3600")
     body = ask("Qwen3.5-27B", "q4_k_m", "q8_0", hardware=machine)

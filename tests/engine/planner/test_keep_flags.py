@@ -159,6 +159,7 @@ def test_one_card_cannot_be_kept_with_vulkan_which_hides_none() -> None:
         ask("Qwen3-8B", "q4_k_m", hardware=hardware, constraints=Constraints(keep_flags=["-sm none"]))
 
 
+@pytest.mark.full
 def test_a_kept_flag_that_places_everything_is_named_where_nothing_fits() -> None:
     hardware = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3600")
     for keep_flags in (["-ts 24,13", "-ub 2048"], ["-ub 2048 -ts 24,13"], ["-ts", "24,13", "-ub", "2048"]):
@@ -175,6 +176,7 @@ def test_a_kept_rule_that_moves_nothing_is_not_said_to_make_room() -> None:
     assert "one-micro-batch" not in {reason.rule for reason in config.reasons}
 
 
+@pytest.mark.full
 def test_keys_of_few_bits_are_rotated_where_the_engine_does_not_do_so_unasked() -> None:
     def server(engine: Engine, kind: str, build: str | None = None) -> str:
         limits = Constraints(engines=[EngineChoice(engine, build)], keep_flags=[f"-ctk {kind}"])

@@ -90,6 +90,7 @@ def test_next_token_layers_are_left_out_where_published_runs_gained_nothing(
     assert not config.proposals
 
 
+@pytest.mark.full
 def test_next_token_layers_are_left_out_with_weights_in_ram_and_the_reason_says_what_others_measured() -> None:
     config = first(ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp"))
     (said,) = [r.text for r in config.reasons if r.rule.startswith("drafting")]
@@ -119,6 +120,7 @@ def test_an_expert_cache_is_proposed_for_a_build_that_has_it_and_is_the_largest_
     assert not larger.fits
 
 
+@pytest.mark.full
 def test_an_expert_cache_needs_a_build_that_has_it_and_is_advised_against_over_a_slow_link() -> None:
     assert not [p for c in cached(CACHE_MACHINE, None).configs for p in c.proposals]
     slow = cached(CACHE_MACHINE.replace("10GB", "10GB PCIe 3.0 x4"), OCTOBER)

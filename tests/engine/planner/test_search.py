@@ -438,6 +438,7 @@ def test_smaller_batches_get_their_turn_where_the_buffers_of_large_ones_do_not_f
     assert found.contenders
 
 
+@pytest.mark.full
 def test_what_a_large_batch_was_off_by_is_not_held_against_smaller_ones() -> None:
     """62 t/s were shown, beside 119 of the other engine: only -ub 4096 was placed, whose buffers left no room for even
     spans of layers (the cards of GenerelSchwerz/llama.cpp issue 96)."""

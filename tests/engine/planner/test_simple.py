@@ -38,6 +38,7 @@ def test_a_shorter_command_puts_nothing_in_ram_of_what_is_all_on_gpu() -> None:
     assert {strategy_of(simplified(c).fitted.placement) for c in split} == {"all on GPU"}
 
 
+@pytest.mark.full
 def test_where_the_head_is_the_embedding_ik_leaves_whole_layers_in_ram_by_its_own_fit() -> None:
     # `-ngl` keeps a tied head in RAM as soon as one layer lies there, and no rule moves it alone
     small = parse_hardware("RTX 5090 3.78GB free, Ryzen 9 7950X, 128GB DDR5-5600")

@@ -174,6 +174,7 @@ def test_two_sockets_without_gpu_are_bound_to_one_that_holds_the_model() -> None
     assert "numa-bound" in [reason.rule for reason in config.reasons]
 
 
+@pytest.mark.full
 def test_what_is_larger_in_ram_than_one_socket_is_spread_over_both() -> None:
     """Weights alone decide at first; with whole layers in RAM their cache lies there too."""
     cards = [Gpu(name="CMP 50HX", free_gib=4.89), Gpu(name="RTX 4090")]
@@ -237,6 +238,7 @@ def test_a_dense_model_with_a_large_cache_leaves_ffn_in_ram_before_whole_layers(
     assert problems_of(config, build(model, "q4_k_m"), resolve(hardware)) == []
 
 
+@pytest.mark.full
 def test_a_laptop_card_of_6_gb_holds_attention_and_leaves_experts_in_ram() -> None:
     config = first(ask("Qwen3-30B-A3B", "q4_k_m", hardware=rigs.LAPTOP_6GB))
     assert config.strategy == "FFN in RAM"

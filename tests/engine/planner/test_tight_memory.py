@@ -70,6 +70,7 @@ def test_cards_that_hold_nothing_are_left_out_of_the_command() -> None:
     assert all(device.weights for c in found for device in c.fitted.memory.devices[:-1])
 
 
+@pytest.mark.full
 def test_a_rule_that_makes_room_without_moving_anything_names_a_tensor_that_the_model_has() -> None:
     """LFM2's output norm is called token_embd_norm: a rule for output_norm matched nothing."""
     cards = [Gpu(name="NVIDIA L4", count=2, free_gib=6.22), Gpu(name="RTX 3060", free_gib=5.37)]

@@ -158,6 +158,7 @@ def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_com
     assert config.notes[1] == "without it, #2 (q4_k_m) fits on the CPU"  # ik_llama.cpp; q2_k on the GPU is much worse
 
 
+@pytest.mark.full
 def test_a_small_micro_batch_is_tried_before_the_gpu_of_a_full_mac_is_left_out() -> None:
     """gpt-oss-20b is run on the GPU of Macs with 16 GB: mlx-lm issue 644, llama.vscode issue 105."""
     hardware, goal = parse_hardware("Mac mini M4 16GB"), GoalRequest(context=24_576)
@@ -166,6 +167,7 @@ def test_a_small_micro_batch_is_tried_before_the_gpu_of_a_full_mac_is_left_out()
     assert config.flags.n_ubatch < 512
 
 
+@pytest.mark.full
 def test_a_gpu_with_memory_of_its_own_and_64_gb_leave_room_for_the_system() -> None:
     config = first(
         ask("GLM-4.5-Air", "q4_k_m", "q5_k_m", hardware=parse_hardware("RTX 4090, i9-13900K, 64GB DDR5-6000"))
@@ -314,6 +316,7 @@ def test_memory_that_is_left_over_is_spent_on_quality_where_that_costs_next_to_n
     assert (first(roomy).variant, first(tight).variant) == ("q5_k_m", "q4_k_m")
 
 
+@pytest.mark.full
 def test_a_card_that_would_be_idle_is_spent_on_quality() -> None:
     """Who has two RTX 3090 runs this model as Q8_0 on both (ik_llama.cpp pull 1698), not in four bits on one."""
 
@@ -348,6 +351,7 @@ def test_the_headline_names_the_best_quality_that_reaches_the_minimum_and_not_th
     assert "It fits, but is slower than the goal's 7.5 t/s, which #3 (q3_K_M) reaches: iq4_xs" in body.headline
 
 
+@pytest.mark.full
 def test_why_this_one_says_that_a_better_variant_misses_the_minimum() -> None:
     whys = []
     for least in (6.0, 4.0):
@@ -368,6 +372,7 @@ def test_on_cards_that_an_engines_authors_do_not_test_a_gain_of_two_per_cent_doe
     assert first(body).engine == "llama.cpp"
 
 
+@pytest.mark.full
 def test_another_card_must_save_more_than_a_hundredth_of_the_time() -> None:
     one = Figures(seconds=24, tg=60, pp=900, loss=1.4, on_gpu=True)
     six = replace(one, n_cards=6)

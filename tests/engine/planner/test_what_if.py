@@ -333,6 +333,7 @@ def test_a_second_3090_on_a_desktop_helps_tokens_and_halves_the_link_for_prompts
     assert "t/s per GiB" in second.text
 
 
+@pytest.mark.full
 def test_a_question_about_a_machine_is_answered_as_asking_with_that_machine_is() -> None:
     """Two 3090s for Qwen 72B: what an owner of both would run, not only the next larger file than today's."""
     mixes, machine = ("iq2_xs", "iq3_xxs", "iq4_xs", "q5_K_M"), rigs.ONE_3090_DESKTOP
@@ -358,12 +359,14 @@ def test_the_best_upgrade_and_a_question_of_its_own_say_the_same_of_a_card() -> 
     assert only(card).speed == first(direct).speed[-1]
 
 
+@pytest.mark.full
 def test_what_fits_the_changed_machine_is_named_where_todays_variant_no_longer_does() -> None:
     _, (less,) = answered(QWEN, "q2_K", "q3_K_M", hardware=rigs.ONE_3090_DESKTOP, what_if=("80GB RAM",))
     assert less.text.startswith("80GB RAM: q3_K_M no longer fits, ")
     assert "q2_K (" in less.text
 
 
+@pytest.mark.full
 def test_a_second_card_says_why_prompts_take_longer_and_what_a_request_takes() -> None:
     body, (second, beside) = answered(
         QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("+1 RTX 3090", "+1 RTX 3090 pcie 4.0 x4")
@@ -375,6 +378,7 @@ def test_a_second_card_says_why_prompts_take_longer_and_what_a_request_takes() -
     assert "share the CPU's lanes" not in beside.text
 
 
+@pytest.mark.full
 def test_a_card_of_another_maker_is_said_to_need_vulkan_for_both() -> None:
     machine, change = rigs.ONE_3090_DESKTOP, "+1 RX 7900 XTX"
     _, (other,) = answered(QWEN, "q2_K", hardware=machine, what_if=(change,))
@@ -387,6 +391,7 @@ def test_a_card_that_the_new_one_leaves_unused_is_named() -> None:
     assert "q4_k_m leaves the NVIDIA GeForce RTX 3060 unused" in card.text
 
 
+@pytest.mark.full
 def test_more_ram_than_a_desktop_takes_is_said_and_not_recommended() -> None:
     desktop = canonical(parse_hardware("RTX 3090, Ryzen 9 7950X, 192GB DDR5-5200"))
     _, (more,) = answered(QWEN, "q2_K", hardware=desktop, what_if=("512GB RAM",))
@@ -415,6 +420,7 @@ def test_a_cpu_for_another_board_is_said_to_need_it(cpu: str, says: str) -> None
     assert ("board" in other.text) == bool(says)
 
 
+@pytest.mark.full
 def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
     _, (none,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("no GPU",))
     one = only(none)
@@ -486,6 +492,7 @@ def test_what_fits_today_and_not_with_the_change_no_longer_fits() -> None:
     assert card.text.startswith("+1 RTX 3090: still does not fit, ")
 
 
+@pytest.mark.full
 def test_more_memory_where_all_fits_already_is_said_to_change_nothing() -> None:
     _, (more,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("256 GB more RAM",))
     assert "changes nothing" in more.text
@@ -503,6 +510,7 @@ def test_more_memory_makes_a_variant_with_more_bits_come_first() -> None:
     assert "q6_K" in str(only(more).also)
 
 
+@pytest.mark.full
 def test_what_would_fit_is_answered_where_nothing_does() -> None:
     limits, asked = Constraints(engines=[EngineChoice("llama.cpp")]), ("+1 RTX 3090", "96 GB more RAM")
     body, (card, more) = answered(QWEN, "q2_K", hardware=rigs.LAPTOP_6GB, what_if=asked, limits=limits)
@@ -513,6 +521,7 @@ def test_what_would_fit_is_answered_where_nothing_does() -> None:
     assert "q2_K fits" in more.text
 
 
+@pytest.mark.full
 def test_an_upgrade_that_saves_nothing_is_not_among_the_best() -> None:
     limits = Constraints(engines=[EngineChoice("llama.cpp")])
     body, (best,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("best",), limits=limits)

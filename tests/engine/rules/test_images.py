@@ -76,6 +76,7 @@ def test_a_projector_of_another_model_ends_the_server() -> None:
     assert "3,840 values a token, the model's embeddings have 5,376" in told[0].message
 
 
+@pytest.mark.full
 def test_an_image_may_have_as_many_tokens_as_a_small_context() -> None:
     for kind, context, said in (("qwen3vl_merger", 4096, True), ("qwen3vl_merger", 8192, False), ("new", 1024, False)):
         text = f"llama-server -m m.gguf -c {context} -ngl 99 --mmproj p.gguf"

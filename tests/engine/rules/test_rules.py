@@ -169,6 +169,7 @@ def test_rules_that_change_nothing_are_told_together() -> None:
     assert "blk\\.2" in finding.message
 
 
+@pytest.mark.full
 def test_hundreds_of_bad_patterns_are_not_all_tried() -> None:
     command = GOOD_IK + " -ot '(=CPU'" * 200
     refused = [f for f in found(Example("", command, ""), command) if f.rule == "override-refused"]
@@ -242,6 +243,7 @@ def test_too_few_experts_in_ram_are_fixed_by_the_least_number_that_fits(engine: 
         assert ("does-not-fit" not in rules) is fits
 
 
+@pytest.mark.full
 def test_experts_in_ram_of_the_first_of_two_cards_are_mended_with_shares_that_leave_it_more_layers() -> None:
     """A larger -ncmoe alone needs 71: up to 47 it makes room on the first card only."""
     rig = parse_hardware("2x RTX 3090, Ryzen 9 5950X, 128GB DDR4-3200")

@@ -262,6 +262,7 @@ FRAGMENTS = {  # ids of runs whose published command is a fragment, or put toget
 }
 
 
+@pytest.mark.full
 def test_of_published_runs_only_those_with_a_part_of_their_command_disagree_with_it() -> None:
     apart = set()
     for one in published():

@@ -397,6 +397,7 @@ def test_tuning_measures_steps_around_a_config_and_stops_when_the_best_is_clear(
     assert best.result
 
 
+@pytest.mark.full
 def test_a_tuning_that_stands_still_is_taken_up_again_by_the_sweep(
     context: Context, alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

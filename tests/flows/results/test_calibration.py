@@ -133,6 +133,7 @@ def computed(context: Context, asked: AdviceRequest) -> Advice:
     return read_advice(context, requested.advice.id)
 
 
+@pytest.mark.full
 def test_it_is_refused_with_the_figures_where_it_would_be_worse_on_what_was_kept_out(
     context: Context, listing: RepoListing, owners: tuple[list[str], list[str]]
 ) -> None:
@@ -142,6 +143,7 @@ def test_it_is_refused_with_the_figures_where_it_would_be_worse_on_what_was_kept
     assert in_force(context.engine) is None
 
 
+@pytest.mark.full
 def test_a_dry_run_keeps_nothing_and_too_few_results_are_refused(
     context: Context, listing: RepoListing, owners: tuple[list[str], list[str]]
 ) -> None:

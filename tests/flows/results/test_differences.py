@@ -175,6 +175,7 @@ def test_one_owner_thrice_many_new_accounts_and_none_at_all_warn_nobody(
     assert (notes(context, advice), found(context)) == ([], [])
 
 
+@pytest.mark.full
 def test_as_many_logs_that_are_as_computed_outweigh_those_that_are_not(context: Context, clock: Clock) -> None:
     owners = people(context, clock, [f"owner{n}" for n in range(6)])
     for owner in owners[:3]:

@@ -128,6 +128,7 @@ def test_many_accounts_of_today_and_none_at_all_are_one_owner_together(
     assert 1 < after.tg / before.tg <= MOST
 
 
+@pytest.mark.full
 def test_an_owners_many_results_hide_nobodys_and_move_no_more_than_few(
     context: Context, clock: Clock, advice: Advice, expected: list[SpeedPoint]
 ) -> None:

@@ -57,6 +57,7 @@ def test_predictions_of_published_results_are_of_the_calibration_that_is_shipped
     assert {at.basis for one in predicted.values() for at in one.speed} == {"calibrated without its author and machine"}
 
 
+@pytest.mark.full
 def test_a_new_service_says_how_good_its_predictions_of_published_results_are(context: Context) -> None:
     imports.import_published(context.engine, NOW)
     found = accuracy(context)

@@ -41,6 +41,7 @@ def test_a_failure_says_what_to_do(client: httpx.Client, world: World) -> None:
     assert "/docs/problems#not-gguf" in Tags(html).all("a", "href")
 
 
+@pytest.mark.full
 def test_an_advice_leads_to_what_was_measured_of_its_model(client: httpx.Client, world: World) -> None:
     world.put("one", "ready", body=replace(body(), model_slug="qwen3-8b"))
     assert "/leaderboard?model=qwen3-8b" in Tags(client.get("/advice/one").text).all("a", "href")
