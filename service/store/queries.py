@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Column, Engine, Row, Select, UpdateBase
+from sqlalchemy.exc import IntegrityError
 
 from service.structs import made_from
 
@@ -66,6 +67,14 @@ def changed(engine: Engine, change: UpdateBase) -> int:
     """Make a change in a transaction of its own; return how many rows it affected."""
     with engine.begin() as connection:
         return int(connection.execute(change).rowcount)
+
+
+def accepted(engine: Engine, change: UpdateBase) -> bool:
+    """Add or change a row in a transaction of its own; return False if it exists already, or none is to be changed."""
+    try:
+        return changed(engine, change) != 0  # -1 after an insertion, of which psycopg tells no number
+    except IntegrityError:
+        return False
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # 128 random bits

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import Engine, Row, Select, bindparam, delete, select, update
-from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody, Versions
 from service.store.engines import glance
-from service.store.queries import changed, column, is_id
+from service.store.queries import accepted, changed, column, is_id
 from service.store.tables import advice as table
 from service.store.tables import validation
 from service.wire.advice.advice import AdviceEvent, AdviceRequest
@@ -124,12 +123,7 @@ def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[s
 def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
     """Queue a failed row again; return False if it is not failed, or its request is in flight as another row."""
     again = {"state": "queued", "problem": None, "attempts": 0, "updated_at": now}
-    change = update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again)
-    try:
-        with engine.begin() as connection:
-            return connection.execute(change).rowcount == 1
-    except IntegrityError:
-        return False
+    return accepted(engine, update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again))
 
 
 def remove(engine: Engine, advice_id: str) -> bool:

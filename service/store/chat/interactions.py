@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 from sqlalchemy import Engine, delete, exists, func, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
 
-from service.store.queries import changed, one, several, value
+from service.store.queries import accepted, changed, one, several, value
 from service.store.tables import interaction as table
 from service.wire.bots import Interaction, Visit
 
@@ -25,12 +24,7 @@ _WAITS = exists().where(  # for the row's turn: an earlier one of the same perso
 
 def add(engine: Engine, row: Interaction) -> bool:
     """Commit a new row; return False if its id exists, because the same question came twice."""
-    try:
-        with engine.begin() as connection:
-            connection.execute(insert(table).values(msgspec.structs.asdict(row)))
-    except IntegrityError:
-        return False
-    return True
+    return accepted(engine, insert(table).values(msgspec.structs.asdict(row)))
 
 
 def read(engine: Engine, identity: str) -> Interaction | None:

@@ -6,11 +6,10 @@ from datetime import datetime
 
 import msgspec
 from sqlalchemy import Engine, insert, select
-from sqlalchemy.exc import IntegrityError
 
 from service.engine.calibration import Calibration
 from service.store.engines import glance
-from service.store.queries import several, value
+from service.store.queries import accepted, several, value
 from service.store.tables import calibration as table
 
 _MOST = 50
@@ -43,12 +42,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 def add(engine: Engine, body: Calibration, errors: Errors, n_results: int, now: datetime) -> bool:
     """Store a calibration, which is in force from now on; return False if its version exists."""
     row = {"version": body.version, "body": msgspec.json.encode(body), "errors": msgspec.to_builtins(errors)}
-    try:
-        with engine.begin() as connection:
-            connection.execute(insert(table).values(**row, n_results=n_results, made_at=now))
-    except IntegrityError:
-        return False
-    return True
+    return accepted(engine, insert(table).values(**row, n_results=n_results, made_at=now))
 
 
 def newest(engine: Engine) -> list[Stored]:

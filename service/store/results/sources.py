@@ -93,6 +93,5 @@ def remove_in(connection: Connection, key: str, kept: set[str]) -> int:
     here = select(result.c.id).where(result.c.source == key, result.c.state != "deleted")
     gone = [one for one in connection.scalars(here).all() if one not in kept]
     for result_id in gone:
-        erased = {"log": None, "command": None, "remarks": None, "source_owner": None}
-        results.change(connection, result_id, state="deleted", state_reason=_GONE, **erased)
+        results.erase(connection, result_id, _GONE, source_owner=None)
     return len(gone)
