@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from service.cli.inputs import load_settings
 from service.cli.lazy import LazyParser
@@ -32,7 +32,7 @@ class Verb(NamedTuple):
     """One verb: its help, the function that adds arguments, if any, and the one that runs it, which import on use."""
 
     help: str
-    add: Callable[[argparse.ArgumentParser], None] | None
+    add: Callable[[argparse.ArgumentParser], object] | None
     run: Callable[[argparse.Namespace], Answer]
 
 
@@ -72,10 +72,6 @@ def _records() -> Iterator[Database]:
         yield Database(engine)
 
 
-def _add_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a new file")
-
-
 def _backup(arguments: argparse.Namespace) -> Answer:
     from service.store.operations.backups import back_up
 
@@ -111,12 +107,6 @@ def _restore(arguments: argparse.Namespace) -> Answer:
     told = f"what was there before is in {before}" if was_there else "there was no database before"
     lines = [f"restored; {told}", _UNDONE]
     return {"restored": str(arguments.file), "before": str(before) if was_there else None}, lines
-
-
-def _add_dump(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--parquet", type=Path, metavar="FILE", help="a Parquet file instead; needs offload-advisor[parquet]"
-    )
 
 
 def _dump(arguments: argparse.Namespace) -> Answer:
@@ -163,10 +153,6 @@ def _hosts(arguments: argparse.Namespace) -> Answer:
     return found, lines if found else []
 
 
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="make this one due now; a running service runs it")
-
-
 def _jobs(arguments: argparse.Namespace) -> Answer:
     """List jobs, or hasten one. Raises InvalidInput for an unknown job."""
     from service.flows.operations.schedule import schedule
@@ -186,10 +172,6 @@ def _jobs(arguments: argparse.Namespace) -> Answer:
         times = (f"{at:%Y-%m-%d %H:%M}Z" if at else "never" for at in (one.due_at, one.succeeded_at, one.failed_at))
         lines.append(_JOBS.format(one.name, *times, scheduled[one.name].text))
     return states, lines
-
-
-def _add_purge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="count it, and remove nothing")
 
 
 def _purge(arguments: argparse.Namespace) -> Answer:
@@ -225,10 +207,6 @@ def _requeue(arguments: argparse.Namespace) -> Answer:
     word = "would be queued" if arguments.dry_run else "queued"
     lines = [f"advice {one} {word}" for one in done.advice] + [f"run {one} {word}" for one in done.runs]
     return done, [*lines, f"{word}: advice {len(done.advice)}, runs {len(done.runs)}"]
-
-
-def _add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--remove", metavar="ID", help="remove one for good, by its id here or in published.jsonl")
 
 
 def _seed(arguments: argparse.Namespace) -> Answer:
@@ -336,6 +314,16 @@ def _act(context: Records, arguments: argparse.Namespace) -> Answer:
         says = f"say whom or what, and why with --reason: {what}"
         raise InvalidInput(says, field="SUBJECT" if field == "subject" else "--reason") from error
     done = moderate(context, ON_THE_MACHINE, wanted)
+def _one(name: str, **options: Any) -> Callable[[argparse.ArgumentParser], object]:
+    """Return the function that adds a verb's only argument."""
+    return lambda parser: parser.add_argument(name, **options)
+
+
+_FILE = _one("file", type=Path, metavar="FILE", help="a new file")
+_PARQUET = _one("--parquet", type=Path, metavar="FILE", help="a Parquet file instead; needs offload-advisor[parquet]")
+_NAME = _one("name", nargs="?", metavar="NAME", help="make this one due now; a running service runs it")
+_DRY_RUN = _one("--dry-run", action="store_true", help="count it, and remove nothing")
+_REMOVE = _one("--remove", metavar="ID", help="remove one for good, by its id here or in published.jsonl")
     return done, [f"{done.action} {done.subject}: {done.reason}"]
 
 
@@ -344,15 +332,15 @@ _MIGRATE = "migrate the database to this version's tables; the old version may k
 _SOURCES = "list, import or remove results of other services"
 _JOBS_HELP = "list scheduled jobs with their last success and next run, or make one due now"
 VERBS = {
-    "backup": Verb("write the whole database to one file, while the service runs", _add_backup, _backup),
+    "backup": Verb("write the whole database to one file, while the service runs", _FILE, _backup),
     "moderate": Verb(_MODERATE, _add_moderate, _moderate),
-    "dump": Verb("write the files of all results that are made each night, or a Parquet file", _add_dump, _dump),
+    "dump": Verb("write the files of all results that are made each night, or a Parquet file", _PARQUET, _dump),
     "migrate": Verb(_MIGRATE, None, _migrate),
     "hosts": Verb("list all hosts: owner, hardware, when last seen", None, _hosts),
-    "jobs": Verb(_JOBS_HELP, _add_jobs, _jobs),
-    "purge": Verb("remove what is older than the settings allow, as the service does each night", _add_purge, _purge),
+    "jobs": Verb(_JOBS_HELP, _NAME, _jobs),
+    "purge": Verb("remove what is older than the settings allow, as the service does each night", _DRY_RUN, _purge),
     "requeue": Verb("retry failed advice and runs, once the cause is fixed", _add_requeue, _requeue),
     "restore": Verb("restore the database from a backup; stop the service first", _add_restore, _restore),
     "sources": Verb(_SOURCES, _add_sources, _sources),
-    "seed": Verb("add the published results of the package, or remove one at its author's request", _add_seed, _seed),
+    "seed": Verb("add the published results of the package, or remove one at its author's request", _REMOVE, _seed),
 }

@@ -24,15 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scope", action="append", required=True, metavar="SCOPE",
         help="submit, validate, host or operator; several with commas, or repeated",
     )  # fmt: skip
-    create.add_argument("--json", action="store_true", help="as JSON")
     shown = verbs.add_parser("list", help="list all tokens: account, scopes, last use; never the tokens themselves")
-    shown.add_argument("--json", action="store_true", help="as JSON")
     revoke = verbs.add_parser("revoke", help="revoke a token at once")
     revoke.add_argument("id", metavar="ID", help="as `advisor token list` shows it")
-    revoke.add_argument("--json", action="store_true", help="as JSON")
     forget = verbs.add_parser("forget", help="delete an account with its tokens, hosts and validations; results stay")
     forget.add_argument("name", metavar="NAME", help="the account, as `advisor token list` shows it")
-    forget.add_argument("--json", action="store_true", help="as JSON")
+    for verb in (create, shown, revoke, forget):
+        verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
