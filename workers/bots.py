@@ -49,7 +49,6 @@ class QuestionWorker:
         self._hint = Event()
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
             group.start_soon(self._renew)

@@ -70,5 +70,4 @@ def is_private(verb: str, words: Mapping[str, str]) -> bool:
 
 
 def shown(off: Sequence[str]) -> tuple[Verb, ...]:
-    """Return the verbs that are not turned off."""
     return tuple(verb for verb in VERBS if verb.name not in off)

@@ -37,7 +37,6 @@ class Verb(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
     for name, verb in VERBS.items():
         one = verbs.add_parser(name, help=verb.help)
@@ -52,7 +51,6 @@ def _add(verb: Verb, parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0."""
     value, lines = arguments.admin(arguments)
     if arguments.json:
         print_json(value)
@@ -64,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _records() -> Iterator[Database]:
-    """Open the settings' database for the block."""
     from service.flows.context import Database
     from service.store.migrations import migrated
 
@@ -314,6 +311,9 @@ def _act(context: Records, arguments: argparse.Namespace) -> Answer:
         says = f"say whom or what, and why with --reason: {what}"
         raise InvalidInput(says, field="SUBJECT" if field == "subject" else "--reason") from error
     done = moderate(context, ON_THE_MACHINE, wanted)
+    return done, [f"{done.action} {done.subject}: {done.reason}"]
+
+
 def _one(name: str, **options: Any) -> Callable[[argparse.ArgumentParser], object]:
     """Return the function that adds a verb's only argument."""
     return lambda parser: parser.add_argument(name, **options)
@@ -324,9 +324,6 @@ _PARQUET = _one("--parquet", type=Path, metavar="FILE", help="a Parquet file ins
 _NAME = _one("name", nargs="?", metavar="NAME", help="make this one due now; a running service runs it")
 _DRY_RUN = _one("--dry-run", action="store_true", help="count it, and remove nothing")
 _REMOVE = _one("--remove", metavar="ID", help="remove one for good, by its id here or in published.jsonl")
-    return done, [f"{done.action} {done.subject}: {done.reason}"]
-
-
 _MODERATE = "hide and show results, ban and vouch for accounts, revoke hosts, read reports and the audit log"
 _MIGRATE = "migrate the database to this version's tables; the old version may keep running"
 _SOURCES = "list, import or remove results of other services"

@@ -32,7 +32,6 @@ _NUMBERS = {  # of a goal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "repo", metavar="REPO", nargs="+",
         help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files; several: models to serve together",

@@ -9,7 +9,6 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     platforms = parser.add_subparsers(title="platforms", required=True, metavar="PLATFORM", dest="platform")
     discord = platforms.add_parser("discord", help="the Discord application").add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="action"

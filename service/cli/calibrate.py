@@ -10,7 +10,6 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--dry", action="store_true", help="print the errors before and after, and save nothing")
     parser.add_argument("--json", action="store_true", help="the version, the counts and the errors as JSON")
 

@@ -24,7 +24,6 @@ _MAX_LOG = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "command",
         metavar="COMMAND",

@@ -18,19 +18,16 @@ to use it:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
     parser.epilog, parser.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0."""
     print(script(arguments.shell), end="")
     return 0
 
 
 def script(shell: str) -> str:
-    """Return the script for `shell` to evaluate."""
     known = words_of_verbs()
     if shell == "fish":
         lines = [f"complete -c advisor -n __fish_use_subcommand -a '{' '.join(known)}'"]

@@ -13,7 +13,6 @@ _MARKS = {"good": "ok  ", "warning": "warn", "bad": "BAD "}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="a list of part, state, text and fix")
 
 

@@ -12,7 +12,6 @@ from service.engine.hardware import Hardware
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "text",
         metavar="TEXT",
@@ -28,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0."""
     from service.detect import detect
     from service.engine.hardware_text import parse_hardware
     from service.measure import measure

@@ -20,7 +20,6 @@ CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: restarting would not help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     enrol = verbs.add_parser("enrol", help="register this machine with a service, with its owner's code")
     enrol.add_argument("url", metavar="URL", help="the service's address: https://…")
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code."""
     if sys.platform == "win32":
         print("advisor: hosts are Linux machines (or WSL 2)", file=sys.stderr)
         return FAILURE

@@ -9,7 +9,6 @@ from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("repo", metavar="REPO", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     add_no_cache(parser)
@@ -17,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0."""
     from service.flows.advice.repo_view import inspect_directly
     from service.wire.advice.repo_text import render_repo
 

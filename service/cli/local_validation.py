@@ -204,7 +204,6 @@ class LocalValidation:
         )
 
     def results(self) -> SavedResults:
-        """Return the results to save."""
         probe = self.machine.probe
         hardware = msgspec.structs.replace(probe.hardware, notes=None)
         return SavedResults(

@@ -34,7 +34,6 @@ class _Cancelled(BaseException):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "--service", metavar="ADDRESS", help="https://HOST of a service whose leaderboard is offered as a tool too"
     )

@@ -21,7 +21,6 @@ def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusi
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON."""
     import msgspec  # imported here: it takes longer than everything `advisor --version` does
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

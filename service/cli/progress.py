@@ -29,7 +29,6 @@ class Progress:
         self._clear()
 
     def line(self, text: str) -> None:
-        """Print a permanent line."""
         self._clear()
         print(text, file=self._stream, flush=True)
 

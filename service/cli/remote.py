@@ -78,7 +78,6 @@ class Service:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def get(self, path: str, kind: type[T]) -> T:

@@ -73,7 +73,6 @@ class Plan(NamedTuple):
             yield f"fetch: {self.asked.repo} into {self.asked.folder}; an interrupted download resumes"
 
     def launch(self, program: Path) -> Launch:
-        """Return the command that starts it."""
         from service.engine.commands.parse import parse
         from service.engine.commands.render import launch
 

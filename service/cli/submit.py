@@ -22,7 +22,6 @@ _OPTIONS = {"text": "FILE", "command": "--command", "hardware": "--hardware", "r
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "file",
         metavar="FILE",

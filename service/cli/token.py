@@ -16,7 +16,6 @@ _COLUMNS = "{:<16}  {:<24}  {:<28}  {:<10}  {:<10}  {}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="action")
     create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument("name", metavar="NAME", help="the account, created if needed: letters, digits and . _ : @ -")
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0."""
     from service.flows import accounts
     from service.flows.context import utc_now
     from service.store.migrations import migrated

@@ -28,7 +28,6 @@ _MAX_ADVICE = 16 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "what", metavar="WHAT",
         help="OWNER/NAME[:VARIANT], GGUF files, @FILE with advice, or a llama-server command, quoted",

@@ -31,7 +31,6 @@ _NOT_RANKED = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "advice",
         nargs="?",

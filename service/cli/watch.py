@@ -23,7 +23,6 @@ _CHUNK = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "what", metavar="WHAT",
         help="the file that llama-server writes to, its process number, or its address (needs --metrics)",

@@ -22,7 +22,6 @@ from service.store.engines import make_engine
 
 
 def utc_now() -> datetime:
-    """Return the present instant."""
     return datetime.now(UTC)
 
 

@@ -82,7 +82,6 @@ class Hub:
         return self._opened.cost if self._opened else Cost()
 
     def close(self) -> None:
-        """Close the connections."""
         if self._opened is not None:
             self._opened.close()
         if self._library is not None:

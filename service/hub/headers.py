@@ -208,7 +208,6 @@ class ReadSlots:
             raise HubBusy(f"{self._n} repos are being read at this moment; ask again in a few seconds", retry_after=3)
 
     def give_back(self) -> None:
-        """Give a slot back."""
         self._free.release()
 
 

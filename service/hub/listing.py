@@ -63,7 +63,6 @@ class RepoListing(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the variants."""
         return tuple(variant.name for variant in self.variants)
 
 

@@ -73,7 +73,6 @@ class Ranges:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def stream(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> int:

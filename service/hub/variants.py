@@ -58,7 +58,6 @@ class Candidate(NamedTuple):
 
 
 def is_gguf(name: str) -> bool:
-    """Return whether a file's name ends in `.gguf`."""
     return name.lower().endswith(SUFFIX)
 
 

@@ -91,7 +91,6 @@ class CheckedBackend:
         raise self._core.ConnectError("nothing is asked over a unix socket")
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
     def _addresses(self, host: str, port: int) -> list[str]:

@@ -56,7 +56,6 @@ class Access:
         return response
 
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
 

@@ -80,7 +80,6 @@ class Origins:
 
 
 def origin(url: Url) -> Origin:
-    """Return the origin of a request's address."""
     return _origin(url.scheme, url.host, url.port)
 
 

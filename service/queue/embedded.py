@@ -77,7 +77,6 @@ class EmbeddedValkey:
         return self._process.pid if self.is_running() and self._process else None
 
     def is_running(self) -> bool:
-        """Whether its process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

@@ -24,7 +24,6 @@ _COMPUTE_ADVICE = "workers.tasks.compute_advice"
 
 
 def queue_on(redis: Redis) -> Queue:
-    """Return our queue."""
     return Queue(QUEUE, connection=redis, serializer=SERIALIZER)
 
 

@@ -43,12 +43,10 @@ def wake_hosts(redis: Redis) -> None:
 
 
 def channel(advice_id: str) -> str:
-    """Return the name of an advice's channel."""
     return f"advice:{advice_id}"
 
 
 def validation_channel(validation_id: str) -> str:
-    """Return the name of a validation's channel."""
     return f"validation:{validation_id}"
 
 

@@ -54,12 +54,10 @@ def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) 
 
 
 def named(engine: Engine, name: str) -> StoredAccount | None:
-    """Return the account of this name."""
     return one(engine, select(account).where(account.c.name == name), StoredAccount)
 
 
 def name_of(engine: Engine, account_id: str) -> str | None:
-    """Return the name of the account with this id."""
     return value(engine, select(account.c.name).where(account.c.id == account_id))
 
 
@@ -75,7 +73,6 @@ def forget(engine: Engine, account_id: str) -> None:
 
 
 def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[str, ...], now: datetime) -> StoredToken:
-    """Commit a new token."""
     row = StoredToken(
         id=secrets.token_hex(8), account_id=account_id, scopes=scopes, created_at=now, used_at=None, revoked_at=None
     )
@@ -95,7 +92,6 @@ def with_token(engine: Engine, token_hash: str) -> tuple[StoredAccount, StoredTo
 
 
 def note_use(engine: Engine, token_id: str, now: datetime) -> None:
-    """Record when a token was last used."""
     changed(engine, update(token).where(token.c.id == token_id).values(used_at=now))
 
 
@@ -129,6 +125,5 @@ def save_rig(engine: Engine, account_id: str, hardware: str, now: datetime) -> N
 
 
 def rig_of(engine: Engine, name: str) -> str | None:
-    """Return the hardware stored for the account `name`."""
     found = select(rig.c.hardware).join(account).where(account.c.name == name)
     return value(engine, found)

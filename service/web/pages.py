@@ -62,7 +62,6 @@ class Form(msgspec.Struct, frozen=True):
         return {name: self.value(name) for name in names if self.value(name)}
 
     def error(self, name: str) -> FieldError | None:
-        """Return a field's error, if any."""
         return next((error for error in self.errors if error.field == name), None)
 
 
@@ -201,7 +200,6 @@ def _environment() -> jinja2.Environment:
 
 @cache
 def static_files() -> dict[str, bytes]:
-    """Return the static files by name."""
     folder = resources.files("service.web") / "static"
     return {name: (folder / name).read_bytes() for name in STATIC_TYPES}
 

@@ -79,7 +79,6 @@ def _collect_rarely() -> None:
 
 
 def server_config(app: Litestar) -> uvicorn.Config:
-    """Return the server's configuration for an app."""
     return uvicorn.Config(
         app,
         log_config=None,

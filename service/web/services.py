@@ -98,7 +98,6 @@ class Services:
         return is_within(request, self._proxies, self._near)
 
     def client(self, request: Connection) -> str:
-        """Return the client's address."""
         return client_of(request, self._proxies)
 
     async def count_request(self, request: Connection) -> None:

@@ -52,7 +52,6 @@ class Advise(Arguments, frozen=True, kw_only=True):
     revision: Revision = None
 
     def request(self) -> AdviceRequest:
-        """Return the request to the HTTP API with these arguments."""
         constraints = Constraints(
             engines=[EngineChoice(self.engine)] if self.engine else None,
             variants=[self.variant] if self.variant else None,
@@ -73,7 +72,6 @@ class Check(Arguments, frozen=True, kw_only=True):
     build: Annotated[BuildText | None, Meta(description="of the engine: 2025-05-11, b3700 or 8337e4c")] = None
 
     def request(self) -> CheckRequest:
-        """Return the request to the HTTP API with these arguments."""
         return made_from(CheckRequest, self)
 
 
@@ -97,7 +95,6 @@ class Leaderboard(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
     def request(self) -> BoardQuery:
-        """Return the request to the HTTP API with these arguments."""
         return BoardQuery(**msgspec.structs.asdict(self))
 
 

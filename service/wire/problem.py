@@ -48,7 +48,6 @@ def problem(slug: str, detail: str, **extensions: Any) -> Problem:
 
 
 def problem_of(error: AdvisorError) -> Problem:
-    """Return the problem for an error."""
     slug = error.problem if error.problem in PROBLEM_TYPES else "internal"
     retry_after = getattr(error, "retry_after", None)
     choices = list(error.choices) or None

@@ -78,7 +78,6 @@ class Client:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def sign_as(self, host: str, key: HostKey, state: State) -> None:
@@ -90,7 +89,6 @@ class Client:
         return self._plain("/v1/agent/greeting", _checked(Greeting(code=code)), Greeted)
 
     def enrol(self, code: str, key: HostKey, agent: str) -> EnrolledHost:
-        """Register the machine that holds `key`."""
         signature = key.sign_enrolment(self.authority, code)
         new = NewHost(code=code, public_key=key.public, signature=signature, agent=agent)
         return self._plain("/v1/agent/hosts", _checked(new), EnrolledHost)
@@ -121,7 +119,6 @@ class Client:
         return self._certain(f"/v1/agent/runs/{_run(run)}/report", _checked(report), Accepted)
 
     def leave(self) -> None:
-        """Revoke this host."""
         self._signed("/v1/agent/leave", b"{}", None)
 
     def _plain(self, path: str, body: bytes, kind: type[T]) -> T:

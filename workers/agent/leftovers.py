@@ -32,7 +32,6 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def new_mark() -> str:
-    """Return a unique mark."""
     return secrets.token_hex(16)
 
 

@@ -50,7 +50,6 @@ class Measured(Seen, frozen=True, kw_only=True):
     log: str = ""
 
     def report(self, fence: int, program: EngineProgram, *, files_confirmed: bool) -> Report:
-        """Return the report to send."""
         build = program.build
         return made_from(
             Report,

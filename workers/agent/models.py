@@ -65,7 +65,6 @@ class Hashes:
         return known if known is not None and (known.size, known.changed, known.inode) == now else None
 
     def put(self, path: Path, known: Known) -> None:
-        """Remember what was found out about a file."""
         self._known = {**self._known, str(path): known}
 
     def save(self) -> None:

@@ -91,7 +91,6 @@ class Nvidia:
         return tuple(card for card in found if card is not None)
 
     def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
-        """Return the current state of these cards."""
         found = (self._try(partial(self._now, index)) for index in indices)
         return tuple(now for now in found if now is not None)
 

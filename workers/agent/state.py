@@ -163,7 +163,6 @@ class HostKey:
         return self._sign(enrolment_text(authority, code, self.public))
 
     def sign_call(self, authority: str, path: str, host: str, counter: int, body: bytes) -> str:
-        """Return the signature of one call."""
         return self._sign(signed_text(authority, "POST", path, host, counter, body))
 
     def __repr__(self) -> str:

@@ -43,7 +43,6 @@ class Delivery:
         return msgspec.structs.replace(outcome.answer, parts=(*outcome.answer.parts, note), private=True), "last"
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Post an answer that is not final yet."""
         return self._respond(reply, answer)
 
     def goes_on(self, asked: Interaction, age: float) -> bool:

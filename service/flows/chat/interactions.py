@@ -91,7 +91,6 @@ def claim(context: Context, limit: int) -> list[Interaction]:
 
 
 def renew(context: Context, ids: Sequence[str]) -> None:
-    """Renew the claims on questions for another CLAIM_SECONDS."""
     interactions.renew(context.engine, ids, context.clock() + timedelta(seconds=CLAIM_SECONDS))
 
 

@@ -102,7 +102,6 @@ def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
 
 
 def leave(context: Context, host: SignedHost) -> None:
-    """Revoke a host at its own request."""
     hosts.change(context.engine, host.id, context.clock(), state="revoked")
 
 

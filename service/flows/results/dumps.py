@@ -39,7 +39,6 @@ _LIST, _KEY = "dumps.json", "dumps.key"
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return the folder of the dumps."""
     return settings.state_dir / "dumps"
 
 

@@ -82,7 +82,6 @@ def remove_published(engine: Engine, name: str) -> str:
 
 
 def published_results() -> Iterator[PublishedResult]:
-    """Yield the published results in the package."""
     lines = resources.files("service.data").joinpath("published.jsonl").read_bytes().splitlines()
     yield from (msgspec.json.decode(line, type=PublishedResult) for line in lines)
 

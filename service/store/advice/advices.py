@@ -74,7 +74,6 @@ class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(engine: Engine, advice_id: str) -> StoredAdvice | None:
-    """Return the row with this id."""
     return _one(engine, select(table).where(table.c.id == advice_id)) if is_id(advice_id) else None
 
 
@@ -141,7 +140,6 @@ def _one(engine: Engine, query: Select[Any]) -> StoredAdvice | None:
 
 
 def packed(body: AdviceBody) -> bytes:
-    """Return a body in its stored form."""
     return zlib.compress(_ENCODER.encode(body), _LEVEL)
 
 

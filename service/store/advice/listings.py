@@ -36,12 +36,10 @@ class Listings(NamedTuple):
                     yield repo, listing
 
     def repos_like(self, name: str) -> list[str]:
-        """As `repos_like`."""
         return repos_like(self.engine, name)
 
 
 def remember_branch(engine: Engine, repo: str, name: str, revision: str, now: datetime) -> None:
-    """Note which commit a branch is at."""
     _replace(engine, branch, {"repo": repo, "name": name}, {"revision": revision, "seen_at": now})
 
 
@@ -52,18 +50,15 @@ def branch_revision(engine: Engine, repo: str, name: str, seen_since: datetime) 
 
 
 def save_listing(engine: Engine, repo: str, revision: str, listing: bytes, now: datetime) -> None:
-    """Keep what a repo holds at a commit."""
     _replace(engine, repo_listing, {"repo": repo, "revision": revision}, {"listing": listing, "seen_at": now})
 
 
 def read_listing(engine: Engine, repo: str, revision: str) -> bytes | None:
-    """Return what was saved for this commit."""
     found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo, repo_listing.c.revision == revision)
     return value(engine, found)
 
 
 def read_latest(engine: Engine, repo: str) -> bytes | None:
-    """Return what was saved last for this repo, whatever the commit."""
     found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo)
     return value(engine, found.order_by(repo_listing.c.seen_at.desc()).limit(1))
 

@@ -28,7 +28,6 @@ def add(engine: Engine, row: Interaction) -> bool:
 
 
 def read(engine: Engine, identity: str) -> Interaction | None:
-    """Return the row with this id."""
     return one(engine, select(table).where(table.c.id == identity), Interaction)
 
 
@@ -53,7 +52,6 @@ def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> No
 
 
 def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
-    """Extend the claims on rows."""
     changed(engine, update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
 
 
@@ -74,7 +72,6 @@ def purge(engine: Engine, before: datetime) -> int:
 
 
 def count_open(engine: Engine) -> int:
-    """Return how many rows are unanswered."""
     return value(engine, select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
 
 

@@ -115,7 +115,6 @@ def _unused(now: datetime) -> tuple[Any, ...]:
 
 
 def read(engine: Engine, host_id: str) -> StoredHost | None:
-    """Return the host with this id."""
     return by_id(engine, select(host), host.c.id, host_id, StoredHost)
 
 
@@ -189,7 +188,6 @@ def count_up(
 
 
 def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:
-    """Store a host's description of itself."""
     changed(engine, update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
 
 

@@ -173,7 +173,6 @@ def waiting_for(engine: Engine, host_ids: Sequence[str], now: datetime) -> list[
 
 
 def insert_in(connection: Connection, row: StoredRun, hosts: Sequence[Eligible]) -> None:
-    """Add a run and its eligible hosts within a transaction."""
     connection.execute(insert(table).values(msgspec.structs.asdict(row)))
     if hosts:
         connection.execute(insert(run_host), [{"run_id": row.id, **msgspec.structs.asdict(host)} for host in hosts])
@@ -186,7 +185,6 @@ def of_validation(engine: Engine, validation_id: str) -> list[StoredRun]:
 
 
 def read(engine: Engine, run_id: str) -> StoredRun | None:
-    """Return the run with this id."""
     return by_id(engine, select(table), table.c.id, run_id, StoredRun)
 
 
@@ -197,7 +195,6 @@ def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], Mat
 
 
 def eligible(engine: Engine, run_id: str) -> list[Eligible]:
-    """Return the hosts that may take a run."""
     return several(engine, select(run_host).where(run_host.c.run_id == run_id), Eligible)
 
 

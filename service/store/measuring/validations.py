@@ -76,7 +76,6 @@ def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]
 
 
 def read(engine: Engine, validation_id: str) -> StoredValidation | None:
-    """Return the validation with this id."""
     return by_id(engine, select(table), table.c.id, validation_id, StoredValidation)
 
 
@@ -94,7 +93,6 @@ def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
 
 
 def with_key(engine: Engine, account_id: str, key: str) -> StoredValidation | None:
-    """Return an account's validation with an idempotency key."""
     same = (table.c.account_id == account_id, table.c.idempotency_key == key)
     return one(engine, select(table).where(*same), StoredValidation)
 
@@ -112,7 +110,6 @@ def tunings_since(engine: Engine, since: datetime) -> list[str]:
 
 
 def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
-    """Mark a validation as cancelled, and cancel its runs."""
     changed(engine, update(table).where(table.c.id == validation_id).values(cancelled_at=now))
     runs.cancel(engine, validation_id, now)
 
@@ -127,7 +124,6 @@ def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
 
 
 def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
-    """Return the pseudonyms of hosts, by id."""
 
     wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
     return {row.id: row.pseudonym for row in rows(engine, wanted)} if host_ids else {}

@@ -61,7 +61,6 @@ CODES = Kind("codes", enrolment, lambda before: (enrolment.c.expires_at < before
 
 
 def count(engine: Engine, kind: Kind, before: datetime) -> int:
-    """Return how many rows of a kind are too old."""
     return value(engine, select(func.count()).select_from(kind.table).where(kind.too_old(before))) or 0
 
 

@@ -58,6 +58,5 @@ def in_force(engine: Engine) -> Calibration | None:
 
 
 def version_in_force(engine: Engine) -> str | None:
-    """Return the version of the newest calibration."""
     with glance(engine) as connection:
         return connection.scalar(_VERSION)

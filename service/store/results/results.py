@@ -167,12 +167,10 @@ def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
 
 
 def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
-    """Return the result that was sent with an idempotency key."""
     return one(engine, select(*_COLUMNS).where(table.c.submission_key == key), StoredResult)
 
 
 def read(engine: Engine, result_id: str) -> StoredResult | None:
-    """Return the result with this id."""
     return by_id(engine, select(*_COLUMNS), table.c.id, result_id, StoredResult)
 
 
@@ -183,7 +181,6 @@ def read_log(engine: Engine, result_id: str) -> str:
 
 
 def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
-    """Return the results with these ids, by id."""
     with engine.connect() as connection:
         return of_ids_in(connection, ids)
 

@@ -40,7 +40,6 @@ def unfit(row: StoredResult) -> str | None:
 
 
 def read(engine: Engine, key: str) -> Source | None:
-    """Return the source with this key."""
     return one(engine, select(table).where(table.c.key == key), Source)
 
 
@@ -50,14 +49,12 @@ def every(engine: Engine) -> list[Source]:
 
 
 def put_in(connection: Connection, source: Source) -> None:
-    """Insert or update a source."""
     values = msgspec.structs.asdict(source)
     if connection.execute(update(table).where(table.c.key == source.key).values(**values)).rowcount == 0:
         connection.execute(insert(table).values(**values))
 
 
 def drop_in(connection: Connection, key: str) -> None:
-    """Delete a source."""
     connection.execute(delete(table).where(table.c.key == key))
 
 

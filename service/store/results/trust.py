@@ -105,7 +105,6 @@ def counts_as_agent(connection: Connection, host_id: str) -> bool:
 
 
 def cells_of_account(engine: Engine, account_id: str) -> list[str]:
-    """Return the cells in which an account has results."""
     wanted = select(table.c.cell).where(table.c.account_id == account_id, table.c.cell.is_not(None)).distinct()
     return [str(cell) for cell in column(engine, wanted.order_by(table.c.cell))]
 
@@ -121,6 +120,5 @@ def cells_that_wait(engine: Engine, since: datetime) -> list[str]:
 
 
 def hosts_of_account(connection: Connection, account_id: str) -> list[str]:
-    """Return the hosts that measured for an account."""
     wanted = select(table.c.host_id).where(table.c.account_id == account_id, table.c.host_id.is_not(None)).distinct()
     return sorted(str(found) for found in connection.scalars(wanted))

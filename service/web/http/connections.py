@@ -47,7 +47,6 @@ class BoundedConnection(H11Protocol):
             self._wait(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
@@ -75,7 +74,6 @@ class BoundedConnection(H11Protocol):
             self._unread = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that timer: the client reads."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()

@@ -21,7 +21,6 @@ MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "tex
 
 
 def media_type_of(form: Format) -> str:
-    """Return the media type of a format."""
     return next(kind for kind, name in MEDIA_TYPES.items() if name == form)
 
 

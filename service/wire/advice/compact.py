@@ -84,7 +84,6 @@ class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compact(advice: Advice) -> CompactAdvice:
-    """Return an advice's compact form."""
     return made_from(
         CompactAdvice, advice, sentence=advice.headline,
         configs=[_config(one) for one in advice.configs[:MOST_CONFIGS]],
