@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from service.engine.gguf.header import Header, what_else
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
 from service.engine.memory.encoder import Images, image_tokens, images_at_once, model_width
-from service.engine.model import build_model
+from service.engine.model import Model, build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.ranking.current_command import parsed_command, variant_in_use
@@ -152,6 +152,14 @@ def read_models(
         listing.gated,
         projector=min(projectors, key=lambda p: p.n_bytes or sys.maxsize, default=None),
     )
+
+
+def models_in_full(hub: Hub, listing: RepoListing, names: Container[str]) -> dict[str, Model]:
+    """Return the models of the variants with these names, by name, each header read completely. Raises as
+    `read_models`."""
+    variants = [variant for variant in listing.variants if variant.name in names]
+    read = read_models(hub, listing, variants, in_full=True).variants if variants else ()
+    return {one.name: one.model for one in read}
 
 
 def _with_projectors(hub: Hub, listing: RepoListing, models: Models) -> Models:

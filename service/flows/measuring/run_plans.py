@@ -25,7 +25,7 @@ from service.engine.model import Model
 from service.engine.run_flags import to_flags
 from service.engine.units import GIB, MIB
 from service.engine.versions import versions
-from service.flows.advice.reading import read_models
+from service.flows.advice.reading import models_in_full
 from service.flows.advice.repos import list_repo
 from service.flows.context import Context
 from service.flows.measuring import tuning
@@ -262,13 +262,8 @@ def _silent(host: StoredHost, at: datetime) -> str:
 
 def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]) -> dict[str, Model]:
     """Return the models of the planned variants, by variant name."""
-    names = {one.measurement.variant for one in planned}
     listing = list_repo(context, parse_reference(row.repo, row.revision))
-    variants = [variant for variant in listing.variants if variant.name in names]
-    if not variants:
-        return {}
-    models = read_models(context.hub, listing, variants, in_full=True)
-    return {one.name: one.model for one in models.variants}
+    return models_in_full(context.hub, listing, {one.measurement.variant for one in planned})
 
 
 def predicted(

@@ -34,7 +34,7 @@ from service.engine.speed.predict import prompt_seconds
 from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 from service.errors import CalibrationRefused
-from service.flows.advice.reading import read_models
+from service.flows.advice.reading import models_in_full
 from service.flows.advice.repos import stored_listing
 from service.flows.context import ReadsHeaders
 from service.flows.results.trust import built_on
@@ -147,10 +147,7 @@ def rows_of(result: BelievedResult, read: Callable[[str, str, str], Model | None
 
 def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Model | None:
     listing = stored_listing(context, repo, revision)
-    variants = [v for v in listing.variants if v.name == variant] if listing else []
-    if listing is None or not variants:
-        return None
-    return read_models(context.hub, listing, variants, in_full=True).variants[0].model
+    return models_in_full(context.hub, listing, (variant,)).get(variant) if listing else None
 
 
 def _is_kept_out(owner: str) -> bool:

@@ -25,7 +25,7 @@ from service.engine.model import Model
 from service.engine.rules.all_rules import in_order
 from service.engine.rules.case import case_of
 from service.engine.versions import ENGINE_MODEL
-from service.flows.advice.reading import read_models
+from service.flows.advice.reading import models_in_full
 from service.flows.advice.repos import list_repo
 from service.flows.context import Context, Records
 from service.flows.results.read_results import command_of
@@ -84,11 +84,10 @@ def compare_logs(context: Context) -> int:
 
 def _model(context: Context, repo: str, revision: str, variant: str) -> Model:
     """Return a result's model, asking the Hub if nothing is stored. Raises InvalidInput and the Hub's errors."""
-    listing = list_repo(context, parse_reference(repo, revision))
-    variants = [one for one in listing.variants if one.name == variant]
-    if not variants:
+    found = models_in_full(context.hub, list_repo(context, parse_reference(repo, revision)), (variant,))
+    if not found:
         raise InvalidInput("the repo has no such variant", field="variant")
-    return read_models(context.hub, listing, variants, in_full=True).variants[0].model
+    return found[variant]
 
 
 def _reading(row: StoredResult, log: str) -> LogReading:
