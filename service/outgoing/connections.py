@@ -6,7 +6,6 @@ If a name were checked here and resolved again later, its server could give anot
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
@@ -89,9 +88,6 @@ class CheckedBackend:
     ) -> Any:
         """Refuse unix sockets. Raises `core`'s ConnectError."""
         raise self._core.ConnectError("nothing is asked over a unix socket")
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def _addresses(self, host: str, port: int) -> list[str]:
         try:

@@ -75,7 +75,6 @@ class Lease:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        report = msgspec.structs.replace(report, fence=self.leased.fence)
         until, failures = time.monotonic() + _REPORT_SECONDS, 0
         while not self._lost:
             try:
