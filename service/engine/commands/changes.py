@@ -19,6 +19,7 @@ from service.engine.engines import all_engines
 _RULES_FIRST = " before the other rules"
 _IN_FRONT = " before the command"
 _LEAVE_OUT = "leave out "
+APART = "each word apart: "
 ALL_FOR_THE_CONTAINER = "all GPUs for the container (docker run --gpus all, compose: `gpus: all`)"
 _INSTEAD = re.compile(r"([\w-]+) instead of ([\w-]+)")
 _VALUE_INSTEAD = re.compile(r"-\S+ (\S+) instead of (\S+)")
@@ -76,6 +77,10 @@ def _with_part(words: Words, part: str) -> Words | None:
         return _in_front(words, [f"{IN_CONTAINER}=all"])
     if part.endswith(_IN_FRONT):
         return _in_front(words, shlex.split(part.removesuffix(_IN_FRONT)))
+    if part.startswith(APART):
+        several = shlex.split(part.removeprefix(APART))
+        apart = ([*several] if _apart(word) == several else [word] for word in words.options)
+        return words._replace(options=tuple(word for group in apart for word in group))
     instead = _INSTEAD.fullmatch(part)
     if instead and instead[2].startswith("-"):
         return words._replace(options=tuple(instead[1] if word == instead[2] else word for word in words.options))
@@ -97,6 +102,13 @@ def _with_part(words: Words, part: str) -> Words | None:
         return None
     written = words._replace(options=tuple(_written(words.options, pairs, part.endswith(_RULES_FIRST))))
     return _without_variables(written, [name for name, _ in pairs])
+
+
+def _apart(word: str) -> list[str]:
+    try:
+        return shlex.split(word)
+    except ValueError:
+        return [word]
 
 
 def _in_front(words: Words, new: Sequence[str]) -> Words | None:

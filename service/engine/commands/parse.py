@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import msgspec
 
@@ -58,6 +58,7 @@ _MODELS = frozenset(("-m", "--model", *MODEL_URL, *MODEL_REPO))
 _MOST_OTHERS, _SHOWN = 3, 80  # of several commands: how many are named, and characters of each
 _MODEL_VARIABLES = ("LLAMA_ARG_MODEL=", "LLAMA_ARG_HF_REPO=")
 _MOST_BEFORE = 32  # words before a program
+_LENDING = ("rpc-server", "ggml-rpc-server", "llama-rpc-server")  # tools/rpc of llama.cpp, examples/rpc of ik_llama.cpp
 _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
 
 
@@ -246,8 +247,14 @@ def _chosen(commands: list[list[str]]) -> tuple[list[str], list[str]]:
         for word in words:
             if " " in word.strip() and _names_a_program(word):
                 chosen, more = _chosen(_programs(split_commands(word)))
-                return [*exported, *chosen], more
+                return [*exported, *takewhile(_ASSIGNMENT.match, words), *chosen], more
     for words in commands:
+        if any(base_name(word) in _LENDING for word in words[:_MOST_BEFORE]):
+            raise InvalidFlags(
+                "this starts an RPC server, which lends the devices of its machine and has no model: a check needs the "
+                "command of the llama-server that has --rpc",
+                field="command",
+            )
         if other := other_program(words):
             raise InvalidFlags(
                 f"this is a command of {other}, which has its own options and placement: give a llama.cpp command "

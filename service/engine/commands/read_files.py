@@ -1,6 +1,6 @@
 """Commands read from files of other programs: llama-swap, router presets, compose, env files, KoboldCpp, NixOS.
 
-Each becomes a command for bash. `config_files.py` writes the first four.
+Each becomes a command for bash (`containers.py` has those of containers). `config_files.py` writes the first four.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from service.engine.commands.limits import of_service
+from service.engine.commands.containers import assignment, entries, pods, services
 from service.engine.commands.tables import known_options, other_programs
-from service.engine.commands.unwrap import IN_CONTAINER, is_quadlet, program_of_image, shown
+from service.engine.commands.unwrap import is_quadlet
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
@@ -27,7 +27,9 @@ NEEDS = "needs: "  # begins a comment of a preset that says what the router itse
 _SECTION = re.compile(r"^[ \t]*\[([^\]\n]+)\][ \t]*(?:[;#].*)?$", re.M)
 _PAIR = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?:[;#].*)?$", re.M)
 _VARIABLE = re.compile(r"(?:export )?[A-Za-z_]\w*=(?!.*\s(?:-{1,2}[A-Za-z]|(?:\S*/)?llama-[a-z-]+(?:\s|$))).*")
-_YAML = re.compile(r"^(?:(?:models|services)[ \t]*:|[ \t]+(?:cmd|image)[ \t]*:)", re.M)
+_YAML = re.compile(r"^(?:(?:models|services|apiVersion)[ \t]*:|[ \t]*(?:- )?(?:cmd|image|args)[ \t]*:)", re.M)
+_DOCUMENTS = re.compile(r"^---.*$", re.M)
+_KIND = re.compile(r"^(?:services|apiVersion)[ \t]*:", re.M)  # begins a file of compose, a document of Kubernetes
 _REMARK = re.compile(r"\s#.*$")
 # What llama-server's router prints of a model that it starts: one word of its command a line.
 _STARTED = re.compile(r"\bsrv[ \t]+load:[ \t]+(\S.*?)[ \t]*$", re.M)
@@ -83,7 +85,7 @@ def commands_of(text: str) -> list[NamedCommand]:
         return [NamedCommand(None, text)] if is_unit else _bounded(list(_from_preset(text)))
     variables = [_REMARK.sub("", line) for line in lines]
     if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, variables)):
-        return [NamedCommand(None, " ".join([*map(_assignment, variables), "llama-server"]))]
+        return [NamedCommand(None, " ".join([*map(assignment, variables), "llama-server"]))]
     if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
         return [_kobold(_from_kobold_words(text), of_file=False)]
     return [NamedCommand(None, text)]
@@ -126,33 +128,43 @@ def _router_engine() -> Engine:
     return next(one.name for one in all_engines() if "--models-preset" in known_options(one.name, "llama-server"))
 
 
-def _assignment(line: str) -> str:
-    name, _, value = line.removeprefix("export ").partition("=")
-    return f"{name.strip()}={shlex.quote(value.strip().strip(chr(34)).strip(chr(39)))}"
-
-
 def _from_yaml(text: str) -> Iterator[NamedCommand]:
+    """Yield the commands of a file in YAML. Raises InvalidFlags for one of a known kind that starts no engine."""
+    found = list(_of_documents(_DOCUMENTS.split(text)))
+    kind = _KIND.search(text)
+    if kind and not found:
+        raise InvalidFlags(_not_started(text), field="command")
+    yield from found
+
+
+def _not_started(text: str) -> str:
+    if "llama-swap" in text:
+        return "the file starts llama-swap, whose own file has the commands: give its config.yaml"
+    if any(_content(part) is None for part in _DOCUMENTS.split(text) if part.strip()):
+        return "the file is not YAML: give what `docker compose config`, `kubectl get -o yaml` or `helm template` print"
+    return "nothing in the file starts a program of llama.cpp or ik_llama.cpp with options: give their command"
+
+
+def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
+    for part in parts:
+        content = _content(part)  # of prose with such a word in it: a text, or nothing
+        if not isinstance(content, dict):
+            yield from (NamedCommand(name, command) for name, command in pods(content, part))
+            continue
+        for _, file in entries(content.get("configs")):  # of compose, with the text of a file of llama-swap
+            yield from _of_documents([str(file.get("content") or "")])
+        for name, model in entries(content.get("models", content)):  # or a part of that list
+            if isinstance(model.get("cmd"), str):
+                yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
+        started = list(services(content)) or list(pods(content, part))
+        yield from (NamedCommand(name, command) for name, command in started)
+
+
+def _content(text: str) -> object:
     try:
-        content = msgspec.yaml.decode(textwrap.dedent(text))
+        return msgspec.yaml.decode(textwrap.dedent(text))
     except (msgspec.DecodeError, RecursionError):
-        return  # prose with such a word in it
-    if not isinstance(content, dict):
-        return
-    for _, file in _entries(content.get("configs")):  # of compose, with the text of a file of llama-swap
-        yield from _from_yaml(str(file.get("content") or ""))
-    for name, model in _entries(content.get("models", content)):  # or a part of that list
-        if isinstance(model.get("cmd"), str):
-            yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
-    for name, service in _entries(content.get("services", content)):
-        words = _words(service.get("command"))
-        text = f"{service.get('image', '')} {_words(service.get('entrypoint'))} {words}"
-        if "llama" in text.lower() and (words or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service))):
-            yield NamedCommand(name, _of_compose(service, words))
-
-
-def _entries(value: object) -> list[tuple[str, dict[str, Any]]]:
-    found = value if isinstance(value, dict) else {}
-    return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
+        return None
 
 
 def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
@@ -166,46 +178,8 @@ def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
     command = " ".join(line.rstrip("\\ ") for line in filled.splitlines())
     if unknown := _MACRO.search(command):
         raise InvalidFlags(f"{name}: the file has no macro {unknown[0]}", field="command")
-    env = [_assignment(str(one)) for one in model.get("env") or ()]
+    env = [assignment(str(one)) for one in model.get("env") or ()]
     return " ".join([*env, command])
-
-
-def _words(value: object) -> str:
-    """The words of a command in compose: a string is split by a shell's rules, a list has them; `$$` stands for `$`."""
-    if isinstance(value, list):
-        return shlex.join(str(word).replace("$$", "$") for word in value)
-    return str(value or "").replace("$$", "$")
-
-
-def _of_compose(service: Mapping[str, Any], words: str) -> str:
-    image, pairs = str(service.get("image", "")), _pairs(service)
-    program = program_of_image(image) if not words or words.startswith("-") else ""
-    entry = _words(service.get("entrypoint"))
-    has_gpus = any(service.get(key) for key in _GIVES_GPUS) or any(one.startswith(IN_CONTAINER) for one in pairs)
-    cards = shown(_reserved(service), image, has_gpus=has_gpus)
-    return " ".join(
-        word for word in [*map(_assignment, [*pairs, *cards, *of_service(service)]), entry or program, words] if word
-    )
-
-
-# Keys of a service by which it gets GPUs (compose-spec, 05-services.md and deploy.md).
-_GIVES_GPUS = ("deploy", "gpus", "runtime", "devices", "privileged")
-
-
-def _pairs(service: Mapping[str, Any]) -> list[str]:
-    env = service.get("environment") or {}
-    return [f"{name}={value}" for name, value in env.items()] if isinstance(env, dict) else [str(one) for one in env]
-
-
-def _reserved(service: Mapping[str, Any]) -> list[str]:
-    """The cards that a service reserves (compose-spec, deploy.md, "devices"): by `device_ids`, or how many."""
-    found: Any = service
-    for key in ("deploy", "resources", "reservations", "devices"):
-        found = found.get(key) if isinstance(found, dict) else None
-    devices = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    named = [str(card) for one in devices for card in one.get("device_ids") or ()]
-    counts = [one["count"] for one in devices if isinstance(one.get("count"), int)]
-    return named or [str(n) for n in range(min(sum(counts), _MAX_MODELS))]
 
 
 def _from_preset(text: str) -> Iterator[NamedCommand]:

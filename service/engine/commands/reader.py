@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -97,6 +98,11 @@ class OptionReader:
             name = word.replace("_", "-") if word.startswith("--") else word
             if not OPTION.match(word):
                 self._remark(word)
+                continue
+            if several := words_in_one(word, self.known):
+                self.unknown.append(word)
+                self.words[self.i - 1 : self.i] = several
+                self.i -= 1
                 continue
             self.used.append(name)
             option = option_named(name, self.bench)
@@ -381,6 +387,20 @@ def _cpu_moe_rules(field: str, value: int) -> list[Override]:
     if field == "cpu_moe":
         return [Override(_CPU_MOE_RULE, "CPU")]
     return [Override(rf"blk\.{layer}{_CPU_MOE_RULE}", "CPU") for layer in range(min(value, _MAX_LAYERS))]
+
+
+def words_in_one(word: str, known: Mapping[str, bool]) -> list[str]:
+    """Return the option and its value that one word holds (`-m a.gguf`, an item of a list in YAML), else [].
+
+    A program takes it for the name of an option.
+    """
+    if not any(char.isspace() for char in word):
+        return []
+    try:
+        words = shlex.split(word)
+    except ValueError:
+        return []
+    return words if len(words) > 1 and words[0] in known else []
 
 
 READ_AS = ", and the engine reads "  # what it takes in place of a value, and starts

@@ -43,15 +43,19 @@ _QUOTES = "\"'"
 _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
 # Options of `docker run` by which a container gets GPUs, besides --gpus; and images that are built for the CPU alone
 # (docs/docker.md of llama.cpp: `server`, `light` and `full` without a back end behind it).
-_GIVES_GPUS = ("--device", "--runtime", "--privileged")
+_GIVES_GPUS = ("--runtime", "--privileged")
+_GPU_DEVICE = re.compile(r"/dev/(?:dri|kfd|nvidia|dxg|davinci|accel)|[./]gpu=")
 _CPU_IMAGE = re.compile(r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:(?:server|light|full)(?:-b\d+)?")
+_LIGHT = re.compile(r"light(?:-|$)")  # images that start llama-cli (.devops/cuda.Dockerfile, "light, CLI only")
 NOT_GIVEN, WITHOUT_BACKEND = "none", "void"  # values of IN_CONTAINER: no GPU is given; the image has no GPU back end
 IN_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # which cards the runtime gives a container, by number in nvidia-smi or UUID
-# Options of `docker run` without a value; every other takes one (docker-run(1)).
+# Options of `docker run` without a value; every other takes one (docker-run(1), podman-run(1)).
 _SWITCHES = frozenset(
     ("--rm", "-d", "--detach", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init", "--privileged",
-     "--read-only", "--no-healthcheck", "-P", "--publish-all", "--sig-proxy", "--oom-kill-disable", "-q", "--quiet")
+     "--read-only", "--no-healthcheck", "-P", "--publish-all", "--sig-proxy", "--oom-kill-disable", "-q", "--quiet",
+     "--replace", "--rmi", "--no-hosts", "--passwd", "--tls-verify")
 )  # fmt: skip
+_SHORT_SWITCHES = re.compile(r"-[ditqP]{2,5}")
 # What the first word runs in the engines' full images (.devops/tools.sh). A short one is an option of the server's too.
 _ACTIONS = {
     "--server": "llama-server", "-s": "llama-server", "--run": "llama-cli", "-r": "llama-cli",
@@ -149,7 +153,7 @@ def _started(words: list[str]) -> _Started | None:
     options, at = list[tuple[int, str, str]](), words.index("run", index) + 1
     while at < len(words) and words[at].startswith("-"):
         name, joined, value = words[at].partition("=")
-        takes = not joined and name not in _SWITCHES
+        takes = not joined and name not in _SWITCHES and not _SHORT_SWITCHES.fullmatch(name)
         options.append((at, name, words[at + 1] if takes and at + 1 < len(words) else value))
         at += 2 if takes else 1
     return _Started(index, at, tuple(options))
@@ -170,6 +174,7 @@ def out_of_container(words: list[str]) -> list[str]:
     has_gpus = False
     for _, name, value in started.options:
         has_gpus = has_gpus or name in ("--gpus", *_GIVES_GPUS) or value.startswith(f"{IN_CONTAINER}=")
+        has_gpus = has_gpus or (name == "--device" and gives_gpu(value))
         if name in _ENVIRONMENT:
             env.append(value)
         elif name in OF_DOCKER:
@@ -179,19 +184,39 @@ def out_of_container(words: list[str]) -> list[str]:
         elif name == "--device" and value.startswith(_CDI):
             given.append(value.removeprefix(_CDI))
     image, arguments = "".join(words[started.image : started.image + 1]), words[started.image + 1 :]
-    named = program_of_image(image)
-    if (action := _action(arguments)) is not None:
-        named, arguments = named.replace("llama-server", action), arguments[1:]
-    program = [] if action is None and arguments and not arguments[0].startswith("-") else [named]
+    program, arguments = _program(image, arguments)
     before = words[: started.runtime]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
     return [
         *launcher,
         *(e for e in env if "=" in e),
         *shown(given, image, has_gpus=has_gpus),
-        *program,
+        *([program] if program else []),
         *arguments,
     ]
+
+
+def gives_gpu(device: str) -> bool:
+    """Return whether a device that is given to a container is a GPU's."""
+    return _GPU_DEVICE.search(device) is not None
+
+
+def _program(image: str, arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the program that an image starts with these arguments, "" if they name it, and its arguments."""
+    named = program_of_image(image)
+    if (action := _action(arguments)) is not None:
+        return named.replace("llama-server", action), arguments[1:]
+    return "" if arguments and not arguments[0].startswith("-") else named, arguments
+
+
+def program_started(image: str, words: str) -> tuple[str, str]:
+    """Return the program that an image starts with the words of a text, "" if they name it, and the rest of these."""
+    try:
+        arguments = shlex.split(words)
+    except ValueError:
+        return program_of_image(image) if not words or words.startswith("-") else "", words
+    program, rest = _program(image, arguments)
+    return program, words if rest == arguments else shlex.join(rest)
 
 
 def in_container(words: list[str], removed: Collection[str], added: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -236,8 +261,9 @@ def of_one_program(words: list[str]) -> list[str]:
 
 def shown(cards: Sequence[str], image: str, *, has_gpus: bool) -> list[str]:
     """Return the variable that stands for the cards that a container is given; [] for all of them."""
-    if not has_gpus or _CPU_IMAGE.fullmatch(image):
-        return [f"{IN_CONTAINER}={WITHOUT_BACKEND if _CPU_IMAGE.fullmatch(image) else NOT_GIVEN}"]
+    of_cpu = _CPU_IMAGE.fullmatch(image.partition("@")[0]) is not None
+    if not has_gpus or of_cpu:
+        return [f"{IN_CONTAINER}={WITHOUT_BACKEND if of_cpu else NOT_GIVEN}"]
     return [f"{IN_CONTAINER}={','.join(cards)}"] if cards and "all" not in cards else []
 
 
@@ -260,5 +286,6 @@ def program_of_image(image: str) -> str:
 
     `ik_llama` in the image's name says which engine it is.
     """
-    engine, (_, _, tag) = "ik_llama.cpp/" if "ik_llama" in image else "", image.rpartition(":")
-    return f"{engine}{f'{tag}/' if re.fullmatch(r'[a-z]+-[a-z]+[0-9.]*(?:-b[0-9]+)?', tag) else ''}llama-server"
+    engine, (_, _, tag) = "ik_llama.cpp/" if "ik_llama" in image else "", image.partition("@")[0].rpartition(":")
+    folder = f"{tag}/" if re.fullmatch(r"[a-z]+(?:-[a-z]+[0-9.]*)?(?:-b[0-9]+)?", tag) else ""
+    return f"{engine}{folder}{'llama-cli' if _LIGHT.match(tag) else 'llama-server'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands.limits import CPUS, VARIABLES, memory_limit
+from service.engine.commands.limits import CPUS, PASSED, VARIABLES, memory_limit
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
@@ -63,6 +63,8 @@ def container_limits(case: Case) -> Iterator[Found]:
         yield Found(f"the limit of the CPU ({cpus[:20]}) is not counted: speeds are with all cores")
     if path := env.get(VARIABLES):
         yield Found(f"{path[:80]} is not read: the figures are without the variables in it")
+    if names := env.get(PASSED):
+        yield Found(f"{names[:200]}: set outside this text, if at all; the figures are without them")
 
 
 @rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import partial
@@ -10,9 +11,10 @@ from functools import partial
 import msgspec
 
 from service.engine.builds import resolve_build, today
+from service.engine.commands.changes import APART
 from service.engine.commands.companions import draft_kind, draft_of
 from service.engine.commands.parse import base_name
-from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS
+from service.engine.commands.reader import NO_NUMBER, NOT_SET, READ_AS, words_in_one
 from service.engine.commands.tables import (
     known_options,
     may_be_own,
@@ -63,6 +65,11 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             continue
         if word.startswith("("):
             yield Found(f"{word[:80]} was read as a comment", f"leave out {word[:80]}", severity="info")
+            continue
+        several = words_in_one(word, known_options(case.engine, case.parsed.program))
+        if several and word in case.parsed.words.options:
+            message = f"`{word[:80]}` is one word, and no option is called that; the figures are as if it were more"
+            yield Found(message, f"{APART}{shlex.join(several)}")
             continue
         if value and name in known_options(case.engine, case.parsed.program):
             message = f"`{value[:80]}` is not a value of {name[:80]}; the figures are without it"
