@@ -41,6 +41,8 @@ MAX_DEPTHS = 64
 _WORTH_A_GIB = 512  # MiB, from which on a shortage is told in GiB
 _NOTICED = 0.01  # of the speed that counts: a difference from here on is told
 _CORRECTED = "Corrected,"
+_REMOTE = "Cannot say with RPC servers, which are not computed; on this machine alone: "
+_SAID_OF_REMOTE = ("rpc-not-supported", "container-limits", "environment-not-counted", "not-as-pasted", "cannot-load")
 _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
 
@@ -78,7 +80,7 @@ def check(
     names = [device.name for device in case.devices]
     others = reported_findings(reported, case.parsed.build, model.architecture, names)
     shown = [*strange, *measured_findings(compared), *others]
-    found = in_order([*shown, *findings(case, slow_phase(compared))])
+    found = in_order([*shown, *_holding(case, findings(case, slow_phase(compared)))])
     fixed = fixed_command(case, command, found, build)
     corrected = fixed.case if fixed else None
     named = build is None and build_named(parsed.words.program or "") is not None
@@ -102,6 +104,15 @@ def check(
         ],
         flags=effective_flags(case.run, case.parsed.flags, parsed.used),
     )
+
+
+def _holding(case: Case, found: Sequence[Finding]) -> Sequence[Finding]:
+    """Return what holds of a command. With RPC servers, which get layers first, nothing is known of where things lie,
+    and no share or rule can be advised."""
+    if not case.has_remote:
+        return found
+    options = (one for one in found if one.rule in _SAID_OF_REMOTE or refused().get(one.rule) == "options")
+    return [one for one in options if "RPC[" not in one.message]
 
 
 def _memory(case: Case) -> CheckedMemory:
@@ -204,6 +215,10 @@ def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, ha
         if corrected and differs and otherwise.endswith(_CORRECTED):
             speed, as_fixed = _speed_words(corrected), f", instead of {now:,.1f} as written"
         text = f"{otherwise} it {fits}: {speed}{as_fixed}"
+    if case.has_remote and unloadable is None:
+        text = (
+            f"Cannot say with RPC servers, which are not computed; on this machine alone: {text[0].lower()}{text[1:]}"
+        )
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."
