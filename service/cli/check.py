@@ -12,13 +12,14 @@ import msgspec
 
 from service.cli.inputs import add_no_cache, converted, file_text, machine, reading_settings, text_argument
 from service.cli.output import FAILURE, MORE, form_arguments, print_json
-from service.engine.errors import InvalidFlags, InvalidInput
+from service.engine.errors import AdvisorError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from service.engine.commands.read_files import NamedCommand
     from service.settings import Settings
-    from service.wire.advice.check import BatchCase
+    from service.wire.advice.check import BatchCase, Checked
 
 _MAX_LOG = 1 << 20
 
@@ -63,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: it fits, and no finding is an error; 1 otherwise."""
     from service.engine.commands.read_files import commands_of
-    from service.flows.advice.check_direct import check_directly
-    from service.wire.advice.check import BatchCase, Checked
+    from service.wire.advice.check import BatchCase
     from service.wire.advice.check_text import check_lines
     from service.wire.plain_text import as_markdown, as_text
 
@@ -87,36 +87,51 @@ def run(arguments: argparse.Namespace) -> int:
     text = text_argument(arguments.command, "command")
     settings, commands = reading_settings(arguments), commands_of(text)
     render = as_markdown if arguments.markdown else as_text
-    answers: list[tuple[str | None, Checked, BatchCase]] = []
-    unread: list[str] = []
+    asked: list[tuple[NamedCommand, BatchCase]] = []
     for one in commands:
         own = one.command if one.name else text  # the original text also tells what was left out
         named = {**stated, "command": own, "engine": arguments.engine or one.engine}
-        case = converted(named, BatchCase, "check")
-        try:
-            checked = check_directly(settings, case)
-        except InvalidFlags as wrong:  # a file may name programs that are not llama.cpp's
-            if len(commands) == 1 or arguments.json:
-                raise
-            unread.append(f"{one.name}: not checked: {wrong.detail}")
-            continue
-        no_line = {} if one.command == text else {"fixed": None, "fixed_figures": None}
-        in_its_form = msgspec.structs.replace(checked, **no_line)
-        answers.append((one.name, in_its_form, case))
+        asked.append((one, converted(named, BatchCase, "check")))
+    answers, unread = _answers(settings, text, asked)
     if arguments.json:
         several = {name or "": checked for name, checked, _ in answers}
-        print_json(several if len(answers) > 1 else answers[0][1])
+        not_checked = {name: {"error": {"type": one.problem, "detail": one.detail}} for name, one in unread.items()}
+        print_json({**several, **not_checked} if len(commands) > 1 else answers[0][1])
     else:
         for name, checked, case in answers:
             print(f"{name}:\n" if len(commands) > 1 else "", end="")
             print(render(check_lines(checked, arguments.detail, MORE)), end="")
             if arguments.engine_dir:
                 print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
-    print("\n".join(unread), end="\n" if unread else "")
+        for name, wrong in unread.items():
+            print(f"{name}: not checked: {wrong.detail}")
     fine = not unread and all(
         checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers
     )
     return 0 if fine else FAILURE
+
+
+def _answers(
+    settings: Settings, text: str, asked: Sequence[tuple[NamedCommand, BatchCase]]
+) -> tuple[list[tuple[str | None, Checked, BatchCase]], dict[str, AdvisorError]]:
+    """Return the checks of a file's commands, and why some have none: those of other programs, or of models that are
+    nowhere. Raises AdvisorError where the same is wrong with all."""
+    from service.flows.advice.check_direct import DirectChecks
+
+    checks = DirectChecks(settings)
+    answers: list[tuple[str | None, Checked, BatchCase]] = []
+    unread: dict[str, AdvisorError] = {}
+    for one, case in asked:
+        try:
+            checked = checks.check(case)
+        except AdvisorError as wrong:
+            unread[one.name or ""] = wrong
+            continue
+        no_line = {} if one.command == text else {"fixed": None, "fixed_figures": None}
+        answers.append((one.name, msgspec.structs.replace(checked, **no_line), case))
+    if not answers and len({wrong.detail for wrong in unread.values()}) == 1:
+        raise next(iter(unread.values()))
+    return answers, unread
 
 
 def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:

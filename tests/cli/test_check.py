@@ -53,6 +53,33 @@ def test_the_models_of_a_file_are_checked_beside_what_is_no_model(
     assert "forge: not checked: the command has no program and no option of llama.cpp" in shown
 
 
+# After llama-swap issue 809: whisper.cpp's server, and a model that is nowhere here.
+def test_one_entry_that_cannot_be_checked_leaves_the_others(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "swap.yaml"
+    file.write_text(
+        "models:\n  Whisper-Large-V3-Turbo:\n    cmd: |\n      whisper-server\n        --port ${PORT}\n"
+        "        --model /models/ggml-large-v3-turbo-q8_0.bin\n  far:\n    cmd: llama-server -m /not/here.gguf\n"
+        f"  near:\n    cmd: llama-server --port ${{PORT}} -m {model} -c 4096 -fa on -fit off\n"
+    )
+    assert main(["check", f"@{file}", "-H", RIG]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("near:\nFits: TG about ")
+    assert "Whisper-Large-V3-Turbo: not checked: this is a command of whisper.cpp" in shown
+    assert "far: not checked: there is no file /not/here.gguf" in shown
+    main(["check", f"@{file}", "-H", RIG, "--json"])
+    answers = json.loads(capsys.readouterr().out)
+    assert (answers["near"]["fits"], answers["far"]["error"]["type"]) == (True, "invalid-request")
+
+
+# github.com/ggml-org/llama.cpp/issues/18035
+def test_a_router_is_asked_for_its_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    router = "/opt/llama.cpp/bin/llama-server --models-dir /opt/llama-models --models-max 0 --parallel 2"
+    assert main(["check", f"{router} --models-preset /opt/llama.cpp/etc/models.ini", "-H", RIG]) == 2
+    assert "a router, which loads no model itself: check its preset file" in capsys.readouterr().err
+
+
 def test_a_corrected_command_has_its_memory_and_speed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG]
     main(asked)

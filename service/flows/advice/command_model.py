@@ -21,6 +21,9 @@ from service.hub.variants import ANY_NUMBER, choose
 
 _FILE_OPTIONS = ("-hff", "--hf-file")
 _ADDRESS_OPTIONS = ("-mu", "--model-url")
+_ROUTERS = ("--models-preset", "--models-dir")
+_OF_A_ROUTER = "this starts a router, which loads no model itself: check its preset file, or for one of its models"
+_NO_REPO = "the command does not say which repo its model is from:"
 _CACHE_FOLDER = re.compile(r"models--([A-Za-z0-9_.-]{1,96})--([A-Za-z0-9_.-]{1,96})")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _decode = msgspec.msgpack.Decoder(RepoListing).decode
@@ -58,8 +61,9 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
     if len(holding) == 1:
         why = f"no repo was given: this is the only one read here that contains {file[:120]}"
         return NamedRepo(holding[0], (Assumption("repo", holding[0], why, "everything"),))
+    routes = not file and any(option in _ROUTERS for option in parsed.used)
     raise InvalidInput(
-        "the command does not say which repo its model is from: give `repo` (--model) as OWNER/NAME:VARIANT",
+        f"{_OF_A_ROUTER if routes else _NO_REPO} give `repo` (--model) as OWNER/NAME:VARIANT",
         field="repo",
         choices=tuple(holding or _repos_named_like(known, file)),
     )
