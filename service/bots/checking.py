@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from service.bots.advising import rig_in
 from service.bots.answer import Answer, BotContext, Code, Outcome, Question
 from service.bots.words import check_words, command_in, converted, is_log, measured_speeds, repo_named_in
@@ -25,6 +27,8 @@ def check(bot: BotContext, asked: Question) -> Outcome:
     """Return the verdict on a command, its worst findings and the fixed command. Raises InvalidInput and Hub errors."""
     request = _request(bot, asked)
     checked = check_command(bot.context, request, lambda: bot.admit(asked.account))
+    if checked.fixed is not None and "\n" in checked.fixed:  # a file, of which a question keeps no paths
+        checked = msgspec.structs.replace(checked, fixed=None, fixed_figures=None)
     parts: list[str | Code] = list(_lines(checked))
     if checked.fixed is not None:
         parts += [f"Fixed: {fixed_words(checked)}", Code(checked.fixed, "bash")]

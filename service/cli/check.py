@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from service.engine.commands.read_files import NamedCommand
     from service.settings import Settings
     from service.wire.advice.check import BatchCase, Checked
+
+    Answers: TypeAlias = list[tuple[NamedCommand, Checked, BatchCase]]
+    Unread: TypeAlias = dict[str, AdvisorError]
 
 _MAX_LOG = 1 << 20
 
@@ -87,51 +90,65 @@ def run(arguments: argparse.Namespace) -> int:
     text = text_argument(arguments.command, "command")
     settings, commands = reading_settings(arguments), commands_of(text)
     render = as_markdown if arguments.markdown else as_text
-    asked: list[tuple[NamedCommand, BatchCase]] = []
+    cases: list[tuple[NamedCommand, BatchCase]] = []
     for one in commands:
-        own = one.command if one.name else text  # the original text also tells what was left out
+        own = one.command if len(commands) > 1 else text  # the original text also tells what was left out
         named = {**stated, "command": own, "engine": arguments.engine or one.engine}
-        asked.append((one, converted(named, BatchCase, "check")))
-    answers, unread = _answers(settings, text, asked)
+        cases.append((one, converted(named, BatchCase, "check")))
+    answers, unread = _answers(settings, cases)
+    file, changed = _corrected(text, answers) if len(commands) > 1 else ("", [])
     if arguments.json:
-        several = {name or "": checked for name, checked, _ in answers}
+        several = {one.name or "": checked for one, checked, _ in changed or answers}
         not_checked = {name: {"error": {"type": one.problem, "detail": one.detail}} for name, one in unread.items()}
         print_json({**several, **not_checked} if len(commands) > 1 else answers[0][1])
     else:
-        for name, checked, case in answers:
-            print(f"{name}:\n" if len(commands) > 1 else "", end="")
+        for one, checked, case in changed or answers:
+            print(f"{one.name}:\n" if len(commands) > 1 else "", end="")
             print(render(check_lines(checked, arguments.detail, MORE)), end="")
             if arguments.engine_dir:
                 print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
         for name, wrong in unread.items():
             print(f"{name}: not checked: {wrong.detail}")
+        print(file, end="")
     fine = not unread and all(
         checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers
     )
     return 0 if fine else FAILURE
 
 
-def _answers(
-    settings: Settings, text: str, asked: Sequence[tuple[NamedCommand, BatchCase]]
-) -> tuple[list[tuple[str | None, Checked, BatchCase]], dict[str, AdvisorError]]:
+def _answers(settings: Settings, cases: Sequence[tuple[NamedCommand, BatchCase]]) -> tuple[Answers, Unread]:
     """Return the checks of a file's commands, and why some have none: those of other programs, or of models that are
     nowhere. Raises AdvisorError where the same is wrong with all."""
     from service.flows.advice.check_direct import DirectChecks
 
     checks = DirectChecks(settings)
-    answers: list[tuple[str | None, Checked, BatchCase]] = []
-    unread: dict[str, AdvisorError] = {}
-    for one, case in asked:
+    answers: Answers = []
+    unread: Unread = {}
+    for one, case in cases:
         try:
-            checked = checks.check(case)
+            answers.append((one, checks.check(case), case))
         except AdvisorError as wrong:
             unread[one.name or ""] = wrong
-            continue
-        no_line = {} if one.command == text else {"fixed": None, "fixed_figures": None}
-        answers.append((one.name, msgspec.structs.replace(checked, **no_line), case))
     if not answers and len({wrong.detail for wrong in unread.values()}) == 1:
         raise next(iter(unread.values()))
     return answers, unread
+
+
+def _corrected(text: str, answers: Answers) -> tuple[str, Answers]:
+    """Return a file of several commands with the corrected ones, and what each takes there, as text, "" where nothing
+    could be written; and the answers, whose lines would replace nothing in the file."""
+    from service.engine.check.fixed import corrected_file
+    from service.wire.advice.check_text import fixed_words
+
+    said: list[str] = []
+    for one, checked, _ in answers:
+        if checked.fixed and (written := corrected_file(text, one, checked.fixed)):
+            text = written
+            said.append(f"{one.name}: {fixed_words(checked)}")
+    plain: Answers = [
+        (one, msgspec.structs.replace(checked, fixed=None, fixed_figures=None), case) for one, checked, case in answers
+    ]
+    return "\n".join(["corrected file, as a whole:", *said, text.rstrip("\n"), ""]) if said else "", plain
 
 
 def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:

@@ -73,6 +73,22 @@ def test_one_entry_that_cannot_be_checked_leaves_the_others(
     assert (answers["near"]["fits"], answers["far"]["error"]["type"]) == (True, "invalid-request")
 
 
+def test_a_file_of_several_models_comes_back_corrected(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "swap.yaml"
+    cmd = f"llama-server --port ${{PORT}} -m {model} -c 4096 -fit off"
+    file.write_text(f"models:\n  a:\n    cmd: {cmd} -fa\n    ttl: 60\n  b:\n    cmd: {cmd} -fa on\n")
+    assert main(["check", f"@{file}", "-H", RIG]) == 1
+    shown = capsys.readouterr().out
+    figures, _, text = shown.partition("corrected file, as a whole:\n")[2].partition("\n")
+    assert figures.startswith("a: TG ")
+    assert text.startswith("models:\n  a:\n    cmd: |\n      llama-server --port ${PORT}")
+    assert text.endswith(f" -fa on\n    ttl: 60\n  b:\n    cmd: {cmd} -fa on\n")
+    file.write_text(text)
+    assert main(["check", f"@{file}", "-H", RIG]) == 0
+
+
 # github.com/ggml-org/llama.cpp/issues/18035
 def test_a_router_is_asked_for_its_presets(capsys: pytest.CaptureFixture[str]) -> None:
     router = "/opt/llama.cpp/bin/llama-server --models-dir /opt/llama-models --models-max 0 --parallel 2"

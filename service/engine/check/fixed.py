@@ -1,4 +1,4 @@
-"""The corrected command: all fixes in one line, proven together, and what that very line takes and gives."""
+"""The corrected command: all fixes in one line or in its file, proven together, and what that takes and gives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import NamedTuple, TypeAlias
 from service.engine.builds import BuildAsked
 from service.engine.commands.changes import Words
 from service.engine.commands.parse import parse
+from service.engine.commands.read_files import NamedCommand, commands_of, only_command
+from service.engine.commands.rewriting import in_file
 from service.engine.commands.shell import is_windows, split_commands
-from service.engine.commands.unwrap import in_container, out_of_container
+from service.engine.commands.unwrap import IN_CONTAINER, as_bash, in_container, out_of_container
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules, refused
@@ -39,13 +41,15 @@ def fixed_command(
     Each fix is tried on top of those before it. One for speed that gains nothing there, and one after which something
     else is as wrong, something does not fit that did, or a card keeps less free than proposed changes leave, gives way
     to what its rule proposes there, if anything. A fix that is optional is left out.
-    None also where `command` is another form than a line that starts the program, perhaps in a container (PowerShell, a
-    file of another program), which such a line would not replace, or where other machines take a part (`--rpc`),
-    without which fixes are proven.
+    Of a file (compose, Kubernetes, llama-swap, presets, a unit) it is the file with that command. None also where
+    `command` is another form than those and a line that starts the program, perhaps in a container (PowerShell), which
+    such a line would not replace, or where other machines take a part (`--rpc`), without which fixes are proven.
     """
     typed = _typed(command, case)
-    if typed is None or case.has_remote:
+    if case.has_remote:
         return None
+    if typed is None:
+        return _in_its_file(case, command, found, build)
     after = _corrected(case, found)
     if after is case and not case.parsed.repaired:
         return None
@@ -60,6 +64,41 @@ def fixed_command(
         line = words.windows_line
     again = _read_again(line, case, build)
     return None if again is None or _wrong(again)[0] else Fixed(line, again)
+
+
+def _in_its_file(
+    case: Case, command: str, found: Sequence[Finding], build: BuildAsked | str | None
+) -> Fixed | None:  # fmt: skip
+    """Return the file that a command is from, corrected, if it then says just that."""
+    try:
+        named = only_command(command)
+    except InvalidFlags:
+        return None
+    line = as_bash(named.command)
+    fixed = fixed_command(case, line, found, build) if line != command else None
+    text = corrected_file(command, named, fixed.line) if fixed else None
+    return Fixed(text, fixed.case) if fixed and text else None
+
+
+def corrected_file(text: str, named: NamedCommand, line: str) -> str | None:
+    """Return a file in which a command of it is `line`; None where that cannot be written, or says anything else, also
+    of another command."""
+    written = in_file(text, named, line)
+    if written is None:
+        return None
+    try:
+        before, after = ({one.name: one for one in commands_of(whole)} for whole in (text, written))
+        others = [{name: one.command for name, one in all_.items() if name != named.name} for all_ in (before, after)]
+        meant, said = (parse(one, named.engine).words for one in (line, after[named.name].command))
+    except (InvalidInput, KeyError):
+        return None
+    same = (_variables(meant), meant.options) == (_variables(said), said.options)
+    return written if same and others[0] == others[1] else None
+
+
+def _variables(words: Words) -> list[str]:
+    """What stands before a program; all GPUs for a container are no variable in every file."""
+    return sorted(word for word in words.before if word != f"{IN_CONTAINER}=all")
 
 
 def _typed(command: str, case: Case) -> list[str] | None:

@@ -69,8 +69,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
 
     `fits`: every device does. `flags`: those that hold, and where each comes from. `compared` is empty where nothing
-    measured was given. `fixed`: the line, for bash or Windows, with each fix that changes the command and betters it,
-    and without an error; `fixed_figures`: its memory and speed, null where `fixed` is.
+    measured was given. `fixed`: the line, for bash or Windows, or the file, with each fix that changes the command and
+    betters it, and without an error; `fixed_figures`: its memory and speed, null where `fixed` is.
     """
 
     verdict: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.engine.commands.limits import PASSED, of_pod, of_service
 from service.engine.commands.unwrap import IN_CONTAINER, gives_gpu, program_started, shown
@@ -36,8 +36,16 @@ def entries(value: object) -> list[tuple[str, dict[str, Any]]]:
     return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
 
 
-def services(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the command of each service of compose that starts a program of the engines."""
+class Contained(NamedTuple):
+    """A container that starts a program of the engines. `part`: the key that has its options, and what that holds."""
+
+    name: str
+    command: str
+    part: tuple[str, object] | None
+
+
+def services(content: Mapping[str, Any]) -> Iterator[Contained]:
+    """Yield each service of compose that starts a program of the engines."""
     for name, service in entries(content.get("services", content)):
         words = _words(service.get("command"))
         image, entry, built = (str(service.get(key, "")) for key in ("image", "entrypoint", "build"))
@@ -45,7 +53,8 @@ def services(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if _SWAPS in image or "llama" not in named.lower():
             continue
         if words or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service.get("environment"))):
-            yield name, _of_service(service, words)
+            keys = ("command",) if words or entry else ("image",)
+            yield Contained(name, _of_service(service, words), _part(service, *keys))
 
 
 def interpolated(text: str) -> str:
@@ -131,8 +140,12 @@ def _reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [one for one in _listed(found) if isinstance(one, dict)]
 
 
-def pods(content: object, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the command of each container of Kubernetes that starts a program of the engines.
+def _part(container: Mapping[str, Any], *keys: str) -> tuple[str, object] | None:
+    return next(((key, container[key]) for key in keys if container.get(key)), None)
+
+
+def pods(content: object, text: str) -> Iterator[Contained]:
+    """Yield each container of Kubernetes that starts a program of the engines.
 
     `text`: the document that `content` is. A chart's values may hold a container, too.
     """
@@ -142,7 +155,8 @@ def pods(content: object, text: str) -> Iterator[tuple[str, str]]:
     for name, container in found:
         command = _of_pod(container, text)
         if command:
-            yield (title if len(found) == 1 and title else name or title or "container"), command
+            named = title if len(found) == 1 and title else name or title or "container"
+            yield Contained(named, command, _part(container, "args", "command"))
 
 
 def _containers(name: str, part: object, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:

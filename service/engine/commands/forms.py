@@ -100,13 +100,13 @@ def systemd(command: Launch, description: str, *, pins: bool) -> str:
     at_home = any(word.startswith("~/") for word in words)
     words = [word.removeprefix("~/") for word in words]
     lines += ["User=llama", f"WorkingDirectory={'~' if at_home else '/srv/llama'}"]
-    lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in command.env.items()]
-    lines += [f"ExecStart={' '.join(map(_unit_word, words))}", "Restart=on-failure"]
+    lines += [f"Environment={unit_word(f'{name}={value}')}" for name, value in command.env.items()]
+    lines += [f"ExecStart={' '.join(map(unit_word, words))}", "Restart=on-failure"]
     lines += ["LimitMEMLOCK=infinity"] if pins else []
     return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target"])
 
 
-def _unit_word(word: str) -> str:
+def unit_word(word: str) -> str:
     """Quote a word of a unit: C escapes in double quotes, and neither specifiers nor variables."""
     if _UNIT_PLAIN.fullmatch(word):
         return word
@@ -117,8 +117,16 @@ def _percent(text: str) -> str:
     return text.replace("%", "%%")
 
 
+_WORD_OF_UNIT = re.compile(r'"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|(\S+)')
+
+
+def raw_words_of_unit(line: str) -> list[str]:
+    """Return the words of an `ExecStart=` or `Environment=` value as they are written."""
+    return [found[0] for found in _WORD_OF_UNIT.finditer(line)]
+
+
 def words_of_unit(line: str) -> list[str]:
     """Return the words of an `ExecStart=` or `Environment=` value: the inverse of what `systemd` writes."""
-    found: list[tuple[str, str, str]] = re.findall(r'"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|(\S+)', line)
+    found: list[tuple[str, str, str]] = _WORD_OF_UNIT.findall(line)
     words = [double or single or bare for double, single, bare in found]
     return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$").replace("%%", "%") for word in words]

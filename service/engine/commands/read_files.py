@@ -56,6 +56,7 @@ class NamedCommand(msgspec.Struct, frozen=True):
     """A command found in a file. `name`: of the model or service there, None where the text itself is the command.
 
     `engine`: whose file it is, None where either engine could read it. `others`: how other commands of the text begin.
+    `part`: in YAML, the key that has the command or its options, and what that holds.
     """
 
     name: str | None
@@ -63,6 +64,7 @@ class NamedCommand(msgspec.Struct, frozen=True):
     engine: Engine | None = None
     left_out: tuple[LeftOut, ...] = ()
     others: tuple[str, ...] = ()
+    part: tuple[str, object] | None = None
 
 
 def commands_of(text: str) -> list[NamedCommand]:
@@ -149,15 +151,16 @@ def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
     for part in parts:
         content = _content(part)  # of prose with such a word in it: a text, or nothing
         if not isinstance(content, dict):
-            yield from (NamedCommand(name, command) for name, command in pods(content, part))
+            yield from (NamedCommand(one.name, one.command, part=one.part) for one in pods(content, part))
             continue
         for _, file in entries(content.get("configs")):  # of compose, with the text of a file of llama-swap
             yield from _of_documents([str(file.get("content") or "")])
         for name, model in entries(content.get("models", content)):  # or a part of that list
             if isinstance(model.get("cmd"), str):
-                yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
+                command = _of_llama_swap(name, model, content.get("macros"))
+                yield NamedCommand(name, command, part=("cmd", model["cmd"]))
         started = list(services(content)) or list(pods(content, part))
-        yield from (NamedCommand(name, command) for name, command in started)
+        yield from (NamedCommand(one.name, one.command, part=one.part) for one in started)
 
 
 def _content(text: str) -> object:

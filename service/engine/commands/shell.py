@@ -436,9 +436,9 @@ def fold(command: str, width: int = 100) -> str:
     """Return a rendered command on several lines, broken before options, each but the last ending in a backslash.
 
     bash, and `parse`, read the same words as in one line. A line is longer than `width` only if one option is. A line
-    for Windows stays one.
+    for Windows stays one, and a text of several lines as it is.
     """
-    if is_windows(command):  # where no backslash continues a line
+    if is_windows(command) or "\n" in command:  # where no backslash continues a line; of several, a file's
         return command
     groups: list[str] = []
     # words between blanks outside quotes, with their quotes

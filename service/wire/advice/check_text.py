@@ -42,8 +42,8 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
         left = len(checked.findings) - len(shown)
         yield f"and {left} more finding{'s' if left > 1 else ''} ({more})"
     if checked.fixed:
-        gives = fixed_words(checked)
-        yield from wrapped(f"corrected command, as a whole: {gives}") if gives else ["corrected command:"]
+        gives, what = fixed_words(checked), "file" if "\n" in checked.fixed else "command"
+        yield from wrapped(f"corrected {what}, as a whole: {gives}") if gives else [f"corrected {what}:"]
         yield from fold(checked.fixed).split("\n")
     assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED, more)

@@ -175,7 +175,7 @@ def test_options_that_were_renamed_keep_their_values() -> None:
     [
         "docker run --gpus all -v models x:server-cuda -m m.gguf -fa -c 8192",  # as a bot keeps `-v /models:/models`
         "-m m.gguf -fa -c 8192",
-        "services:\n  llama:\n    image: llama.cpp:server-cuda\n    gpus: all\n    command: -m m.gguf -fa -c 8192",
+        "$env:A = 'b'\nllama-server -m m.gguf -fa -c 8192",
     ],
 )
 def test_a_form_that_a_line_would_not_replace_has_no_fixed_line(command: str) -> None:
