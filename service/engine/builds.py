@@ -93,6 +93,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     projector's encoder is flash attention, or has the scores of one head at a time, or of all at once. `image_tokens`,
     `gemma4_image_tokens`: of the largest image, of any model and of Gemma 4. `fits_projector`: `-fit` leaves room for
     the projector, `fits_drafts`: for what drafts. `drafts_unasked`: a draft model is used without `--spec-type`.
+    `negating_variables`: `LLAMA_ARG_NO_…` turns its option off whatever its value is.
     `draft_per_slot`: each slot has a context of the draft model. `own_draft_settings`: it has ik_llama.cpp's defaults,
     but for its own options, flash attention and cache types.
     """
@@ -112,6 +113,7 @@ class BuildRules(msgspec.Struct, frozen=True, kw_only=True):
     fits_projector: bool = False
     fits_drafts: bool = False
     drafts_unasked: bool = False
+    negating_variables: bool = False
     draft_per_slot: bool = False
     own_draft_settings: bool = False
     memory: MemoryRules = MemoryRules()

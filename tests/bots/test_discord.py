@@ -174,6 +174,17 @@ def test_a_check_has_the_verdict_three_findings_and_the_fixed_command(chat: Chat
     assert len([line for line in shown.split("\n") if line]) <= 10
 
 
+def test_a_file_of_which_no_paths_are_kept_is_not_given_back(chat: Chat, user: str) -> None:
+    unit = f"[Service]\nExecStart=llama-server -m /home/anna/models/{REPO}/Qwen3-0.6B-Q8_0.gguf -c 4096 --mlock\n"
+    payload = payloads.form_sent("check", {"command": unit, "rig": RIG}, user=user)
+    chat.discord(payload)
+    chat.settle()
+    shown = str(chat.platforms.hooks[payload["token"]].shown.body)
+    assert "--mlock" in shown
+    assert "Fixed" not in shown
+    assert "ExecStart" not in shown
+
+
 def test_a_message_is_checked_with_its_log_and_its_attached_file(chat: Chat, user: str) -> None:
     chat.ask_discord("hardware", {"rig": RIG}, action="set", user=user)
     text = f"why so slow?\n```\n./llama-server -hf {REPO}:Q8_0 \\\n  -c 4096 -ngl 99\n```\nthanks @everyone"

@@ -14,7 +14,7 @@ from service.engine.builds import Build, BuildAsked, parse_build, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
 from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
-from service.engine.commands.shell import PRINTED_DASHES, expanded, repairs, split_commands
+from service.engine.commands.shell import PRINTED_DASHES, commented, expanded, repairs, split_commands
 from service.engine.commands.tables import (
     MODEL_REPO,
     MODEL_URL,
@@ -80,8 +80,8 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     `refused`: values that no engine takes; the flags are as if they were not there. `tests`: what llama-bench measures,
     None for other programs. `used`: the names of all options, as written but for their underscores. `build`: the build
     whose defaults are taken. `words`: what all this was read from. `repaired`: what a shell reads otherwise than it is
-    meant. `left_out`: what is not counted of another program's. `others`: the text's further commands. `guessed`: only
-    the options tell the engine.
+    meant; `commented`: the comment that has options behind it. `left_out`: what is not counted of another program's.
+    `others`: the text's further commands. `guessed`: only the options tell the engine.
     """
 
     engine: Engine
@@ -103,6 +103,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     words: Words
     refused: tuple[RefusedValue, ...] = ()
     repaired: tuple[str, ...] = ()
+    commented: str = ""
     left_out: tuple[LeftOut, ...] = ()
     others: tuple[str, ...] = ()
     guessed: bool = False
@@ -135,6 +136,7 @@ def parse(
         parsed,
         guessed=named is None,
         repaired=repairs(typed) if typed == command else (),
+        commented=commented(typed),
         left_out=found.left_out,
         others=(*others, *found.others),
     )

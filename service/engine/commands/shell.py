@@ -124,6 +124,8 @@ _BLANKS = re.compile(r"\\[ \t]+(?=\r?\n[ \t]*-)")
 _ENDED = re.compile(r"[^\s\\`^(][ \t]*\r?\n[ \t]*(--?[A-Za-z][\w-]*)")
 _DASH = re.compile(rf"(?<!\S)[{PRINTED_DASHES}]{{1,2}}[A-Za-z][\w-]*")
 _QUOTE = re.compile(rf"(?<=[\s=])[{_PRINTED_QUOTES[0][0]}{_PRINTED_QUOTES[1][0]}]\S{{0,40}}")
+# Words of a comment behind a command, and an option behind them, which is none that is commented out by itself.
+_COMMENTED = re.compile(r"^[^\n\"'#]*[^\s\\\"'#][ \t]+(#[ \t]*[A-Za-z][^\n#]*?)[ \t]--?[A-Za-z][\w-]*(?=[ \t]|$)", re.M)
 _SHOWN = 60
 # Words that begin a line of a script which is a command of its own: no backslash is missing behind it.
 _VERBS = frozenset(
@@ -409,6 +411,12 @@ def repairs(text: str) -> tuple[str, ...]:
     if quote := _QUOTE.search(text):
         said.append(f"`{quote[0][:_SHOWN]}` has a typographic quote, which bash reads as a letter: type a plain one")
     return tuple(said)
+
+
+def commented(text: str) -> str:
+    """Return the words that begin a comment with options behind them on the line of a command, "" if there is none."""
+    found = _COMMENTED.search(text)
+    return found[1][:_SHOWN] if found else ""
 
 
 def _without_redirections(words: list[str]) -> list[str]:

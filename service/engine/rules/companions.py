@@ -14,6 +14,7 @@ from service.engine.commands.companions import (
     loads_draft,
     projector_of,
 )
+from service.engine.commands.tables import environment_options
 from service.engine.memory.encoder import image_tokens, images_at_once, model_width
 from service.engine.model import Model
 from service.engine.rules.case import Case
@@ -130,10 +131,19 @@ def image_beyond_micro_batch(case: Case) -> Iterator[Found]:
 
 @rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)")
 def environment_not_counted(case: Case) -> Iterator[Found]:
-    """A variable that the engine reads, but whose effect is not in the figures."""
+    """A variable that the engine reads, but whose effect is not in the figures; one that stands for an option which the
+    build does not have, and so has no effect, without a word of the engine."""
     names = case.environment.ignored
     if names:
         yield Found(f"{', '.join(names)}: read by the engine, but the figures do not include its effect")
+    stands_for = environment_options(case.engine, case.parsed.program)
+    gone = [name for name in case.parsed.env if case.lacks(stands_for.get(name, ""))]
+    if gone:
+        loading = any(name.endswith(("_MLOCK", "_MMAP")) for name in gone) and not case.lacks("-lm")
+        instead = "; LLAMA_ARG_LOAD_MODE (none, mmap, mlock, mmap+mlock) says how it loads the model" if loading else ""
+        are = "variable" if len(gone) == 1 else "variables"
+        message = f"{', '.join(gone)}: this build reads no such {are}, and says nothing of it{instead}"
+        yield Found(message, severity="warning")
 
 
 @rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")

@@ -101,9 +101,12 @@ def unknown_flag(case: Case) -> Iterator[Found]:
 
 @rule("not-as-pasted", "warning", _FLAGS, "bash(1), QUOTING and COMMENTS")
 def not_as_pasted(case: Case) -> Iterator[Found]:
-    """What makes a shell read a different command from the intended one: comments, typographic dashes and quotes."""
+    """What makes a shell, or what splits words as one does, read another command than is meant: comments, typographic
+    dashes and quotes."""
     for said in case.parsed.repaired:
         yield Found(f"{said}; the figures are for the intended command")
+    if case.parsed.commented:
+        yield Found(f"`{case.parsed.commented}` begins a comment: the options behind it on that line do not count")
 
 
 @rule("left-out", "info", _FLAGS, "KoboldCpp's koboldcpp.py, its options, 2025 and 2026")

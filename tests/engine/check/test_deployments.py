@@ -6,6 +6,7 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.check.run import check
+from service.engine.commands.parse import parse
 from service.engine.hardware_text import parse_hardware
 from tests.models import build
 
@@ -39,3 +40,53 @@ def test_an_option_and_its_value_in_one_word_end_the_program() -> None:
     assert [one.fix for one in wrong] == ["each word apart: -m m.gguf", "each word apart: --parallel 1"]
     assert report.fixed is not None
     assert report.fixed.startswith("llama-server -m m.gguf -fa on -c 4096 --parallel 1")
+
+
+# github.com/mostlygeek/llama-swap/issues/108: `>` makes one line of these, and the first comment ends the command.
+def test_options_behind_a_comment_in_a_folded_command_are_told() -> None:
+    swap = """models:
+  "Qwen3-4B-Q4":
+    cmd: >
+      ./llama-server
+      -m /models/Qwen_Qwen3-4B-Q4_K_M.gguf
+      --port 9005
+      --n-gpu-layers 999 # Or your desired offload amount
+      --split-mode layer # Enable multi-GPU (if compiled with support)
+      --ctx-size 32000 # Your desired context size
+      --cache-type-k q8_0 # <--- ADD/CHANGE THIS
+    proxy: http://127.0.0.1:9005
+"""
+    report = check(swap, "llama.cpp", QWEN3, RIG)
+    (found,) = [one for one in report.findings if one.rule == "not-as-pasted"]
+    assert found.message.startswith("`# Or your desired offload amount` begins a comment: the options behind it")
+    plain = "llama-server -m m.gguf -c 8192  # as told\n# -ngl 20 --mlock\n"
+    said = [one.rule for one in check(plain, "llama.cpp", QWEN3, RIG).findings]
+    assert "not-as-pasted" not in said
+
+
+@pytest.mark.parametrize(
+    ("build", "value", "mapped"),
+    [
+        ("2025-10-01", "0", None),  # only 1 and its like turned it off
+        ("2025-10-01", "1", False),
+        ("2026-03-01", "0", False),  # github.com/ggml-org/llama.cpp/pull/17919: "no matter the value"
+        ("2026-03-01", "false", False),
+        (None, "1", None),  # gone
+    ],
+)
+def test_a_variable_that_turns_an_option_off_counts_with_any_value(
+    build: str | None, value: str, mapped: bool | None
+) -> None:
+    parsed = parse(f"LLAMA_ARG_NO_MMAP={value} llama-server -m m.gguf", "llama.cpp", build=build)
+    assert parsed.flags.mmap is mapped
+    assert parse("LLAMA_ARG_MMAP=off llama-server -m m.gguf", "llama.cpp", build="2026-03-01").flags.mmap is False
+
+
+# github.com/ggml-org/llama.cpp/pull/27380 is for such lists: the engine says nothing of a variable that it has no more.
+def test_a_variable_that_the_build_no_longer_reads_is_told() -> None:
+    command = "LLAMA_ARG_MLOCK=true LLAMA_ARG_FLASH_ATTN=true LLAMA_ARG_NO_MMAP=false llama-server -m m.gguf -c 4096"
+    found = [one for one in check(command, "llama.cpp", QWEN3, RIG).findings if one.rule == "environment-not-counted"]
+    assert [one.severity for one in found] == ["warning"]
+    assert found[0].message.startswith("LLAMA_ARG_MLOCK, LLAMA_ARG_NO_MMAP: this build reads no such variables")
+    old = check(command, "llama.cpp", QWEN3, RIG, build="2026-03-01")
+    assert "environment-not-counted" not in [one.rule for one in old.findings]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
 from service.engine.advice import BuildOption, Package
+from service.engine.builds import BuildRules
 from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
 from service.engine.engines.commands import EngineCommands
 from service.engine.engines.drafting import Drafting
@@ -16,6 +17,7 @@ from service.engine.hardware import Card
 from service.engine.model import Model
 from service.engine.tables import table_of
 
+_NEGATED = frozenset({"--no-mmap", "--no-mmproj-offload", "-nkvo"})  # options with a variable LLAMA_ARG_NO_…
 _NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
 
 
@@ -71,6 +73,16 @@ class LlamaCommands(EngineCommands):
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
     )
+
+    def of_variable(self, option: str, value: str, known: Mapping[str, bool], rules: BuildRules) -> list[str]:
+        """`LLAMA_ARG_NO_…` counts where it is set, with any value (arg.cpp, get_value_from_env); LLAMA_ARG_MMAP is the
+        same the other way round."""
+        if option in _NEGATED and rules.negating_variables:
+            return [option]
+        if option == "--mmap":
+            off = rules.negating_variables and value.lower() in ("0", "off", "false", "disabled")
+            return ["--no-mmap"] if off else []
+        return super().of_variable(option, value, known, rules)
 
     def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
         """Return the types of arg.cpp, and of llama-bench.cpp:512."""

@@ -64,6 +64,7 @@ def read_history() -> History:
             auto_slots=4,
             finds_projector=True,
             finds_head=True,
+            negating_variables=True,
             encoder="flash",
             gemma4_image_tokens=1120,
             fits_projector=True,
