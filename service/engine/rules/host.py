@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands.limits import CPUS, PASSED, VARIABLES, memory_limit
+from service.engine.commands.limits import CPU_SET, CPUS, PASSED, VARIABLES, cpu_limit, memory_limit
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
@@ -52,15 +52,21 @@ def too_many_threads(case: Case) -> Iterator[Found]:
     "systemd.resource-control(5), docker-run(1), compose-spec deploy.md",
 )  # fmt: skip
 def container_limits(case: Case) -> Iterator[Found]:
-    """What a container or unit limits: the memory bounds the RAM here; a part of the CPU, and variables from a file,
+    """What a container or unit limits: the memory bounds the RAM here, and its CPUs the cores; variables from a file
     are not counted."""
     env, limit = case.parsed.env, memory_limit(case.parsed.env)
+    cpus, cores = cpu_limit(case.parsed.env), case.whole.physical_cores
     if limit is not None and limit <= case.rig.ram_bytes:
         bounded = not any(card.unified for card in case.rig.cards)
         counted = "the figures count no more" if bounded else "not counted, because GPUs share it"
         yield Found(f"the container or unit may take {limit / MIB:,.0f} MiB of RAM: {counted}")
-    if cpus := env.get(CPUS):
-        yield Found(f"the limit of the CPU ({cpus[:20]}) is not counted: speeds are with all cores")
+    if cpus is not None and cpus < cores:
+        threads = "" if case.flags.threads or not _in_ram(case) else "; without -t the engine starts a thread for more"
+        yield Found(
+            f"the container or unit may use {cpus:g} CPUs: the figures are with that many of {cores} cores{threads}"
+        )
+    elif cpus is None and (stated := env.get(CPUS) or env.get(CPU_SET)):
+        yield Found(f"the limit of the CPU ({stated[:20]}) is not counted: speeds are with all cores")
     if path := env.get(VARIABLES):
         yield Found(f"{path[:80]} is not read: the figures are without the variables in it")
     if names := env.get(PASSED):

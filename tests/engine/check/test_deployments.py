@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
@@ -90,3 +91,32 @@ def test_a_variable_that_the_build_no_longer_reads_is_told() -> None:
     assert found[0].message.startswith("LLAMA_ARG_MLOCK, LLAMA_ARG_NO_MMAP: this build reads no such variables")
     old = check(command, "llama.cpp", QWEN3, RIG, build="2026-03-01")
     assert "environment-not-counted" not in [one.rule for one in old.findings]
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [
+        ("CPUQuota=1000m", 1),  # as in documents of Kubernetes: `cpu: "1000m"`
+        ("CPUQuota=8.0", 8),
+        ("CPUQuota=250%", 2),
+        ("AllowedCPUs=0-3,8", 5),
+        ("CPUQuota=64", 16),
+        ("CPUQuota=half", 16),
+    ],
+)
+def test_the_cpus_of_a_container_are_its_cores(limit: str, cores: int) -> None:
+    command = "llama-server -m m.gguf -ngl 0 -c 4096"
+    limited = check(f"{limit} {command}", "llama.cpp", QWEN3, RIG)
+    alike = resolve(parse_hardware("RTX 3090, RTX 3060, Ryzen 9 7950X, 64GB DDR5-5600"))
+    alike = msgspec.structs.replace(alike, physical_cores=cores)
+    assert limited.speed == check(command, "llama.cpp", QWEN3, alike).speed
+    said = [one.message for one in limited.findings if one.rule == "container-limits"]
+    assert bool(said) == (limit != "CPUQuota=64")
+
+
+def test_the_cpus_of_compose_and_docker_are_read() -> None:
+    service = (
+        "services:\n  a:\n    image: x/llama.cpp:server-cuda\n    gpus: all\n    cpuset: 0-5\n    command: -m a.gguf\n"
+    )
+    assert parse(service).env["AllowedCPUs"] == "0-5"
+    assert parse("docker run --cpuset-cpus 0,2 --cpus 4 x:server-cuda -m a.gguf").env["AllowedCPUs"] == "0,2"
