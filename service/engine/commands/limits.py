@@ -7,7 +7,8 @@ kubernetes.io/docs/concepts/configuration/manage-resources-containers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from service.engine.units import GIB, MIB
@@ -18,6 +19,7 @@ OF_UNITS = (MEMORY, CPUS, CPU_SET, VARIABLES, PASSED)
 OF_DOCKER = {"-m": MEMORY, "--memory": MEMORY, "--cpus": CPUS, "--cpuset-cpus": CPU_SET, "--env-file": VARIABLES}
 _OF_COMPOSE = {"mem_limit": MEMORY, "memory": MEMORY, "cpus": CPUS, "cpuset": CPU_SET, "env_file": VARIABLES}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)i?b?", re.I)
+_BINDS = ("-c", "--cpu-list")  # taskset(1)
 _SHARE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([m%]?)")
 _LISTED_CPUS = re.compile(r"\d{1,4}(?:-\d{1,4})?(?:[,\s]+\d{1,4}(?:-\d{1,4})?){0,255}")
 _UNITS = {"": 1, "k": 1024, "m": MIB, "g": GIB, "t": 1024 * GIB}
@@ -43,16 +45,19 @@ def of_pod(limits: object) -> Iterator[str]:
             yield f"{name}={limits[key]}"
 
 
-def cpu_limit(env: Mapping[str, str]) -> float | None:
+def cpu_limit(env: Mapping[str, str], launcher: Sequence[str] = ()) -> float | None:
     """Return how many CPUs the command may use at a time, None where nothing that is read here limits them.
 
-    A share is a number of them (`8.0`), thousandths (`1000m`, Kubernetes) or hundredths (`800%`, systemd).
+    `launcher`: what stands before the program, such as `taskset -c 0-7`. A share is a number of them (`8.0`),
+    thousandths (`1000m`, Kubernetes) or hundredths (`800%`, systemd).
     """
     share, listed = _SHARE.fullmatch(env.get(CPUS, "")), env.get(CPU_SET, "")
     counts = [float(share[1]) / {"m": 1000, "%": 100}.get(share[2], 1)] if share else []
-    if _LISTED_CPUS.fullmatch(listed):
-        spans = (span.partition("-") for span in re.split(r"[,\s]+", listed))
-        counts.append(sum(max(int(last or first) - int(first) + 1, 0) for first, _, last in spans))
+    bound = [value for name, value in pairwise(launcher) if name in _BINDS and "taskset" in launcher[0]]
+    for one in (listed, *bound):
+        if _LISTED_CPUS.fullmatch(one):
+            spans = (span.partition("-") for span in re.split(r"[,\s]+", one))
+            counts.append(sum(max(int(last or first) - int(first) + 1, 0) for first, _, last in spans))
     return min(counts, default=0) or None
 
 

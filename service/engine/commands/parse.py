@@ -291,7 +291,7 @@ def _tells(words: Sequence[str]) -> int:
 
 def _programs(commands: list[list[str]]) -> list[list[str]]:
     """Return the commands with the program that a container starts, or that newer builds' one program stands for."""
-    return [of_one_program(out_of_container(one)) for one in commands]
+    return [words for one in commands if (words := of_one_program(out_of_container(one)))]
 
 
 def _names_a_program(text: str) -> bool:
@@ -405,7 +405,7 @@ def _guess_program(options: Sequence[str]) -> str:
 
 
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*|uv|uvx|pipx")
-_WEBUI = ("server.py", "--loader")  # text-generation-webui (README, "Command-line flags")
+_WEBUI = "server.py"  # text-generation-webui (README, "Command-line flags")
 
 
 def other_program(words: Sequence[str]) -> str | None:
@@ -419,7 +419,7 @@ def other_program(words: Sequence[str]) -> str | None:
         return names[bases[start]]
     if not _PYTHON.fullmatch(bases[start]):
         return None
-    if _WEBUI[0] in bases and _WEBUI[1] in words:
+    if _WEBUI in bases:
         return "text-generation-webui"
     behind = (word.partition(".")[0] for word in bases[start + 1 : start + 4])
     return next((names[word] for word in behind if word in names), None)

@@ -38,6 +38,8 @@ _FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re
 _STARTS = re.compile(r"(?:^|[\s/\\])(?:llama-[a-z-]+|main|server)(?:\.exe)?[ \t]+(?:[\\^`][ \t]*\r?\n\s*)?-", re.M)
 _LINE_ENDS = re.compile(r"\s*(?:[\\^`][ \t]*)?\n\s*")
 _IN_BACKTICKS = re.compile(r"(`+)[^`]+\1")
+_OF_LOCALAI = re.compile(r"^backend:[ \t]*[\w-]*llama[\w-]*[ \t]*$", re.M)
+_IN_MODELFILES = ("parameter ", "system ", "template ", "adapter ")
 _FALSE = ("false", "off", "0", "no", "disabled")
 _MAX_MODELS = 64
 _PORT = "8080"
@@ -74,6 +76,12 @@ def commands_of(text: str) -> list[NamedCommand]:
     """
     text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
+    if other := _owner(text, lines):
+        raise InvalidFlags(
+            f"this is a file of {other}, which has its own options and placement: give a llama.cpp command such as "
+            "`llama-server -m a.gguf -ngl 99`, or ask for advice on the model",
+            field="command",
+        )
     if nix := list(_from_nix(text)):
         return _bounded(nix)
     if lines and (lines[0].startswith(("{", "[{")) or lines[0] == "["):
@@ -91,6 +99,18 @@ def commands_of(text: str) -> list[NamedCommand]:
     if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
         return [_kobold(_from_kobold_words(text), of_file=False)]
     return [NamedCommand(None, text)]
+
+
+def _owner(text: str, lines: Sequence[str]) -> str:
+    """Return the program whose file with options of its own a text is, "" for none: a Modelfile, a model of LocalAI, a
+    preset of LM Studio."""
+    if '"llm.load.' in text:
+        return "LM Studio"
+    if _OF_LOCALAI.search(text):
+        return "LocalAI"
+    begins = [line.lower() for line in lines if line[:1].isalpha()]
+    models = begins[:1] and begins[0].startswith("from ") and any(line.startswith(_IN_MODELFILES) for line in begins)
+    return "Ollama" if models else ""
 
 
 def _out_of_markdown(text: str) -> str:
@@ -309,6 +329,8 @@ def _from_kobold_words(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     name = ""
     at = next(i for i, word in enumerate(words) if "koboldcpp" in word.lower())
+    in_container = [word.partition("=")[2] for word in words[:at] if word.startswith("KCPP_ARGS=")]
+    words += [word for arguments in in_container for word in shlex.split(arguments)]  # of KoboldCpp's own image
     for word in words[at + 1 :]:
         if word.startswith("--"):
             name = word[2:].replace("-", "_")

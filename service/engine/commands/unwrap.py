@@ -12,6 +12,7 @@ from service.engine.commands.forms import words_of_unit
 from service.engine.commands.limits import OF_DOCKER, OF_UNITS
 from service.engine.commands.powershell import from_powershell, is_powershell
 from service.engine.commands.shell import ASSIGNED
+from service.engine.commands.tables import other_programs
 
 # A line of a batch file, or what stands before `&&` in cmd.
 _CMD_SET = re.compile(
@@ -37,6 +38,7 @@ _OF_QUADLETS = {"AddDevice": "--device", "Environment": "-e", "EnvironmentFile":
                 "Memory": "--memory"}  # fmt: skip
 _CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
+_RUNNING = ("run", "create")  # a container that is created is started later
 _ENVIRONMENT = ("-e", "--env")
 _MOUNTS = ("-v", "--volume", "--mount")
 _QUOTES = "\"'"
@@ -46,6 +48,7 @@ _CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's conta
 _GIVES_GPUS = ("--runtime", "--privileged")
 _GPU_DEVICE = re.compile(r"/dev/(?:dri|kfd|nvidia|dxg|davinci|accel)|[./]gpu=")
 _CPU_IMAGE = re.compile(r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:(?:server|light|full)(?:-b\d+)?")
+_OTHERS = [name for name in other_programs().names if "-" in name or name.isalpha()]  # as images are called
 _LIGHT = re.compile(r"light(?:-|$)")  # images that start llama-cli (.devops/cuda.Dockerfile, "light, CLI only")
 NOT_GIVEN, WITHOUT_BACKEND = "none", "void"  # values of IN_CONTAINER: no GPU is given; the image has no GPU back end
 IN_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # which cards the runtime gives a container, by number in nvidia-smi or UUID
@@ -150,7 +153,8 @@ def _started(words: list[str]) -> _Started | None:
     index = next((i for i in range(len(words)) if _runs_a_container(words[i : i + 3])), None)
     if index is None:
         return None
-    options, at = list[tuple[int, str, str]](), words.index("run", index) + 1
+    at = next(i for i in range(index + 1, len(words)) if words[i] in _RUNNING) + 1
+    options = list[tuple[int, str, str]]()
     while at < len(words) and words[at].startswith("-"):
         name, joined, value = words[at].partition("=")
         takes = not joined and name not in _SWITCHES and not _SHORT_SWITCHES.fullmatch(name)
@@ -278,14 +282,18 @@ def _cards_asked(value: str) -> list[str]:
 
 
 def _runs_a_container(words: list[str]) -> bool:
-    return bool(words) and words[0].rsplit("/", 1)[-1] in _RUNTIMES and "run" in words[1:]
+    of_runtime = bool(words) and words[0].rsplit("/", 1)[-1] in _RUNTIMES
+    return of_runtime and (words[1:2] == ["create"] or "run" in words[1:] or words[1:] == ["container", "create"])
 
 
 def program_of_image(image: str) -> str:
     """Return the program that a container's image starts, in a folder named as the image's tag (`server-vulkan`).
 
-    `ik_llama` in the image's name says which engine it is.
+    `ik_llama` in the image's name says which engine it is. The image of another program starts that.
     """
+    parts = image.partition(":")[0].lower().split("/")
+    if other := next((name for name in _OTHERS if any(f"{one}-".startswith(f"{name}-") for one in parts)), ""):
+        return other
     engine, (_, _, tag) = "ik_llama.cpp/" if "ik_llama" in image else "", image.partition("@")[0].rpartition(":")
     folder = f"{tag}/" if re.fullmatch(r"[a-z]+(?:-[a-z]+[0-9.]*)?(?:-b[0-9]+)?", tag) else ""
     return f"{engine}{folder}{'llama-cli' if _LIGHT.match(tag) else 'llama-server'}"

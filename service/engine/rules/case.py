@@ -309,7 +309,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 def _limited(rig: Rig, parsed: ParsedCommand) -> Rig:
     """Return the machine with the RAM and the cores that the command's container, unit or numactl lets it take."""
-    cpus = cpu_limit(parsed.env)
+    cpus = cpu_limit(parsed.env, parsed.prefix)
     if cpus is not None and cpus < rig.physical_cores:
         rig = msgspec.structs.replace(rig, physical_cores=max(int(cpus), 1), efficient_cores=0)
     limits = (memory_limit(parsed.env), bound_ram(parsed.prefix, rig))

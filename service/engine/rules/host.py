@@ -55,15 +55,15 @@ def container_limits(case: Case) -> Iterator[Found]:
     """What a container or unit limits: the memory bounds the RAM here, and its CPUs the cores; variables from a file
     are not counted."""
     env, limit = case.parsed.env, memory_limit(case.parsed.env)
-    cpus, cores = cpu_limit(case.parsed.env), case.whole.physical_cores
+    cpus, cores = cpu_limit(case.parsed.env, case.parsed.prefix), case.whole.physical_cores
     if limit is not None and limit <= case.rig.ram_bytes:
         bounded = not any(card.unified for card in case.rig.cards)
         counted = "the figures count no more" if bounded else "not counted, because GPUs share it"
         yield Found(f"the container or unit may take {limit / MIB:,.0f} MiB of RAM: {counted}")
     if cpus is not None and cpus < cores:
-        threads = "" if case.flags.threads or not _in_ram(case) else "; without -t the engine starts a thread for more"
+        threads = "" if case.flags.threads or not _in_ram(case) else "; without -t the engine may start more threads"
         yield Found(
-            f"the container or unit may use {cpus:g} CPUs: the figures are with that many of {cores} cores{threads}"
+            f"the container, unit or taskset gives {cpus:g} CPUs: figures are with as many of {cores} cores{threads}"
         )
     elif cpus is None and (stated := env.get(CPUS) or env.get(CPU_SET)):
         yield Found(f"the limit of the CPU ({stated[:20]}) is not counted: speeds are with all cores")

@@ -102,6 +102,7 @@ def test_a_variable_that_the_build_no_longer_reads_is_told() -> None:
         ("AllowedCPUs=0-3,8", 5),
         ("CPUQuota=64", 16),
         ("CPUQuota=half", 16),
+        ("taskset -c 0-7", 8),
     ],
 )
 def test_the_cpus_of_a_container_are_its_cores(limit: str, cores: int) -> None:

@@ -257,6 +257,16 @@ def test_an_option_and_its_value_in_one_word_are_read_and_told() -> None:
             "        --host 127.0.0.1\n        --port ${PORT}\n        --model /models/ggml-large-v3-turbo-q8_0.bin\n",
             r"a command of whisper\.cpp",
         ),
+        ("docker run --gpus all vllm/vllm-openai:v0.10.0 --model meta-llama/Llama-3.1-8B", "a command of vLLM"),
+        (
+            "services:\n  a:\n    image: vllm/vllm-openai\n    command: --model meta-llama/Llama-3.1-8B\n",
+            "a command of vLLM",
+        ),
+        ("docker service create --name llama x/llama.cpp:server-cuda -m a.gguf", "no program and no option"),
+        ("python server.py --model Qwen3-30B-A3B-Q4_K_M.gguf --gpu-layers 48 --api", "text-generation-webui"),
+        ("FROM ./qwen2.5-coder.gguf\nPARAMETER num_ctx 32768\nPARAMETER num_gpu 99\n", "a file of Ollama"),
+        ("name: qwen3\nbackend: llama-cpp\ncontext_size: 32768\ngpu_layers: 99\n", "a file of LocalAI"),
+        ('{"load": {"fields": [{"key": "llm.load.contextLength", "value": 32768}]}}', "a file of LM Studio"),
         ("services:\n  a:\n    image: ghcr.io/mostlygeek/llama-swap:cuda\n    command: -a b\n", "give its config.yaml"),
         ("services:\n  llama:\n\timage: ghcr.io/ggml-org/llama.cpp:server\n", "not YAML"),
         ("apiVersion: v1\nkind: Service\nmetadata:\n  name: llama\nspec:\n  type: ClusterIP\n", "nothing in the file"),
@@ -265,3 +275,19 @@ def test_an_option_and_its_value_in_one_word_are_read_and_told() -> None:
 def test_what_starts_no_model_is_refused_by_name(text: str, why: str) -> None:
     with pytest.raises(InvalidFlags, match=why):
         parse(text)
+
+
+def test_a_container_that_is_created_is_read() -> None:
+    parsed = parse("docker create --gpus '\"device=1\"' --memory 16g x/llama.cpp:server-cuda -m a.gguf -ngl 99")
+    assert (parsed.model_path, parsed.env[IN_CONTAINER], parsed.env["MemoryMax"]) == ("a.gguf", "1", "16g")
+
+
+def test_arguments_of_koboldcpp_s_image_are_read() -> None:
+    run = 'docker run --gpus all -e KCPP_ARGS="--gpulayers 99 --contextsize 16384 --multiuser 20" koboldai/koboldcpp'
+    parsed = parse(run)
+    assert (parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == (16_384, 99)
+
+
+@pytest.mark.parametrize("image", ["ghcr.io/me/llama_cpp:server-cuda", "films/llama.cpp:server-cuda", "x/vllama:y"])
+def test_an_image_with_a_similar_name_starts_the_server(image: str) -> None:
+    assert parse(f"docker run --gpus all {image} -m a.gguf").program == "llama-server"
