@@ -14,9 +14,10 @@ from service.cli.progress import Progress
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.measured.chosen import chosen
+from service.flows.advice.opening import opened
 from service.flows.advice.repo_view import inspect_directly
 from service.structs import made_from
-from service.wire.measuring.agent import RunDocument
+from service.wire.measuring.agent import RunDocument, RunFile
 from workers.agent.download import PART, download
 from workers.agent.policy import DownloadPolicy, Policy
 from workers.agent.preflight import Declined
@@ -32,8 +33,12 @@ _MOST_GIB = 1 << 20
 _LOOKED_SECONDS = 1.0
 
 
-def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable[[str], None]) -> Path:
-    """Return the first file of a config's variant, downloading into the folder what is missing.
+def fetch(
+    asked: UpRequest, advice: Advice, config: AdvisedConfig, projector: str | None, say: Callable[[str], None]
+) -> tuple[Path, Path | None]:
+    """Return the first file of a config's variant, and its projector, downloading into the folder what is missing.
+
+    `projector`: the name of its file, if the config loads one.
 
     Raises InvalidInput if the repo does not provide the files, or the disk lacks room for them.
     """
@@ -43,10 +48,11 @@ def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable
     view = inspect_directly(asked.settings, advice.repo, advice.revision)
     try:
         files = repo_files(advice, view)(one)
+        with_images = (*files.files, _projector(asked, advice, projector)) if projector else files.files
         cards = tuple(range(sum(device.device != CPU for device in one.devices)))
         document = made_from(
             RunDocument, one, engine_builds=("0" * 64,), seconds=60, gpus=cards,
-            repo=files.repo, revision=files.revision, files=files.files,
+            repo=files.repo, revision=files.revision, files=with_images,
         )  # fmt: skip
         policy = Policy(
             downloads=DownloadPolicy(repos=(files.repo,), max_gib=_MOST_GIB, folder=str(asked.folder.absolute()))
@@ -54,12 +60,21 @@ def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable
         state = State(cache_folder(os.environ) / "fetched")
         state.make()
         with Progress() as progress:
-            shown = _Shown(progress, asked.folder, sum(file.size for file in files.files))
+            shown = _Shown(progress, asked.folder, sum(file.size for file in with_images))
             paths = download(document, policy, shown.look, UsageOfDay(state), asked.settings.hf_endpoint)
     except Declined as refused:
         raise InvalidInput(refused.failure.text, field="WHAT") from refused
     say(f"fetched: {', '.join(path.name for path in paths)}, each with the hash that the repo states")
-    return paths[0]
+    return paths[0], paths[-1] if projector else None
+
+
+def _projector(asked: UpRequest, advice: Advice, name: str) -> RunFile:
+    with opened(asked.settings, advice.repo, advice.revision) as (_, listing, _):
+        there = [one for one in listing.other_files if one.kind == "mmproj" and Path(one.path).name == name]
+    found = min(there, key=lambda one: one.path.count("/"), default=None)
+    if found is None or found.n_bytes is None or found.sha256 is None:
+        raise Declined("model_missing", f"{advice.repo} does not state size and hash of {name}")
+    return RunFile(path=found.path, size=found.n_bytes, sha256=found.sha256)
 
 
 class _Shown:

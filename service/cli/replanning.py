@@ -38,7 +38,8 @@ class UpRequest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One start. `config`: None if a command was given; `model`: the first file, if it is on this machine."""
+    """One start. `config`: None if a command was given; `model`: the first file, if it is on this machine; `images`:
+    the projector, if it was fetched."""
 
     asked: UpRequest
     what: str
@@ -46,6 +47,7 @@ class Plan(NamedTuple):
     config: AdvisedConfig | None = None
     given: Launch | None = None
     model: Path | None = None
+    images: Path | None = None
 
     @property
     def repo(self) -> str | None:
@@ -63,6 +65,8 @@ class Plan(NamedTuple):
         found = projector_of(parse(self.config.commands.server, self.config.engine)) if self.config else None
         if found is None or found.path is None:
             return None
+        if self.images is not None:
+            return self.images
         path = Path(found.path).expanduser().absolute()
         return path if path.is_file() else self.asked.folder / path.name
 
@@ -70,7 +74,8 @@ class Plan(NamedTuple):
         """Yield what would be done before the start, one line per step."""
         yield f"plan: {self.what}"
         if self.model is None:
-            yield f"fetch: {self.asked.repo} into {self.asked.folder}; an interrupted download resumes"
+            also = f", with {self.projector.name}," if self.projector else ""
+            yield f"fetch: {self.asked.repo}{also} into {self.asked.folder}; an interrupted download resumes"
 
     def launch(self, program: Path) -> Launch:
         from service.engine.commands.parse import parse
@@ -95,7 +100,9 @@ class Plan(NamedTuple):
             return self
         from service.cli.fetching import fetch
 
-        return self._replace(model=fetch(self.asked, *_advised(self), say))
+        projector = self.projector.name if self.projector else None
+        model, images = fetch(self.asked, *_advised(self), projector, say)
+        return self._replace(model=model, images=images)
 
     def without(self, failure: Failure, log: str) -> Plan | None:
         """Return a plan for less memory: between what was allocated and what was refused. None if nothing fits."""
@@ -129,7 +136,7 @@ def first_plan(
         return _of_advice(asked, advice)
     if " " in arguments.what.strip():
         return _of_command(asked, arguments.what)
-    plan = _planned(asked, Constraints(), "")
+    plan = _planned(asked, Constraints(images=arguments.images), "")
     if plan is None:
         raise InvalidInput(f"nothing in {arguments.what} fits this machine", field="WHAT")
     return plan
@@ -146,11 +153,8 @@ def _of_advice(asked: UpRequest, data: bytes) -> Plan:
     plan = _best(asked, advice, "")
     if plan is None:
         raise InvalidInput(f"the advice has no config for {asked.engine}, which is here", field="WHAT")
-    if plan.projector is not None and not plan.projector.is_file():
-        how = f"run the advice's download command, or put it into {asked.folder}"
-        raise InvalidInput(
-            f"the projector {plan.projector.name} is not here, and `up` fetches none: {how}", field="WHAT"
-        )
+    if advice.revision is None and plan.projector is not None and not plan.projector.is_file():
+        raise InvalidInput(f"the projector {plan.projector.name} is not here: put it into {asked.folder}", field="WHAT")
     return plan
 
 

@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine-dir", type=Path, metavar="DIR", help="folder of llama-server (default: found on PATH)"
     )
     parser.add_argument("--models", type=Path, metavar="DIR", help="folder to fetch files into (default: ~/models)")
+    parser.add_argument(
+        "--images", action="store_true", help="for images or sound too: also fetches and loads the repo's projector"
+    )
     parser.add_argument("--port", type=port, metavar="N", help="port for the server to listen on (default: 8080)")
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="file to save the command and the lines with figures to"

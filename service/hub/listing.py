@@ -45,6 +45,7 @@ class OtherFile(msgspec.Struct, frozen=True):
     path: str
     kind: OtherKind
     n_bytes: int | None = None
+    sha256: str | None = None
 
 
 class RepoListing(msgspec.Struct, frozen=True):

@@ -138,7 +138,9 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
     candidates, incomplete = _groups([file for file in safe if is_gguf(file.path)])
     others += [OtherFile(file.path, "incomplete", file.n_bytes) for file in incomplete]
     found = list(zip(candidates, kinds(candidates, model_name), strict=True))
-    others += [OtherFile(f.path, kind, f.n_bytes) for one, kind in found if kind is not None for f in one.files]
+    others += [
+        OtherFile(f.path, kind, f.n_bytes, f.sha256) for one, kind in found if kind is not None for f in one.files
+    ]
     groups = [one for one, kind in found if kind is None]
     named = zip(_names(groups, _SUFFIX.sub("", model_name)), groups, strict=True)
     variants = sorted((Variant(name, group.files) for name, group in named), key=lambda v: (v.n_bytes or 0, v.name))

@@ -27,6 +27,9 @@ from service.cli.up import _offer, _told
 from service.detect import detect
 from service.engine.commands.config_files import launch_of
 from service.engine.errors import InvalidInput
+from service.engine.ggml_types import tensor_bytes
+from service.engine.gguf import write as gguf_file
+from service.engine.gguf.header import Tensor
 from service.engine.submission.reading import read_paste
 from service.settings import load_settings
 from service.wire.advice.check import BatchCase
@@ -34,7 +37,7 @@ from service.wire.results.submissions import Submission
 from tests.cli.fake_service import FakeService
 from tests.cli.test_submit import KEPT, WHOLE, Terminal
 from tests.local_hub import LocalHub, Repo, WholeFile
-from tests.projectors import gemma3_file
+from tests.projectors import GEMMA3_METADATA, gemma3_file
 from tests.tiny_model import write_tiny_model
 from tests.workers.agent.test_real_engine import FOLDER
 
@@ -121,7 +124,7 @@ def test_a_process_or_server_that_is_none_is_said_in_words(
 
 @pytest.mark.parametrize(("context", "is_planned"), [(0, False), (512, True)])
 def test_a_small_context_is_planned_and_none_is_refused(model: Path, context: int, is_planned: bool) -> None:
-    asked = Namespace(what=str(model), models=None, context=context, port=None)
+    asked = Namespace(what=str(model), models=None, context=context, port=None, images=False)
     settings = load_settings({"ADVISOR_CACHE_MIB": "0"})
     if is_planned:
         assert f"-c {context} " in first_plan(settings, asked, RIG, "llama.cpp", None).what
@@ -188,7 +191,7 @@ def test_without_an_engine_it_says_how_to_get_one(
 
 def test_a_command_is_started_with_its_variables_and_none_of_the_shell_s_words(model: Path) -> None:
     command = f"GGML_CUDA_NO_PINNED=1 'llama-server' -m {model} --alias 'a b' 2>&1 | tee server.log"
-    asked = Namespace(what=command, models=None, context=None, port=8081)
+    asked = Namespace(what=command, models=None, context=None, port=8081, images=False)
     made = first_plan(load_settings({}), asked, RIG, "llama.cpp", None).launch(Path("/opt/llama-server"))
     assert (made.env, made.program) == ({"GGML_CUDA_NO_PINNED": "1"}, "/opt/llama-server")
     assert made.arguments == ("-m", str(model), "--alias", "a b", "--port", "8081", "-lv", "4")
@@ -203,7 +206,7 @@ def test_an_advice_for_images_is_started_with_its_projector(
     os.truncate(projector, len(head) + n_data)
     assert main(["advise", str(tmp_path), "-H", RIG, "--images", "--json", "--engine", "llama.cpp"]) == 0
     advice = capsys.readouterr().out.encode()
-    asked = Namespace(what="@advice.json", models=models, context=None, port=None)
+    asked = Namespace(what="@advice.json", models=models, context=None, port=None, images=False)
 
     def started() -> tuple[str, ...]:
         plan = first_plan(load_settings({}), asked, RIG, "llama.cpp", advice)
@@ -218,6 +221,25 @@ def test_an_advice_for_images_is_started_with_its_projector(
     (models / projector.name).touch()
     words = started()
     assert words[words.index("--mmproj") + 1] == str(models / projector.name)
+
+
+def test_a_repo_s_projector_is_fetched_with_the_model(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = Tensor("mm.input_projection.weight", "f16", (256, 1152), 0, tensor_bytes("f16", (256, 1152)))
+    projector = gguf_file.header_bytes(GEMMA3_METADATA, (tensor,)) + bytes(gguf_file.data_bytes((tensor,)))
+    contents = {"tiny-F32.gguf": model.read_bytes(), "mmproj-F16.gguf": projector}
+    files = {name: WholeFile(content, len(content)) for name, content in contents.items()}
+    asked = Namespace(what=REPO, models=tmp_path / "models", context=2048, port=None, images=True)
+    with LocalHub({REPO: Repo(lambda: files)}) as hub:
+        settings = load_settings({"HF_ENDPOINT": hub.endpoint, "ADVISOR_CACHE_DIR": str(tmp_path / "cache")})
+        plan = first_plan(settings, asked, RIG, "llama.cpp", None)
+        assert any("with mmproj-F16.gguf" in step for step in plan.steps())
+        ready = plan.fetched(lambda said: None)
+    words = ready.launch(Path("/opt/llama-server")).arguments
+    loaded = Path(words[words.index("--mmproj") + 1])
+    assert loaded.read_bytes() == projector
+    assert loaded.parent == Path(words[words.index("-m") + 1]).parent
 
 
 class Started:

@@ -91,7 +91,10 @@ def _without(listing: RepoListing, others: Mapping[str, str]) -> RepoListing:
     """Return the listing with some variants among the other files, as what they are. `others`: that, by name."""
     moved = [
         OtherFile(
-            file.path, next((kind for word, kind in _KINDS.items() if word in others[v.name]), "other"), file.n_bytes
+            file.path,
+            next((kind for word, kind in _KINDS.items() if word in others[v.name]), "other"),
+            file.n_bytes,
+            file.sha256,
         )
         for v in listing.variants
         if v.name in others
