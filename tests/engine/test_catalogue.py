@@ -411,6 +411,12 @@ def test_a_card_on_four_lanes_of_its_own_leaves_the_first_all_sixteen(other: Gpu
     assert [card.pcie_gbs for card in desktop.cards] == pytest.approx([3.94 * 16, 1.97 * 4])
 
 
+@pytest.mark.parametrize("small", ["GT 710", "GT 1030"])
+def test_a_card_whose_own_connector_has_four_lanes_or_fewer_takes_none_of_the_first(small: str) -> None:
+    desktop = rig(Gpu(name="RTX 4090"), Gpu(name=small), cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
+    assert desktop.cards[0].pcie_gbs == pytest.approx(1.97 * 16)
+
+
 def test_cards_with_only_a_generation_stated_share_a_desktops_lanes() -> None:
     desktop = rig(Gpu(name="RTX 3090", count=2, pcie="4.0"), cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=64))
     assert desktop.cards[0].pcie_gbs == pytest.approx(1.97 * 8)

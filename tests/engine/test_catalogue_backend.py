@@ -7,7 +7,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from service.engine.advise import VariantModel, advise
-from service.engine.catalogue import engine_devices, is_one_machine, resolve, rigs_of
+from service.engine.catalogue import card_order, engine_devices, is_one_machine, resolve, rigs_of
 from service.engine.commands.parse import parse
 from service.engine.errors import InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset
@@ -141,3 +141,36 @@ def test_an_answer_is_for_one_build_and_rocm_is_it_where_prompts_are_long() -> N
         assert set(on_gpu) == {device}
         assert device.lower().startswith({a.field: a.value for a in body.assumed}["hardware.backend"])
         assert rig_of_devices(hardware, on_gpu).cards[0].backend == device.lower().removesuffix("0")
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "left", "own"),
+    [
+        ("RTX 4090 + GT 710", "NVIDIA GeForce RTX 4090", "GT 710", "CUDA"),
+        ("GT 710 + 2x RTX 3090", "NVIDIA GeForce RTX 3090", "GT 710", "CUDA"),
+        ("RX 7900 XTX + RX 550 2GB", "AMD Radeon RX 7900 XTX", "RX 550", "ROCm"),
+        ("RX 7900 XTX + RTX 3060 only for the display", "AMD Radeon RX 7900 XTX", "RTX 3060", "ROCm"),
+    ],
+)
+def test_a_card_that_only_another_build_uses_is_left_to_the_display_if_it_is_small_or_full(
+    text: str, card: str, left: str, own: str
+) -> None:
+    hardware = parse_hardware(f"{text}, Ryzen 9 7950X, 64GB")
+    (rig,) = rigs_of(hardware)
+    assert {one.name for one in rig.cards} == {card}
+    assert {one.backend for one in rig.cards} == {own.lower()}
+    why = next(a for a in rig.assumed if a.field.endswith(".use"))
+    assert why.value == "only the display"
+    assert why.why.startswith((f"{own} does not support it", "none of its memory is free"))
+    index = next(i for i, gpu in enumerate(hardware.gpus) if left in gpu.name)
+    assert why.field == f"hardware.gpus[{index}].use"
+    assert len(card_order(hardware)) == len(rig.cards)
+
+
+@pytest.mark.parametrize(
+    "text", ["RX 6800 16GB + RX 580 8GB", "RTX 4090 + 2x Tesla K80 12GB", "RTX 4090 + GT 710, vulkan"]
+)
+def test_a_card_of_another_build_that_is_worth_it_or_asked_for_is_used(text: str) -> None:
+    rig = rigs_of(parse_hardware(f"{text}, Ryzen 9 7950X, 64GB"))[-1]
+    assert len(rig.cards) >= 2
+    assert {card.backend for card in rig.cards} == {"vulkan"}

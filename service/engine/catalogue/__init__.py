@@ -30,6 +30,7 @@ from service.engine.hardware import (
     dropped_by_cuda,
     os_family,
 )
+from service.engine.units import GIB
 
 _MATTERS = (
     "gpus", "ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz",
@@ -47,7 +48,8 @@ _ROCM_KNOWS = ("rdna3.5",)  # of AMD's GPUs that share the RAM: gfx1150 and gfx1
 # as gfx1030 (commands/building.py); gfx906 is common with older or patched ROCm.
 _BEYOND_ROCM = {"rdna1": "RDNA 1", "vega": "the first Vega (gfx900)"}
 _VENDOR = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple"}
-_OWN_BUILD = {"NVIDIA": "CUDA", "AMD": "ROCm"}
+_OWN_BUILD = {"NVIDIA": "CUDA", "AMD": "ROCm", "Intel": "SYCL"}
+_MUCH_SMALLER = 1 / 3  # of the largest card's memory: smaller cards that need another back end are not worth it
 
 
 def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
@@ -69,7 +71,8 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
     AMD GPUs that share the RAM, there is one with ROCm, unless ROCm does not support them, and last one with Vulkan.
     AMD's cards have both under Windows, whose drivers bring Vulkan, but not the libraries that a ROCm build needs.
     Intel's cards have one with Vulkan, in which Alchemist runs mixtures of experts several times as fast (llama.cpp
-    issue 19918), and last one with SYCL. With an ARM processor, Vulkan drives the cards of both makers.
+    issue 19918), and last one with SYCL. With an ARM processor, Vulkan drives the cards of both makers. A card that is
+    best left to the display is in none.
     Raises as `resolve` does.
     """
     host, found, assumed = _found(hardware)
@@ -80,7 +83,9 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
         cards = tuple(replace(card, backend="vulkan") if card.backend in ("rocm", "sycl") else card for card in cards)
     else:
         cards = tuple(replace(card, backend="vulkan") if card.generation in _BEYOND_ROCM else card for card in cards)
-    notes = (*assumed, *_noted(hardware))
+    left = _left_to_display(hardware, cards)
+    cards, found = (tuple(card for i, card in enumerate(some) if i not in left) for some in (cards, found))
+    notes = (*assumed, *left.values(), *_noted(hardware))
     makes: dict[str, list[Card]] = {}
     for card in cards:
         makes.setdefault(card.backend, []).append(card)
@@ -116,6 +121,31 @@ def _only_with_vulkan(cards: Sequence[Card], unsupported: Sequence[Card]) -> Ass
         why = f"{_OWN_BUILD[vendors.pop()]} does not support the {names}, so that all cards work"
     why += " together only in a Vulkan build"
     return Assumption("hardware.gpus.backend", value, why, "which cards a config uses (see its reasons)")
+
+
+def _left_to_display(hardware: Hardware, cards: Sequence[Card]) -> dict[int, Assumption]:
+    """Return the cards that are best left to the display, by their index, each with why.
+
+    Beside a card that its maker's back end drives, these are the small ones that only Vulkan drives (RTX 4090 + GT
+    710), and those of another back end that have no memory free: with them, the large card would run a Vulkan build.
+    """
+    if hardware.backend is not None or not cards:
+        return {}
+    entries = [i for i, gpu in enumerate(hardware.gpus) for _ in range(gpu.count)]
+    largest = max(cards, key=lambda card: (card.backend != "vulkan", card.total))
+    others = [i for i, card in enumerate(cards) if card.backend != largest.backend and not card.unified]
+    small = [i for i in others if cards[i].backend == "vulkan"]
+    if sum(cards[i].total for i in small) >= _MUCH_SMALLER * largest.total:
+        small = []
+    own = _OWN_BUILD.get(_VENDOR.get(largest.backend, ""), "the other cards' build")
+    found = {}
+    for i in others:
+        if i in small or cards[i].free == 0:
+            why = (
+                f"{own} does not support it, and a Vulkan build for its {cards[i].total / GIB:.3g} GiB is not worth it"
+            )
+            found[i] = Assumption(f"hardware.gpus[{entries[i]}].use", "only the display", why, "which cards are used")
+    return found
 
 
 def _lacks_rocm(hardware: Hardware) -> bool:
@@ -198,7 +228,9 @@ def _own_backend(hardware: Hardware, own: Sequence[Card], driven: Sequence[Card]
 
 def card_order(hardware: Hardware) -> tuple[int, ...]:
     """Return the place of each card of `resolve(hardware)` among the stated GPUs, counting every card by itself."""
-    return _in_order(_found(hardware)[1])
+    cards = _found(hardware)[1]
+    left = _left_to_display(hardware, cards)
+    return tuple(i for i in _in_order(cards) if i not in left)
 
 
 def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:

@@ -89,7 +89,7 @@ def cards_of(hardware: Hardware, host: Host) -> tuple[tuple[Card, ...], tuple[As
     """Return every GPU as a card of its own, in the order given, and what was assumed of them."""
     assumed: list[Assumption] = []
     gpus = _with_display(hardware, host, assumed)
-    sharing = [gpu for gpu in gpus if not (_beside_lanes(gpu.pcie) or _is_in_cpu(gpu))]
+    sharing = [gpu for gpu in gpus if not (_beside_lanes(gpu.pcie or _own_link(gpu)) or _is_in_cpu(gpu))]
     n_cards = sum(gpu.count for gpu in sharing)
     cards = [card for i, gpu in enumerate(gpus) for card in _cards(gpu, f"hardware.gpus[{i}]", host, n_cards, assumed)]
     return tuple(cards), tuple(assumed)
@@ -280,6 +280,12 @@ def _beside_lanes(link: str | None) -> bool:
     """Return whether a stated link takes none of the lanes that a desktop's cards share: chipset and M.2 have four."""
     widths = [int(w) for w in _WIDTH.findall(link or "")]
     return (link or "").strip().lower() in _BY_WORD or (bool(widths) and max(widths) <= _WIDTH_BY_WORD)
+
+
+def _own_link(gpu: Gpu) -> str | None:
+    """Return the link of the card's own connector; None if unknown. A GT 710 of one lane is no card for an x8 slot."""
+    rows, _ = gpu_meant(gpu.name, gpu.vram_gib)
+    return rows[0].pcie if rows else None
 
 
 def _is_in_cpu(gpu: Gpu) -> bool:

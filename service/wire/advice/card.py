@@ -329,6 +329,7 @@ _NAMES = {
     "pcie": ("PCIe link of the {card}", "", "{card} PCIe 3.0 x4"),
     "bandwidth_gbs": ("memory bandwidth of the {card}", " GB/s", ""),
     "display": ("display on the {card}", "", "headless"),
+    "use": ("use of the {card}", "", "vulkan"),
     "fp16_tflops": ("FP16 throughput of the {card}", " TFLOPS", ""),
     "name": ("name of the {card}", "", ""),
     "context": ("context", " tokens", ""),
