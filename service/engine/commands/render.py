@@ -86,7 +86,10 @@ def launch(engine: Engine, tool: Tool, flags: Flags, *, model_path: str, **aroun
         words += _words(engine, tool, field, flags, known)
     for extra in flags.other:
         if tool == "server" or extra.partition(" ")[0] in known:
-            words += extra.split(" ", 1)
+            option, *value = extra.split(" ", 1)
+            if name == "llama-bench" and option in ("-dev", "--device"):  # it would run a test with each of them
+                value = [one.replace(",", "/") for one in value]
+            words += [option, *value]
     if tool == "server":
         words += _option("--host", around.get("host")) + _option("--port", around.get("port"))
     build = around.get("build")

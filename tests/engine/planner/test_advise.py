@@ -16,6 +16,7 @@ from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
 from service.engine.hardware_text import parse_hardware
+from service.engine.run.devices import rig_of_command
 from service.wire.advice.card import card_of
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
@@ -169,6 +170,20 @@ def test_cards_of_two_makers_run_a_small_model_on_one_of_them_and_the_answer_say
     assert [d.device for d in first(body).devices] == ["CUDA0", "CPU"]
     assert any(reason.rule == "one-maker" for reason in first(body).reasons)
     assert any(a.field == "hardware.gpus.backend" for a in body.assumed)
+
+
+def test_a_command_for_one_maker_s_cards_of_several_names_them() -> None:
+    """A Vulkan build would take all cards, and a reader of the command could not tell."""
+    hardware = parse_hardware("2x RX 7900 XTX + RTX 3060 12GB, Ryzen 9 7950X, 64GB")
+    body = ask("Llama-3.3-70B", "q4_k_s", hardware=hardware, engine="llama.cpp")
+    config = next(c for c in body.configs if c.devices[0].device == "ROCm0")
+    names = [d.device for d in config.devices if d.device != "CPU"]
+    assert f" -dev {','.join(names)}" in config.commands.server
+    assert f" -dev {'/'.join(names)}" in config.commands.bench
+    rig = rig_of_command(hardware, parse(config.commands.server, "llama.cpp"))
+    assert [card.name for card in rig.cards] == ["AMD Radeon RX 7900 XTX"] * 2
+    together = [c for c in body.configs if c.devices[0].device == "Vulkan0"]
+    assert all("-dev" not in c.commands.server for c in together)
 
 
 @pytest.mark.full

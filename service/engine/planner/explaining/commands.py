@@ -9,6 +9,7 @@ import msgspec
 
 from service.engine.advice import Commands, DeviceMemory, OldestBuild
 from service.engine.builds import Build, BuildAsked, day_before, resolve_build
+from service.engine.catalogue import engine_devices
 from service.engine.commands.building import build_line, download, model_path, packages
 from service.engine.commands.forms import docker, powershell, systemd
 from service.engine.commands.render import bash, is_young, launch, oldest_build, render
@@ -68,15 +69,24 @@ def on_these(engine: Engine, flags: Flags, rig: Rig, cards: Sequence[int]) -> Fl
 
     `-sm none` for one of several like cards under Vulkan: it names none of them, as the driver orders them, and the
     engine leaves out integrated GPUs before it takes the first. `-dev none` for none: with `-ngl 0` alone, prompts are
-    computed on a GPU that is there (llama.cpp src/llama.cpp, llama_model_load_from_file_impl).
+    computed on a GPU that is there (llama.cpp src/llama.cpp, llama_model_load_from_file_impl). `-dev` with the names of
+    all for the cards of one maker in a machine with others: a Vulkan build would take those too, without a word.
     """
     backend = rig.cards[0].backend if rig.cards else "cuda"
+    runs_all = "vulkan" in engine_spec(engine).backends
+    if cards and runs_all and backend != "vulkan" and _has_other_makers(rig):
+        names = ",".join(device.name for device in engine_devices(rig, engine, cards))
+        return msgspec.structs.replace(flags, other=(*flags.other, f"-dev {names}"))
     if backend in ("cuda", "rocm") or backend not in engine_spec(engine).backends:
         return flags
     if not cards:
         return msgspec.structs.replace(flags, other=(*flags.other, "-dev", "none"))
     is_one = len(cards) == 1 < len(rig.cards) and backend == "vulkan"
     return msgspec.structs.replace(flags, split_mode="none") if is_one else flags
+
+
+def _has_other_makers(rig: Rig) -> bool:
+    return any(one.field == "hardware.gpus.backend" for one in rig.assumed)
 
 
 def commands(
