@@ -259,6 +259,31 @@ def test_graph_splits_that_are_not_known_are_not_printed() -> None:
     assert re.search(r"\n[1-9]\d* graph splits; memory: source only\n", printed["2026-01-03"])
 
 
+def test_an_order_of_the_cards_that_is_only_assumed_is_said_however_many_findings_cost_more() -> None:
+    """It decides which card every row of the memory table is about."""
+    files = Files("someone/some-GGUF", "0" * 40, ())
+    command = "CUDA_DEVICE_ORDER=PCI_BUS_ID llama-server -m a.gguf -ngl 99 -ot exps=CPU -c 16384 --no-mmap -fa"
+    rig = "RTX 4090 + RTX 3060 12GB, Ryzen 9 7950X, 192GB"
+    case = BatchCase(command=command, engine="llama.cpp", model="x", hardware=rig)
+    variant = VariantModel("Q4_K_M", files, build("Qwen3-235B-A22B", "q4_K_M"))
+    found = checked(case, variant, resolve(parse_hardware(rig)))
+    assert [one.rule for one in found.findings].index("device-order-unknown") > 3
+    printed = as_text(check_lines(found))
+    assert "[device-order-unknown]" in printed
+    shown = sum(f"[{one.rule}]" in printed for one in found.findings)
+    assert f"and {len(found.findings) - shown} more finding" in printed
+
+
+def test_an_engine_that_was_guessed_comes_with_the_option_that_states_another() -> None:
+    case = BatchCase(command="llama-server -c 4096 -fa on", model="x", hardware=RIG)
+    variant = VariantModel("Q8_0", Files(None, None, ()), build("Qwen3-0.6B", "q8_0"))
+    rig = resolve(parse_hardware(RIG))
+    printed = " ".join(as_text(check_lines(checked(case, variant, rig))).split())
+    assert "if not, write for example `engine=ik_llama.cpp`; affects everything" in printed
+    shell = " ".join(as_text(check_lines(checked(case, variant, rig), more="--detail full")).split())
+    assert "if not, write for example `--engine ik_llama.cpp`; affects everything" in shell
+
+
 def test_measured_figures_as_expected_are_told_without_their_list() -> None:
     variant = VariantModel("Q4_K_M", Files(None, None, ()), build("Qwen3-30B-A3B", "q4_K_M"))
     rig, log = (

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
 
 from service.engine.commands.shell import fold
+from service.engine.config import Engine
 from service.engine.finding import Finding
+from service.engine.hardware import Assumption
 from service.wire.advice.card import basis_words, fact_of, fact_words, speed_figures
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
@@ -13,6 +18,7 @@ from service.wire.plain_text import MORE, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
 _MOST_ERRORS = 8
+_OF_EVERY_ROW = "device-order-unknown"  # whether the rows of the memory table are about the cards that they name
 
 
 def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> Iterator[str]:
@@ -35,7 +41,8 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
         yield f"measured as expected: {fine} of {len(checked.compared)} figures ({more})"
     yield ""
     errors = sum(finding.severity == "error" for finding in checked.findings)
-    shown = checked.findings if full else checked.findings[: min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)]
+    most = len(checked.findings) if full else min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)
+    shown = [*checked.findings[:most], *(one for one in checked.findings[most:] if one.rule == _OF_EVERY_ROW)]
     for finding in shown:
         yield from _finding(finding, full)
     if len(shown) < len(checked.findings):
@@ -45,8 +52,17 @@ def check_lines(checked: Checked, detail: str = "short", more: str = MORE) -> It
         gives, what = fixed_words(checked), "file" if "\n" in checked.fixed else "command"
         yield from wrapped(f"corrected {what}, as a whole: {gives}") if gives else [f"corrected {what}:"]
         yield from fold(checked.fixed).split("\n")
-    assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
+    assumed = [_assumed(a, more) for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED, more)
+
+
+def _assumed(one: Assumption, more: str) -> str:
+    """Return a line about an assumption; about the engine, with what states another one."""
+    fact = fact_of(one, ())
+    if one.field == "engine":
+        other = next(engine for engine in get_args(Engine) if engine != one.value)
+        fact = msgspec.structs.replace(fact, say=f"{'--engine ' if more.startswith('-') else 'engine='}{other}")
+    return fact_words(fact)
 
 
 def fixed_words(checked: Checked) -> str:
