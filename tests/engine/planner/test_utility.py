@@ -149,6 +149,30 @@ def test_a_gpu_that_shares_the_memory_may_be_given_more_of_it(text: str, usual: 
     assert min(card.total, rig.usable_ram) <= 0.97 * rig.ram_bytes
 
 
+def test_a_limit_that_is_no_whole_number_is_not_cut_to_one() -> None:
+    body = ask("gpt-oss-20b", "mxfp4", hardware=parse_hardware("M2 16GB"))
+    assert first(body).notes[0].startswith("first raise the GPU's memory limit from 10.7 to 12 GiB: sudo sysctl")
+
+
+def test_a_variant_that_two_cards_hold_is_not_said_to_need_more_memory_because_one_does_not() -> None:
+    hardware = parse_hardware("RTX 5090 + RTX 4070, Ryzen 9 9900X, 64GB DDR5-6000")
+    body = ask("Qwen3-30B-A3B", "q6_K", "q8_0", hardware=hardware)
+    config = first(body)
+    assert config.variant == "q6_K"
+    assert len(config.devices) == 2
+    assert any(c.variant == "q8_0" and c.strategy == "all on GPU" for c in body.configs)
+    assert config.pick is not None
+    assert config.pick.next_better is None
+
+
+def test_where_nothing_reaches_the_goals_speed_the_best_quality_may_be_as_slow_as_half_the_first() -> None:
+    hardware = parse_hardware("Ryzen 5 5600G, no GPU, 64GB DDR4-3200")
+    body = ask("Qwen3-32B", "q3_K_M", "q4_K_M", "q5_K_M", "q6_K", "q8_0", hardware=hardware, engine="llama.cpp")
+    assert body.headline.startswith("It fits, but nothing here reaches the goal's 8 t/s")
+    quality = next(c for c in body.configs if c.pick is not None and c.pick.name == "quality")
+    assert (quality.loss_percent or (0, 9, 0))[1] < (first(body).loss_percent or (0, 0, 0))[1] - 0.5
+
+
 def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_comes_first() -> None:
     body = ask("GLM-4.5-Air", "q4_k_m", "q2_k", hardware=parse_hardware("Strix Halo 128GB"))
     config = first(body)

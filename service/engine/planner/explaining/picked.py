@@ -78,6 +78,8 @@ def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | Non
     outcome = min(ways, key=lambda o: (not o.contenders, o.shortfall.n_bytes if o.shortfall else 0))
     name, gain = outcome.case.name, f"+{nearest:.1f} % perplexity instead of +{contender.loss:.1f} %"
     if contender.candidate.strategy == "all on GPU":
+        if any(one.candidate.strategy == "all on GPU" for way in ways for one in way.contenders):
+            return None  # on more of the cards it fits as it is
         left = slack(contender.problem, contender.fitted.memory)[:-1]
         more = outcome.case.model.n_bytes - contender.problem.model.n_bytes - sum(max(n, 0) for n in left)
         kind = "memory for the GPU" if contender.problem.limits.shared else "VRAM"

@@ -302,7 +302,9 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
     whole, several = contender.candidate.strategy == "all on GPU", len(devices) > 1
     cards = [rig.cards[device.gpu] for device in devices]
     if contender.raises_limit:
-        usual, most = (cards[0].usual_limit or 0) // GIB, cards[0].total // GIB
+        usual, most = (
+            f"{n_bytes / GIB:.1f}".removesuffix(".0") for n_bytes in (cards[0].usual_limit or 0, cards[0].total)
+        )
         yield f"first raise the GPU's memory limit from {usual} to {most} GiB: {cards[0].raised_by}"
     yield from notes_of_purpose(contender.problem.model, flags.n_ubatch)
     yield from _beyond_training(contender, goal)

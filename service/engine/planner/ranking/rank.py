@@ -280,7 +280,7 @@ def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = No
     """
     first = first or first_of(by_time, goal)
     found: dict[Pick, Contender] = {"balanced": first}
-    better = [c for c in by_time if c.loss < first.loss - LESS_LOSS and _usable(c, goal)]
+    better = [c for c in by_time if c.loss < first.loss - LESS_LOSS and _usable(c, goal, first)]
     faster = [c for c in by_time if c.seconds.expected * MUCH_FASTER < first.seconds.expected]
     others: tuple[tuple[Pick, list[Contender]], ...] = (("quality", better), ("fast", faster))
     for pick, differing in others:
@@ -294,10 +294,14 @@ def picks(by_time: Sequence[Contender], goal: Goal, first: Contender | None = No
     return found
 
 
-def _usable(contender: Contender, goal: Goal) -> bool:
-    """Whether it reaches the goal's minima by half: quality is worth waiting for, within reason."""
-    tg, pp = contender.speed.tg.expected, contender.speed.pp.expected
-    return tg >= (goal.min_tg or 0) / 2 and pp >= (goal.min_pp or 0) / 2
+def _usable(contender: Contender, goal: Goal, first: Contender) -> bool:
+    """Whether it reaches the goal's minima by half: quality is worth waiting for, within reason.
+
+    Where the first config does not reach them either, by half of what that one reaches.
+    """
+    speed, best = contender.speed, first.speed
+    tg, pp = min(goal.min_tg or 0, best.tg.expected), min(goal.min_pp or 0, best.pp.expected)
+    return speed.tg.expected >= tg / 2 and speed.pp.expected >= pp / 2
 
 
 def _one_a_variant(first: Contender, by_time: Sequence[Contender], goal: Goal) -> list[Contender]:
