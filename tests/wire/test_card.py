@@ -154,6 +154,16 @@ def test_a_faster_way_to_run_the_same_file_is_named_by_its_place_in_the_list() -
     assert f"{named}, but not all of it runs on the GPU" in card.why
 
 
+def test_a_config_that_only_generates_faster_is_not_called_faster_while_a_request_takes_longer() -> None:
+    first = replace(advice().configs[0], strategy="all on GPU")
+    speed = [replace(point, tg_tps=1.3 * point.tg_tps) for point in first.speed]
+    longer = tuple(1.19 * seconds for seconds in first.goal_seconds)
+    other = replace(first, rank=2, engine="ik_llama.cpp", speed=speed, goal_seconds=longer)
+    card = card_of(replace(advice(), configs=[first, other]))
+    assert card is not None
+    assert "would generate 1.3 times as fast, but a request takes 19 % longer" in card.why
+
+
 def test_a_faster_variant_that_is_a_little_worse_is_weighed_by_its_perplexity() -> None:
     first = replace(advice().configs[0], loss_percent=(0.0, 0.1, 0.4))
     speed = [replace(point, tg_tps=1.2 * point.tg_tps) for point in first.speed]

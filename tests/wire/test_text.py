@@ -12,7 +12,7 @@ from service.engine.advice import AdviceBody, Gain, SpeedPoint, Upgraded, WhatIf
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import HEIGHT, render_markdown, render_text
+from service.wire.advice.text import HEIGHT, device_table, render_markdown, render_text
 from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import WIDTH, clean, wrapped
 from service.wire.problem import problem
@@ -228,6 +228,35 @@ def test_what_the_first_config_gains_on_the_command_in_use_fits_the_screen() -> 
     assert any(line.startswith("#1 against yours: GPUs +") for line in lines)
     assert any("-ub 512 -> " in line and "PP +" in line for line in lines)
     assert any("-ot: 1 rule -> " in line and "TG +" in line for line in lines)
+
+
+def test_changes_that_are_left_out_are_not_said_to_change_the_memory_less() -> None:
+    """They are chosen by speed: a shorter context may free more than any of those shown."""
+    mine = beside_a_command(COMMAND)
+    text = render_text(mine)
+    versus = mine.configs[0].versus_mine
+    assert versus is not None
+    assert f"  and {len(versus.changes) - 4} more, which change the speed less" in text.splitlines()
+
+
+def test_an_answer_that_no_screen_holds_says_that_there_is_more() -> None:
+    """Not a count of assumptions of which none is shown."""
+    notes = [f"note {i}" for i in range(30)]
+    configs = [replace(advice().configs[0], notes=notes), *advice().configs[1:]]
+    lines = render_text(replace(advice(), configs=configs, url=None)).splitlines()
+    assert len(lines) == HEIGHT
+    assert lines[-1] == "the rest does not fit a screen: see detail=full"
+
+
+def test_memory_beside_the_model_is_not_said_to_be_of_what_there_is_none() -> None:
+    devices = [replace(one, companions_mib=930.0) for one in advice().configs[0].devices]
+    assert device_table(devices)[-1].startswith(
+        "totals include what runs beside the model (projector, draft model or next-token layers): CUDA0 930"
+    )
+
+
+def test_the_largest_context_is_said_to_be_one_of_the_usual_sizes() -> None:
+    assert "largest usual context with this placement: " in render_text(advice(), "full")
 
 
 def test_the_full_form_says_why_of_every_change_for_every_config() -> None:

@@ -119,9 +119,10 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig], goal: Goal | Non
     faster = [c for c in worse if _rate(c) > _MUCH_FASTER * _rate(one)]
     parts = []
     if alike:
+        takes_longer = _seconds(one) / _seconds(first) >= _NOTICED
         parts.append(
-            f"#{one.rank} ({one.variant} with {one.engine}) would be {_rate(one) / _rate(first):.1f} times as fast, "
-            f"but {_listed(_drawbacks(one, first))}"
+            f"#{one.rank} ({one.variant} with {one.engine}) would {'generate' if takes_longer else 'be'} "
+            f"{_rate(one) / _rate(first):.1f} times as fast, but {_listed(_drawbacks(one, first))}"
         )
     if faster:
         one = min(faster, key=_loss)

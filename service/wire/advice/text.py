@@ -44,6 +44,7 @@ from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import MORE, WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
+BESIDE = "totals include what runs beside the model (projector, draft model or next-token layers)"
 # Values of (wraps, brief, builds), of which the first that fits a screen is used.
 _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
 _SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
@@ -60,7 +61,7 @@ def render_text(advice: Advice, detail: str = "short", more: str = MORE) -> str:
         lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
         if not lines:
             *most, last = _document(advice, forms[-1])
-            lines = [*most[: HEIGHT - 1], last]
+            lines = [*most[: HEIGHT - 1], last if advice.url else f"the rest does not fit a screen: see {more}"]
         lines = _completed(lines)
     return "\n".join(clean(line) for line in lines) + "\n"
 
@@ -279,7 +280,7 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     for note in config.notes:
         yield from [_shortened(f"! {note}")] if form.brief else wrapped(f"! {note}")
     if form.full:
-        yield f"largest context with this placement: {config.max_context:,} tokens"
+        yield f"largest usual context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
             yield from wrapped(config.versus_next)
 
@@ -322,7 +323,7 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
         for d in devices
     ]
     companions = ", ".join(f"{d.device} {d.companions_mib:,.0f}" for d in devices if d.companions_mib)
-    more = [f"totals include draft model, next-token layers and projector: {companions}"] if companions else []
+    more = [f"{BESIDE}: {companions}"] if companions else []
     return [cut(line) for line in (head, *rows, *more)]
 
 
@@ -421,7 +422,7 @@ def _gains(config: AdvisedConfig, full: bool, most: int) -> Iterator[str]:
     for change in versus.changes if full else _largest(versus, most):
         yield f"  {_change(change, full)}"
     if not full and len(versus.changes) > most:
-        yield f"  and {len(versus.changes) - most} more with smaller effects"
+        yield f"  and {len(versus.changes) - most} more, which change the speed less"
 
 
 def _largest(versus: VersusMine, most: int) -> list[Change]:
