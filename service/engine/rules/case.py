@@ -401,17 +401,13 @@ def _as_fitted(
     if images is not None and parsed.build.rules.fits_projector:
         taken = zip(images.weights, images.compute, strict=True)
         free = [n - weights - int(compute.expected) for n, (weights, compute) in zip(free, taken, strict=False)]
-    return fit(
-        FitAsked(
-            model=model,
-            flags=flags,
-            n_ctx=max(parsed.flags.n_ctx, 0),
-            free=[free[i] for i in cards],
-            placed=_places(parsed),
-            streams=_streams(flags),
-            used=used,
-        )
-    )
+    # `-c 0` raises the least context of `-fit` to the maximum (llama.cpp common/arg.cpp, --ctx-size).
+    whole = model.n_ctx_train * _streams(flags) if {"-c", "--ctx-size"} & {*parsed.used} else 0
+    asked = FitAsked(
+        model=model, flags=flags, n_ctx=max(parsed.flags.n_ctx, 0) or whole, free=[free[i] for i in cards],
+        placed=_places(parsed), streams=_streams(flags), used=used,
+    )  # fmt: skip
+    return fit(asked)
 
 
 def _streams(flags: Flags) -> int:

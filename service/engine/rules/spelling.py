@@ -245,8 +245,8 @@ def split_mode_unknown(case: Case) -> Iterator[Found]:
     "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train", fix="-c with the tokens you need",
 )  # fmt: skip
 def context_unset(case: Case) -> Iterator[Found]:
-    """Without `-c` the cache covers the whole training context."""
-    if case.parsed.flags.n_ctx == 0:
+    """Without `-c` the cache covers the whole training context, unless `-fit` shortens it."""
+    if case.parsed.flags.n_ctx == 0 and not 0 < case.flags.n_ctx < case.model.n_ctx_train:
         yield Found(
             f"without -c, or with -c 0, the cache covers the training context of {case.model.n_ctx_train:,} tokens"
         )

@@ -49,6 +49,24 @@ def test_a_smaller_context_is_the_largest_that_keeps_the_reserve(
         assert (card.fits and card.free_mib >= 512) is keeps
 
 
+@pytest.mark.parametrize("options", ["-ngl 99", "-ngl 99 -np 1", ""])
+def test_the_whole_context_asked_for_with_c_0_is_not_shortened(options: str) -> None:
+    """`-c 0` raises fit's least context to the maximum (llama.cpp common/arg.cpp, `--ctx-size`)."""
+    unset, whole = (checked(f"{options}{more}", "Qwen3-32B", "RTX 3090, 64GB DDR5") for more in ("", " -c 0"))
+    caches = [sum(device.kv_mib for device in report.memory.devices) for report in (unset, whole)]
+    assert caches[0] < 0.5 * caches[1]
+    assert caches[1] == pytest.approx(10_240, rel=0.01)  # 40,960 tokens of 256 KiB
+    rules = {one.rule for one in whole.findings}
+    assert "context-unset" in rules
+    assert "fit-left-on" not in rules
+
+
+def test_a_context_that_fit_shortens_is_not_said_to_cover_the_training_context() -> None:
+    rules = {one.rule for one in checked("-ngl 99", "Qwen3-32B", "RTX 3090, 64GB DDR5").findings}
+    assert "fit-left-on" in rules
+    assert "context-unset" not in rules
+
+
 def test_a_context_beyond_training_is_cut_to_it_where_that_fits() -> None:
     assert fix(checked("-ngl 99 -c 1048576 -np 1", "Qwen3-8B", "RTX 5090, 64GB DDR5")) == "-c 40960"
 
