@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.judgment import variants_of
-from service.engine.advice import AdviceBody, AdvisedConfig
+from service.engine.advice import AdviceBody, AdvisedConfig, Refusal
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.commands.parse import parse
@@ -210,6 +210,36 @@ def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
         assert refusal.short_by_mib > 300 * 1024
         assert refusal.smallest_change is not None
         assert "GiB more RAM or fewer bits per weight" in refusal.smallest_change
+
+
+@pytest.mark.parametrize(
+    ("model", "mixes", "text", "gb"),
+    [
+        ("Qwen3-235B-A22B", ("q6_K", "q2_K"), "RTX 3090, Ryzen 9 7950X, {}GB DDR5-5600", 128),
+        ("Qwen3-235B-A22B", ("q8_0", "q2_K"), "no GPU, Ryzen 9 7950X, {}GB DDR5-5600", 192),
+        ("gpt-oss-120b", ("mxfp4",), "M3 Max {}GB", 64),
+    ],
+)
+def test_with_as_much_more_ram_as_a_refusal_asks_for_it_fits(
+    model: str, mixes: tuple[str, ...], text: str, gb: int
+) -> None:
+    """The system keeps a share of that as well."""
+
+    def refused(gib: int) -> list[Refusal]:
+        found = ask(model, *mixes, hardware=_with_gib(text, gib), engine="llama.cpp").refused
+        return [one for one in found if one.variant == mixes[0]]
+
+    more = re.match(r"(\d+) GiB more RAM", refused(gb)[0].smallest_change or "")
+    assert more is not None
+    assert not refused(gb + int(more[1]))
+    assert refused(gb + int(more[1]) - 2)
+
+
+def _with_gib(text: str, gib: int) -> Hardware:
+    """A machine whose RAM is replaced as a number, as no module or Mac comes in every size."""
+    machine = parse_hardware(text.format(64))
+    assert machine.ram is not None
+    return msgspec.structs.replace(machine, ram=msgspec.structs.replace(machine.ram, total_gb=float(gib)))
 
 
 def test_what_no_weights_make_room_for_is_less_context() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.engine.advice import AdvisedConfig, Refusal
+from service.engine.catalogue.budget import usable_ram
 from service.engine.config import Engine
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.planner.pricing.fit import Shortfall, in_mib
 from service.engine.planner.ranking.rank import Contender, beginning, reaches
 from service.engine.planner.search.options import kept_placement
-from service.engine.planner.search.outcome import Outcome
+from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.purpose import purpose_of
 from service.engine.units import GIB
 
@@ -123,7 +124,7 @@ def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refus
         kind="memory",
         reason=f"{by:,} MiB too little {where}{_as_kept(outcome.case.constraints)}",
         short_by_mib=by,
-        smallest_change=_smallest_change(short, by, goal, outcome.case.model.n_bytes),
+        smallest_change=_smallest_change(short, by, goal, outcome.case),
     )
 
 
@@ -133,11 +134,22 @@ def _as_kept(constraints: Constraints) -> str:
     return f", with everything placed by the kept {kept} (without it, more placements are tried)" if kept else ""
 
 
-def _smallest_change(short: Shortfall, by: int, goal: Goal, weights: int) -> str:
+def _smallest_change(short: Shortfall, by: int, goal: Goal, case: SearchCase) -> str:
     less = f"a context below {goal.context:,} tokens"
     if short.device == "RAM":
-        return f"{-(-by // 1024)} GiB more RAM or {'fewer bits per weight' if short.n_bytes < weights else less}"
+        other = "fewer bits per weight" if short.n_bytes < case.model.n_bytes else less
+        return f"{more_ram(case.rig, short.n_bytes)} GiB more RAM or {other}"
     return f"{by:,} MiB more free on {short.device}, or {less}"
+
+
+def more_ram(rig: Rig, n_bytes: int) -> int:
+    """Return how many GiB more RAM give a model so many bytes more: the system keeps a share of those too."""
+
+    def usable(gib: int) -> int:
+        return usable_ram(rig.ram_bytes + gib * GIB, rig.os, rig.cpu_model, rig.sockets, reported=False)
+
+    fewest = -(-n_bytes // GIB)
+    return next((gib for gib in range(fewest, 2 * fewest + 2) if usable(gib) - usable(0) >= n_bytes), fewest)
 
 
 def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[Assumption]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, NamedPick, Pick
+from service.engine.planner.explaining.answer import more_ram
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.outcome import Outcome
@@ -87,7 +88,8 @@ def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | Non
     if not outcome.contenders and outcome.shortfall is not None:
         short = outcome.shortfall
         where = "RAM" if short.device == "RAM" else f"memory on {short.device}"
-        return f"{name} ({gain}) needs about {_gib(short.n_bytes)} GiB more {where}"
+        more = more_ram(outcome.case.rig, short.n_bytes) if short.device == "RAM" else _gib(short.n_bytes)
+        return f"{name} ({gain}) needs about {more} GiB more {where}"
     return None
 
 
