@@ -204,6 +204,11 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
         return tuple((stated_mib if isinstance(stated_mib, int) else stated_mib[card]) * MIB for card in cards)
 
     @property
+    def one_pool(self) -> bool:
+        """Whether all cards may have all of the RAM, so that nothing is gained by moving weights to it."""
+        return bool(self.cards) and all(card.one_pool for card in self.cards)
+
+    @property
     def devices_known(self) -> bool:
         """Whether the order of the engine's devices was given, by number or by its own list."""
         return bool(self.cards) and all(card.device is not None for card in self.cards)

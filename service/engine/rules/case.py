@@ -249,8 +249,10 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def missing(self, flags: Flags) -> list[float]:
         """Return the MiB that each card lacks with other flags, also for what it has to keep free; up to 0: nothing."""
-        rows = zip(self.table_with(flags), self.reserve, strict=False)
-        return [max(row.total_high_mib - row.capacity_mib, kept / MIB - row.free_mib) for row, kept in rows]
+        *cards, host = self.table_with(flags)
+        rows = ((row, kept / MIB - row.free_mib) for row, kept in zip(cards, self.reserve, strict=False))
+        pool = self.rig.one_pool  # what leaves the GPU stays in its memory
+        return [max(r.total_high_mib - r.capacity_mib, less, -host.free_mib if pool else less) for r, less in rows]
 
     def fits(self, flags: Flags) -> bool:
         """Return whether everything fits with other flags, and every card keeps free what it has to."""

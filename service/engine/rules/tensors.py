@@ -135,6 +135,8 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     small = [case.table[i].device for i in full]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places or case.lacks("-ot"):
         return
+    if case.rig.one_pool:
+        return
     fits = all(row.fits for row in case.table_with(msgspec.structs.replace(case.flags, cpu_moe=True)))
     outcome = "everything fits" if fits else "more is still needed: see does-not-fit"
     yield Found(

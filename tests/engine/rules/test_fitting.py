@@ -67,6 +67,17 @@ def test_a_context_that_fit_shortens_is_not_said_to_cover_the_training_context()
     assert "context-unset" not in rules
 
 
+@pytest.mark.parametrize("hardware", ["M3 Max 64GB", "Strix Halo 64GB", "DGX Spark"])
+def test_experts_are_not_moved_to_ram_that_is_the_gpus_own(hardware: str) -> None:
+    """It frees nothing there."""
+    model = "GLM-4.6" if hardware == "DGX Spark" else "GLM-4.5-Air"
+    report = checked("-ngl 99 -c 131072 -fit off", model, hardware)
+    found = {one.rule: one.fix for one in report.findings}
+    assert "does-not-fit" in found
+    assert "experts-left-on-gpu" not in found
+    assert "=CPU" not in f"{found['does-not-fit']}{report.fixed}"
+
+
 def test_a_context_beyond_training_is_cut_to_it_where_that_fits() -> None:
     assert fix(checked("-ngl 99 -c 1048576 -np 1", "Qwen3-8B", "RTX 5090, 64GB DDR5")) == "-c 40960"
 

@@ -93,7 +93,7 @@ def _quality(config: AdvisedConfig) -> str:
 
 def _memory(config: AdvisedConfig, rig: Rig) -> str:
     gpus = [d for d in config.devices if d.device != "CPU"]
-    if gpus and all(card.one_pool for card in rig.cards):
+    if gpus and rig.one_pool:
         return f"{sum(d.total_mib for d in config.devices) / 1024:.0f} of the {_ram(rig)} that GPU and CPU share"
     parts = []
     if gpus:
