@@ -166,6 +166,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
     `numa_nodes`: those with cores, None where nobody said: then one a socket.
     `unused`: the machine's cards, where the engine that this is for can use none of them, so that `cards` is empty.
+    `build_named`: a command that names no device is read for the same machine with another back end: name them.
     `projectors`: the bytes that a projector takes of the first card used (or of RAM, without one), by engine.
     """
 
@@ -188,6 +189,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     projectors: tuple[tuple[str, int], ...] = ()
     efficient_cores: int = 0
     numa_nodes: int | None = None
+    build_named: bool = False
 
     @property
     def nodes_a_socket(self) -> int:

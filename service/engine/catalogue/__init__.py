@@ -92,7 +92,7 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
     with_vulkan = [replace(card, backend="vulkan") for card in cards]
     if len(makes) > 1:
         together = _only_with_vulkan(found, makes.get("vulkan", ()))
-        return tuple(_rig(host, some, (*notes, together), fitted) for some in (*makes.values(), with_vulkan))
+        return _named(_rig(host, some, (*notes, together), fitted) for some in (*makes.values(), with_vulkan))
     own = cards if host.cpu.isa == "neon" else found
     ways: list[Sequence[Card]] = [cards]
     if hardware.backend is None and makes.keys() == {"sycl"}:
@@ -101,7 +101,13 @@ def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig,
         ways = [*(ways if all(card.generation in _ROCM_KNOWS for card in cards) else []), with_vulkan]
     elif _lacks_rocm(hardware) and makes.keys() == {"rocm"}:
         ways = [*ways, with_vulkan]
-    return tuple(_rig(host, some, (*notes, *_own_backend(hardware, own, some)), fitted) for some in ways)
+    return _named(_rig(host, some, (*notes, *_own_backend(hardware, own, some)), fitted) for some in ways)
+
+
+def _named(rigs: Iterable[Rig]) -> tuple[Rig, ...]:
+    """Return the rigs, all but the last of them, which a command without devices is read for, with `build_named`."""
+    *others, last = rigs
+    return (*(replace(rig, build_named=True) for rig in others), last)
 
 
 def is_one_machine(rigs: Sequence[Rig]) -> bool:

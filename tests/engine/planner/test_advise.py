@@ -186,6 +186,19 @@ def test_a_command_for_one_maker_s_cards_of_several_names_them() -> None:
     assert all("-dev" not in c.commands.server for c in together)
 
 
+def test_a_command_for_rocm_on_a_gpu_that_vulkan_drives_as_well_names_its_device() -> None:
+    hardware = parse_hardware("Strix Halo 128GB")
+    body = ask("Qwen3-30B-A3B", "q5_K_M", hardware=hardware, goal=GoalRequest(preset="agent"), engine="llama.cpp")
+    config = first(body)
+    assert config.devices[0].device == "ROCm0"
+    assert config.commands.server.endswith(" -dev ROCm0")
+    rig = rig_of_command(hardware, parse(config.commands.server, "llama.cpp"))
+    assert problems_of(config, build("Qwen3-30B-A3B", "q5_K_M"), rig) == []
+    alone = ask("Qwen3-8B", "q4_K_M", hardware=rigs.RADEON, engine="llama.cpp")
+    assert first(alone).devices[0].device == "ROCm0"
+    assert "-dev" not in first(alone).commands.server, "its build is for no other back end"
+
+
 @pytest.mark.full
 def test_cards_of_two_makers_run_a_larger_model_together_with_vulkan_and_llama_cpp() -> None:
     body = ask("Llama-3.3-70B", "q4_k_s", hardware=rigs.MIXED_MAKERS)

@@ -70,11 +70,11 @@ def on_these(engine: Engine, flags: Flags, rig: Rig, cards: Sequence[int]) -> Fl
     `-sm none` for one of several like cards under Vulkan: it names none of them, as the driver orders them, and the
     engine leaves out integrated GPUs before it takes the first. `-dev none` for none: with `-ngl 0` alone, prompts are
     computed on a GPU that is there (llama.cpp src/llama.cpp, llama_model_load_from_file_impl). `-dev` with the names of
-    all for the cards of one maker in a machine with others: a Vulkan build would take those too, without a word.
+    all where a Vulkan build would run as well: on the cards of other makers too, or at another speed, without a word.
     """
     backend = rig.cards[0].backend if rig.cards else "cuda"
     runs_all = "vulkan" in engine_spec(engine).backends
-    if cards and runs_all and backend != "vulkan" and _has_other_makers(rig):
+    if cards and runs_all and backend != "vulkan" and rig.build_named:
         names = ",".join(device.name for device in engine_devices(rig, engine, cards))
         return msgspec.structs.replace(flags, other=(*flags.other, f"-dev {names}"))
     if backend in ("cuda", "rocm") or backend not in engine_spec(engine).backends:
@@ -83,10 +83,6 @@ def on_these(engine: Engine, flags: Flags, rig: Rig, cards: Sequence[int]) -> Fl
         return msgspec.structs.replace(flags, other=(*flags.other, "-dev", "none"))
     is_one = len(cards) == 1 < len(rig.cards) and backend == "vulkan"
     return msgspec.structs.replace(flags, split_mode="none") if is_one else flags
-
-
-def _has_other_makers(rig: Rig) -> bool:
-    return any(one.field == "hardware.gpus.backend" for one in rig.assumed)
 
 
 def commands(
