@@ -10,7 +10,7 @@ from service.engine.advice import Versions
 from service.engine.builds import today
 from service.engine.config import ENGINES
 
-ENGINE_MODEL = "70"  # raise it when memory, placement, planner or commands change what they answer
+ENGINE_MODEL = "71"  # raise it when memory, placement, planner or commands change what they answer
 ENGINE_BUILDS: dict[str, str] = {engine: today(engine).label for engine in ENGINES}
 
 
