@@ -36,6 +36,11 @@ def entries(value: object) -> list[tuple[str, dict[str, Any]]]:
     return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
 
 
+def listed(value: object) -> list[Any]:
+    """Return a list; of anything else, none."""
+    return value if isinstance(value, list) else []
+
+
 class Contained(NamedTuple):
     """A container that starts a program of the engines. `part`: the key that has its options, and what that holds."""
 
@@ -81,9 +86,9 @@ def _scalar(value: object) -> str:
 def _of_service(service: Mapping[str, Any], words: str) -> str:
     image = interpolated(str(service.get("image", "")))
     pairs = [interpolated(pair) for pair in _pairs(service.get("environment"))]
-    devices = [*_reserved(service), *(one for one in _listed(service.get("gpus")) if isinstance(one, dict))]
-    given = [str(one) for one in _listed(service.get("devices")) if gives_gpu(str(one))]
-    named = [str(card).removeprefix(_CDI) for one in devices for card in one.get("device_ids") or ()]
+    devices = [*_reserved(service), *(one for one in listed(service.get("gpus")) if isinstance(one, dict))]
+    given = [str(one) for one in listed(service.get("devices")) if gives_gpu(str(one))]
+    named = [str(card).removeprefix(_CDI) for one in devices for card in listed(one.get("device_ids"))]
     named += [one.removeprefix(_CDI) for one in given if one.startswith(_CDI)]
     counts = [one["count"] for one in devices if isinstance(one.get("count"), int)]
     has_gpus = bool(devices or given) or any(service.get(key) for key in ("gpus", "runtime", "privileged"))
@@ -115,15 +120,11 @@ def _is_shown(pairs: Sequence[str]) -> bool:
     return any(one.startswith(IN_CONTAINER) for one in pairs)
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _pairs(env: object) -> list[str]:
     """The variables of a container, `NAME=value`; `NAME` alone comes from outside the text."""
     if isinstance(env, dict):
         return [name if value is None else f"{name}={_scalar(value)}" for name, value in env.items()]
-    return [str(one) for one in _listed(env) if one]
+    return [str(one) for one in listed(env) if one]
 
 
 def _passed(pairs: Sequence[str]) -> list[str]:
@@ -137,7 +138,7 @@ def _reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
     found: Any = service
     for key in ("deploy", "resources", "reservations", "devices"):
         found = found.get(key) if isinstance(found, dict) else None
-    return [one for one in _listed(found) if isinstance(one, dict)]
+    return [one for one in listed(found) if isinstance(one, dict)]
 
 
 def _part(container: Mapping[str, Any], *keys: str) -> tuple[str, object] | None:
@@ -193,7 +194,7 @@ def _of_pod(container: Mapping[str, Any], text: str) -> str:
         return ""
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
-    extended = {key: n for key, n in (limits if isinstance(limits, dict) else {}).items() if "/" in key}
+    extended = {key: n for key, n in (limits if isinstance(limits, dict) else {}).items() if "/" in str(key)}
     counts = [int(n) for key, n in extended.items() if key == "nvidia.com/gpu" and str(n).isdecimal()]
     has_gpus = bool(extended or (isinstance(resources, dict) and resources.get("claims"))) or _is_shown(pairs)
     has_gpus = has_gpus or _POD_GPUS.search(text) is not None
@@ -203,15 +204,16 @@ def _of_pod(container: Mapping[str, Any], text: str) -> str:
 
 
 def _pod_words(value: object, values: Mapping[str, str]) -> str:
-    words = [_scalar(word) for word in value] if isinstance(value, list) else shlex.split(str(value or ""))
-    return shlex.join(_OF_KUBERNETES.sub(lambda m: values.get(m[1], f"${{{m[1]}}}"), word) for word in words)
+    words = [_scalar(word) for word in value] if isinstance(value, list) else [str(value or "")]
+    filled = [_OF_KUBERNETES.sub(lambda m: values.get(m[1], f"${{{m[1]}}}"), word) for word in words]
+    return shlex.join(filled) if isinstance(value, list) else filled[0]
 
 
 def _pod_pairs(env: object) -> Iterator[str]:
     """Yield the variables of a container: a list of names and values, or in a chart's values a mapping. What comes
     from a secret or a map of settings is not in the text."""
-    listed = [(one.get("name"), one.get("value")) for one in _listed(env) if isinstance(one, dict)]
-    for name, value in [*listed, *(env.items() if isinstance(env, dict) else ())]:
+    named = [(one.get("name"), one.get("value")) for one in listed(env) if isinstance(one, dict)]
+    for name, value in [*named, *(env.items() if isinstance(env, dict) else ())]:
         if name:
             inside = value.get("value") if isinstance(value, dict) else value
-            yield name if inside is None else f"{name}={_scalar(inside)}"
+            yield str(name) if inside is None else f"{name}={_scalar(inside)}"

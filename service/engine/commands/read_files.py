@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from service.engine.commands.containers import assignment, entries, pods, services
+from service.engine.commands.containers import assignment, entries, listed, pods, services
+from service.engine.commands.shell import MAX_COMMAND
 from service.engine.commands.tables import known_options, other_programs
 from service.engine.commands.unwrap import is_quadlet
+from service.engine.commands.yaml_text import read_yaml
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
@@ -162,14 +163,14 @@ def _from_yaml(text: str) -> Iterator[NamedCommand]:
 def _not_started(text: str) -> str:
     if "llama-swap" in text:
         return "the file starts llama-swap, whose own file has the commands: give its config.yaml"
-    if any(_content(part) is None for part in _DOCUMENTS.split(text) if part.strip()):
+    if any(read_yaml(part) is None for part in _DOCUMENTS.split(text) if part.strip()):
         return "the file is not YAML: give what `docker compose config`, `kubectl get -o yaml` or `helm template` print"
     return "nothing in the file starts a program of llama.cpp or ik_llama.cpp with options: give their command"
 
 
 def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
     for part in parts:
-        content = _content(part)  # of prose with such a word in it: a text, or nothing
+        content = read_yaml(part)  # of prose with such a word in it: a text, or nothing
         if not isinstance(content, dict):
             yield from (NamedCommand(one.name, one.command, part=one.part) for one in pods(content, part))
             continue
@@ -183,26 +184,26 @@ def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
         yield from (NamedCommand(one.name, one.command, part=one.part) for one in started)
 
 
-def _content(text: str) -> object:
-    try:
-        return msgspec.yaml.decode(textwrap.dedent(text))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
     """`cmd` with its macros: the model's own, then those of all models, which may use those before them."""
     macros = {"PORT": _PORT, "MODEL_ID": name}
     for group in (shared, model.get("macros")):
         for key, value in group.items() if isinstance(group, dict) else ():
-            macros[str(key)] = _MACRO.sub(lambda match: macros.get(match[1], match[0]), str(value))
+            macros[str(key)] = _with_macros(str(value), macros)
     lines = [line for line in str(model["cmd"]).splitlines() if not line.lstrip().startswith("#")]
-    filled = _MACRO.sub(lambda match: macros.get(match[1], match[0]), "\n".join(lines))
+    filled = _with_macros("\n".join(lines), macros)
     command = " ".join(line.rstrip("\\ ") for line in filled.splitlines())
     if unknown := _MACRO.search(command):
         raise InvalidFlags(f"{name}: the file has no macro {unknown[0]}", field="command")
-    env = [assignment(str(one)) for one in model.get("env") or ()]
+    env = [assignment(str(one)) for one in listed(model.get("env"))]
     return " ".join([*env, command])
+
+
+def _with_macros(text: str, macros: Mapping[str, str]) -> str:
+    length = len(text) + sum(len(macros.get(found[1], "")) for found in _MACRO.finditer(text))
+    if length > MAX_COMMAND:
+        raise InvalidFlags("the macros expand to more than a command can have", field="command")
+    return _MACRO.sub(lambda match: macros.get(match[1], match[0]), text)
 
 
 def _from_preset(text: str) -> Iterator[NamedCommand]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import textwrap
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 
@@ -21,6 +20,7 @@ from service.engine.commands.read_files import NamedCommand
 from service.engine.commands.reader import OPTION
 from service.engine.commands.shell import ASSIGNED, split_commands
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, as_bash, is_quadlet
+from service.engine.commands.yaml_text import read_yaml
 from service.engine.errors import InvalidFlags
 
 _STARTS = re.compile(r"^[ \t]*ExecStart=((?:.*\\[ \t]*\r?\n)*.*)$", re.M)
@@ -202,10 +202,7 @@ def _blocks(text: str, key: str) -> list[tuple[int, int]]:
 
 
 def _decoded(part: str) -> object:
-    try:
-        found = msgspec.yaml.decode(textwrap.dedent(part))
-    except msgspec.DecodeError:
-        return None
+    found = read_yaml(part)
     return found[0] if isinstance(found, list) and len(found) == 1 else found
 
 

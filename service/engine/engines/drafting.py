@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 _NEXT_TOKENS = ("-mtp", "--multi-token-prediction")
@@ -33,7 +34,7 @@ def drafting_asked(words: Sequence[str]) -> Drafting | None:
     """Return what the options of a command ask for; None where values are quoted, which is not read."""
     kinds, switches = list[str](), list[str]()
     keys, older, options = dict[str, str](), dict[str, str](), list[str]()
-    for name, value in zip(words, (*words[1:], ""), strict=True):
+    for name, value in zip_longest(words, words[1:], fillvalue=""):
         if name in _NEXT_TOKENS:
             kinds.append("mtp")
             switches.append(name)

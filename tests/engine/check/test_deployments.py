@@ -121,3 +121,8 @@ def test_the_cpus_of_compose_and_docker_are_read() -> None:
     )
     assert parse(service).env["AllowedCPUs"] == "0-5"
     assert parse("docker run --cpuset-cpus 0,2 --cpus 4 x:server-cuda -m a.gguf").env["AllowedCPUs"] == "0,2"
+
+
+def test_a_variable_without_its_value_is_told_where_the_command_has_no_options() -> None:
+    text = "LLAMA_ARG_MODEL=/m/a.gguf LLAMA_ARG_FLASH_ATTN= llama-server"
+    assert "retired-flag" in {one.rule for one in check(text, None, QWEN3, RIG).findings}

@@ -1,0 +1,73 @@
+"""Files that are made to stop who reads them, and files whose parts are of other kinds than they should be."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from service.engine.commands.read_files import commands_of
+from service.engine.commands.yaml_text import read_yaml
+from service.engine.errors import InvalidFlags
+
+POD = "apiVersion: v1\nspec:\n  containers:\n  - image: llama.cpp\n    args: [-m, a.gguf]\n"
+SERVICE = "services:\n  a:\n    image: llama.cpp:server\n    command: -m a.gguf\n"
+
+
+def _doubled(kind: str, levels: int = 12) -> str:
+    """Anchors, each of which holds the one before it nine times."""
+    first, rest = {"list": ("[x]", "[{}]"), "mapping": ("{x: 1}", "{{{}}}")}[kind]
+    lines = [f"a0: &a0 {first}"]
+    for n in range(1, levels):
+        held = [f"*a{n - 1}" if kind == "list" else f"k{i}: *a{n - 1}" for i in range(9)]
+        lines.append(f"a{n}: &a{n} {rest.format(', '.join(held))}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{_doubled('list')}services:\n  a:\n    image: *a11\n    command: llama-server\n",
+        f"{_doubled('mapping')}apiVersion: v1\n",
+        "apiVersion: v1\na: &a [*a, *a]\n",
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{n}: &a{n}\n  <<: [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 8))
+        + "apiVersion: v1\n",
+        f"a: &a {'x' * 20_000}\nb: &b [{'*a, ' * 1000}]\nservices:\n  a:\n    image: *b\n    command: llama-server\n",
+        "apiVersion: v1\na: " + "[" * 65_000,
+        "apiVersion: v1\na:\n" + "- " * 32_000,
+        "models:\n  a:\n    cmd: llama-server -m ${m9}\nmacros:\n  m0: x\n"
+        + "".join(f"  m{n}: {f'${{m{n - 1}}}' * 10}\n" for n in range(1, 10)),
+    ],
+)
+def test_a_file_that_grows_or_nests_without_end_is_refused_at_once(text: str) -> None:
+    start = time.process_time()
+    with pytest.raises(InvalidFlags):
+        commands_of(text)
+    assert time.process_time() - start < 1
+
+
+def test_what_services_share_by_aliases_is_read() -> None:
+    named = "".join(f"  s{n}:\n    <<: *base\n    command: -m {n}.gguf\n" for n in range(60))
+    base = f"x-base: &base\n  image: llama.cpp:server\n  labels: [{'traefik.enable=true, ' * 40}]\n"
+    assert len(commands_of(f"{base}services:\n{named}")) == 60
+
+
+@pytest.mark.parametrize(
+    "value", ["2020-99-99", "9" * 5000, '!!int ""', "!!bool x", "!!timestamp x", "!!python/name:a"]
+)
+def test_a_value_that_no_type_has_is_no_yaml(value: str) -> None:
+    assert read_yaml(f"a: {value}") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SERVICE}    gpus: [{{device_ids: 7}}]\n",
+        "models:\n  a:\n    cmd: llama-server -m a.gguf\n    env: 5\n",
+        f"{POD}    resources: {{limits: {{1: 2}}}}\n",
+        f"{POD}    command: it's\n",
+    ],
+)
+def test_a_part_of_another_kind_than_it_should_be_is_no_crash(text: str) -> None:
+    assert len(commands_of(text)) == 1
