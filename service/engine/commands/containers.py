@@ -53,13 +53,14 @@ def services(content: Mapping[str, Any]) -> Iterator[Contained]:
     """Yield each service of compose that starts a program of the engines."""
     for name, service in entries(content.get("services", content)):
         words = _words(service.get("command"))
-        image, entry, built = (str(service.get(key, "")) for key in ("image", "entrypoint", "build"))
+        image, built = (str(service.get(key, "")) for key in ("image", "build"))
+        entry = _words(service.get("entrypoint"))
         named = f"{image} {entry} {words} {f'{name} {built}' if built else ''}"
         if _SWAPS in image or "llama" not in named.lower():
             continue
-        if words or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service.get("environment"))):
-            keys = ("command",) if words or entry else ("image",)
-            yield Contained(name, _of_service(service, words), _part(service, *keys))
+        if words or " -" in entry or any(pair.startswith("LLAMA_ARG_") for pair in _pairs(service.get("environment"))):
+            key = "command" if words else "entrypoint" if entry else "image"
+            yield Contained(name, _of_service(service, entry, words), _part(service, key))
 
 
 def interpolated(text: str) -> str:
@@ -83,7 +84,7 @@ def _scalar(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _of_service(service: Mapping[str, Any], words: str) -> str:
+def _of_service(service: Mapping[str, Any], entry: str, words: str) -> str:
     image = interpolated(str(service.get("image", "")))
     pairs = [interpolated(pair) for pair in _pairs(service.get("environment"))]
     devices = [*_reserved(service), *(one for one in listed(service.get("gpus")) if isinstance(one, dict))]
@@ -94,7 +95,7 @@ def _of_service(service: Mapping[str, Any], words: str) -> str:
     has_gpus = bool(devices or given) or any(service.get(key) for key in ("gpus", "runtime", "privileged"))
     return _command(
         image,
-        _words(service.get("entrypoint")),
+        entry,
         words,
         pairs,
         of_service(service),

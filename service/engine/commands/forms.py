@@ -117,6 +117,10 @@ def _percent(text: str) -> str:
     return text.replace("%", "%%")
 
 
+# A value over several lines, and what joins them: between these, comments are skipped (systemd.syntax(7)). `cat <<EOF`
+# takes two backslashes for one.
+UNIT_VALUE = r"((?:.*\\[ \t]*\r?\n(?:[ \t]*[#;].*\n)*)*.*)"
+UNIT_CONTINUED = re.compile(r"\\+[ \t]*\r?\n(?:[ \t]*[#;].*\n)*")
 _WORD_OF_UNIT = re.compile(r'"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|(\S+)')
 
 

@@ -34,6 +34,7 @@ _KIND = re.compile(r"^(?:services|apiVersion)[ \t]*:", re.M)  # begins a file of
 _REMARK = re.compile(r"\s#.*$")
 # What llama-server's router prints of a model that it starts: one word of its command a line.
 _STARTED = re.compile(r"\bsrv[ \t]+load:[ \t]+(\S.*?)[ \t]*$", re.M)
+_BEHIND_WORDS = re.compile(r"^([^'\"#]*[^'\"#\s])[ \t]+#.*$")  # a comment, which its line ends
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
 _FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.S | re.M | re.I)
 _STARTS = re.compile(r"(?:^|[\s/\\])(?:llama-[a-z-]+|main|server)(?:\.exe)?[ \t]+(?:[\\^`][ \t]*\r?\n\s*)?-", re.M)
@@ -59,7 +60,8 @@ class NamedCommand(msgspec.Struct, frozen=True):
     """A command found in a file. `name`: of the model or service there, None where the text itself is the command.
 
     `engine`: whose file it is, None where either engine could read it. `others`: how other commands of the text begin.
-    `part`: in YAML, the key that has the command or its options, and what that holds.
+    `part`: in YAML, the key that has the command or its options, and what that holds. `as_written`: the command of
+    llama-swap with its macros but the port's, which differs from model to model.
     """
 
     name: str | None
@@ -68,6 +70,7 @@ class NamedCommand(msgspec.Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
     others: tuple[str, ...] = ()
     part: tuple[str, object] | None = None
+    as_written: str | None = None
 
 
 def commands_of(text: str) -> list[NamedCommand]:
@@ -75,7 +78,7 @@ def commands_of(text: str) -> list[NamedCommand]:
 
     Raises InvalidFlags where a file is damaged, or contains no command.
     """
-    text = _out_of_markdown(text)
+    text = _out_of_markdown(text.replace("\r\n", "\n"))
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
     if other := _owner(text, lines):
         raise InvalidFlags(
@@ -141,6 +144,8 @@ def only_command(text: str) -> NamedCommand:
 
 
 def _bounded(commands: list[NamedCommand]) -> list[NamedCommand]:
+    if not commands:
+        raise InvalidFlags("the file names no model: give the section of one too", field="command")
     if len(commands) > _MAX_MODELS:
         raise InvalidFlags(f"the file holds {len(commands)} models; at most {_MAX_MODELS} are read", field="command")
     return commands
@@ -178,25 +183,28 @@ def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
             yield from _of_documents([str(file.get("content") or "")])
         for name, model in entries(content.get("models", content)):  # or a part of that list
             if isinstance(model.get("cmd"), str):
-                command = _of_llama_swap(name, model, content.get("macros"))
-                yield NamedCommand(name, command, part=("cmd", model["cmd"]))
+                shared, env = content.get("macros"), [assignment(str(one)) for one in listed(model.get("env"))]
+                command = " ".join([*env, _of_llama_swap(name, model, shared, _PORT)])
+                as_written = _of_llama_swap(name, model, shared, "${PORT}")
+                yield NamedCommand(name, command, part=("cmd", model["cmd"]), as_written=as_written)
         started = list(services(content)) or list(pods(content, part))
         yield from (NamedCommand(one.name, one.command, part=one.part) for one in started)
 
 
-def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
+def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object, port: str) -> str:
     """`cmd` with its macros: the model's own, then those of all models, which may use those before them."""
-    macros = {"PORT": _PORT, "MODEL_ID": name}
+    macros = {"PORT": port, "MODEL_ID": name}
     for group in (shared, model.get("macros")):
         for key, value in group.items() if isinstance(group, dict) else ():
             macros[str(key)] = _with_macros(str(value), macros)
     lines = [line for line in str(model["cmd"]).splitlines() if not line.lstrip().startswith("#")]
+    lines = [*(_BEHIND_WORDS.sub(r"\1", line) for line in lines[:-1]), *lines[-1:]]
     filled = _with_macros("\n".join(lines), macros)
     command = " ".join(line.rstrip("\\ ") for line in filled.splitlines())
-    if unknown := _MACRO.search(command):
+    unknown = next((macro for macro in _MACRO.finditer(command) if macro[1] != "PORT"), None)
+    if unknown:
         raise InvalidFlags(f"{name}: the file has no macro {unknown[0]}", field="command")
-    env = [assignment(str(one)) for one in listed(model.get("env"))]
-    return " ".join([*env, command])
+    return command
 
 
 def _with_macros(text: str, macros: Mapping[str, str]) -> str:

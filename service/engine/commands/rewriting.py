@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 import msgspec
 
 from service.engine.commands.containers import interpolated
-from service.engine.commands.forms import raw_words_of_unit, unit_word, words_of_unit
+from service.engine.commands.forms import UNIT_CONTINUED, UNIT_VALUE, raw_words_of_unit, unit_word, words_of_unit
 from service.engine.commands.read_files import NamedCommand
 from service.engine.commands.reader import OPTION
 from service.engine.commands.shell import ASSIGNED, split_commands
@@ -23,10 +23,9 @@ from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, as_bash, is_
 from service.engine.commands.yaml_text import read_yaml
 from service.engine.errors import InvalidFlags
 
-_STARTS = re.compile(r"^[ \t]*ExecStart=((?:.*\\[ \t]*\r?\n)*.*)$", re.M)
-_EXEC = re.compile(r"^[ \t]*Exec[ \t]*=[ \t]*((?:.*\\[ \t]*\r?\n)*.*)$", re.M)
+_STARTS = re.compile(rf"^[ \t]*ExecStart={UNIT_VALUE}$", re.M)
+_EXEC = re.compile(rf"^[ \t]*Exec[ \t]*=[ \t]*{UNIT_VALUE}$", re.M)
 _IMAGE = re.compile(r"^[ \t]*Image[ \t]*=[ \t]*(\S+)", re.M)
-_CONTINUED = re.compile(r"\\+[ \t]*\r?\n")
 _SHELL_WORD = re.compile(r"(?:[^\s'\"\\]|'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.)+")
 _PLAIN = re.compile(r"(?:-{1,2}(?=[A-Za-z]))?[A-Za-z/][\w./:=@+-]*(?<!:)")
 _WORDS_OF_YAML = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
@@ -55,11 +54,15 @@ class _Change(msgspec.Struct, frozen=True):
 
 def in_file(text: str, named: NamedCommand, line: str) -> str | None:
     """Return a file in which a command of it is `line`, for bash; None where this part of it cannot be written."""
+    if "\r\n" in text:
+        of_unix = text.replace("\r\n", "\n")
+        written = in_file(of_unix, named, line) if text.count("\n") == text.count("\r\n") else None
+        return written and written.replace("\n", "\r\n")
     change = _change(as_bash(named.command), line)
     if change is None:
         return None
     if named.part is not None:
-        return _in_yaml(text, *named.part, change)
+        return _in_yaml(text, named, *named.part, change)
     if named.name is not None:
         return _in_preset(text, named.name, change)
     return _in_quadlet(text, change) if is_quadlet(text) else _in_unit(text, change)
@@ -84,7 +87,7 @@ def _in_unit(text: str, change: _Change) -> str | None:
     if not found:
         return None
     start = found[-1]
-    raw = raw_words_of_unit(_CONTINUED.sub(" ", start[1]))
+    raw = raw_words_of_unit(UNIT_CONTINUED.sub(" ", start[1]))
     words = change.written(raw, 0, unit_word) if words_of_unit(" ".join(raw)) == change.old else None
     if words is None:
         return None
@@ -98,7 +101,7 @@ def _in_quadlet(text: str, change: _Change) -> str | None:
     image, found = _IMAGE.search(text), list(_EXEC.finditer(text))
     if not (image and image[1] in change.old and len(found) == 1) or change.removed or change.added:
         return None
-    raw = raw_words_of_unit(_CONTINUED.sub(" ", found[0][1]))
+    raw = raw_words_of_unit(UNIT_CONTINUED.sub(" ", found[0][1]))
     words = change.written(raw, change.old.index(image[1]) + 1, unit_word)
     if words is None:
         return None
@@ -108,7 +111,7 @@ def _in_quadlet(text: str, change: _Change) -> str | None:
 def _without_lines(text: str, patterns: Sequence[str]) -> str | None:
     """Return a text without the one line that each pattern matches; None where there is not exactly one."""
     for pattern in patterns:
-        text, n = re.subn(rf"^[ \t]*(?:{pattern})[ \t]*(?:#.*)?\r?\n", "", text, flags=re.M)
+        text, n = re.subn(rf"^[ \t]*(?:{pattern})[ \t]*(?:#.*)?\n", "", text, flags=re.M)
         if n != 1:
             return None
     return text
@@ -152,10 +155,10 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str | None]]:
     return [(words[i], " ".join(words[i + 1 : end]) or None) for i, end in zip(starts, ends, strict=False)]
 
 
-def _in_yaml(text: str, key: str, value: object, change: _Change) -> str | None:
+def _in_yaml(text: str, named: NamedCommand, key: str, value: object, change: _Change) -> str | None:
     """Replace the one part of a text that has this key and value; an image without options gets them behind it."""
     found = [block for block in _blocks(text, key) if _decoded(text[slice(*block)]) == {key: value}]
-    tokens = change.new[1:] if key == "image" else _tokens(key, value, change)
+    tokens = change.new[1:] if key == "image" else _tokens(key, named.as_written or value, change)
     if len(found) != 1 or tokens is None:
         return None
     start, end = found[0]
@@ -175,7 +178,7 @@ def _in_yaml(text: str, key: str, value: object, change: _Change) -> str | None:
         written = f"{before}{key}: {'|' if key == 'cmd' else '>-'}{joint}{_folded(tokens, joint)}"
     all_gpus = f"{IN_CONTAINER}=all" in change.added
     removed = [word for word in change.removed if not (all_gpus and word == f"{IN_CONTAINER}={NOT_GIVEN}")]
-    if len(change.added) > all_gpus or (all_gpus and key not in ("command", "image")):
+    if len(change.added) > all_gpus or (all_gpus and key not in ("command", "entrypoint", "image")):
         return None
     written = f"{kept}{written}\n" + (f"{inner}gpus: all\n" if all_gpus else "")
     patterns = []
@@ -193,7 +196,7 @@ def _blocks(text: str, key: str) -> list[tuple[int, int]]:
         for line in re.finditer(r".*\n?", text[head.end() :]):
             bare = line[0].lstrip()
             column = len(line[0]) - len(bare)
-            item = is_open and column == depth and bare.startswith("- ")
+            item = column == depth and bare.startswith("- " if is_open else ("]", "}"))
             if not line[0] or (bare.strip() and column <= depth and not item):
                 break
             end = head.end() + line.end() if bare.strip() and not bare.startswith("#") else end
@@ -209,15 +212,12 @@ def _decoded(part: str) -> object:
 def _tokens(key: str, value: object, change: _Change) -> list[str] | None:
     """Return the new options as the part of a file has them."""
     if key == "cmd":  # of llama-swap; macros other than the port's are written out
-        raw = [
-            "${PORT}" if option == "--port" and "${PORT}" in str(value) else shlex.quote(word)
-            for option, word in zip(("", *change.old), change.old, strict=False)
-        ]
-        return change.written(raw, 0, shlex.quote)
-    dollars: Callable[[str], str] = (lambda word: word.replace("$", "$$")) if key == "command" else str
+        return change.written(_SHELL_WORD.findall(str(value)), 0, shlex.quote)
+    of_compose = key in ("command", "entrypoint")
+    dollars: Callable[[str], str] = (lambda word: word.replace("$", "$$")) if of_compose else str
     if isinstance(value, list):
         raw, write = [str(word) for word in value], dollars
-        said = [interpolated(word) if key == "command" else word for word in raw]
+        said = [interpolated(word) if of_compose else word for word in raw]
     else:
         raw, write = _SHELL_WORD.findall(str(value)), lambda word: dollars(shlex.quote(word))
         said = shlex.split(interpolated(" ".join(raw)))

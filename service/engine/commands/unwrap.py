@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from service.engine.commands.forms import words_of_unit
+from service.engine.commands.forms import UNIT_CONTINUED, UNIT_VALUE, words_of_unit
 from service.engine.commands.limits import OF_DOCKER, OF_UNITS
 from service.engine.commands.powershell import from_powershell, is_powershell
 from service.engine.commands.shell import ASSIGNED
@@ -30,13 +30,12 @@ _CMD_LINE_END = re.compile(r"(?<!\\)\n(?!\s*(?:-|$))")
 _FISH_SET = re.compile(
     r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
 )
-_UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+_UNIT_LINE = re.compile(rf"^[ \t]*(ExecStart|Environment|{'|'.join(OF_UNITS)})={UNIT_VALUE}", re.M)
 _QUADLET = re.compile(r"^[ \t]*\[Container\]\s*$((?:\n(?![ \t]*\[).*)*)", re.M)  # up to the next section
-_QUADLET_LINE = re.compile(r"^[ \t]*([A-Z][A-Za-z]+)[ \t]*=[ \t]*((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+_QUADLET_LINE = re.compile(rf"^[ \t]*([A-Z][A-Za-z]+)[ \t]*=[ \t]*{UNIT_VALUE}", re.M)
 # Keys of a quadlet's [Container], and the options of `podman run` that they stand for (podman-systemd.unit(5)).
 _OF_QUADLETS = {"AddDevice": "--device", "Environment": "-e", "EnvironmentFile": "--env-file", "Volume": "-v",
                 "Memory": "--memory"}  # fmt: skip
-_CONTINUED = re.compile(r"\\+[ \t]*\r?\n")  # `cat <<EOF` takes two for one
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _RUNNING = ("run", "create")  # a container that is created is started later
 _ENVIRONMENT = ("-e", "--env")
@@ -89,7 +88,7 @@ def as_bash(text: str) -> str:
 
 
 def _from_unit(text: str) -> str | None:
-    lines = [(name, _CONTINUED.sub(" ", value)) for name, value in _UNIT_LINE.findall(text)]
+    lines = [(name, UNIT_CONTINUED.sub(" ", value)) for name, value in _UNIT_LINE.findall(text)]
     starts = [value for name, value in lines if name == "ExecStart" and value.strip()]
     if not starts:
         return None
@@ -111,7 +110,7 @@ def _from_quadlet(text: str) -> str | None:
         return None
     found: dict[str, list[str]] = {}
     for key, value in _QUADLET_LINE.findall(section[1]):
-        found.setdefault(key, []).append(_CONTINUED.sub(" ", value).strip())
+        found.setdefault(key, []).append(UNIT_CONTINUED.sub(" ", value).strip())
     options: list[str] = []
     for key, option in _OF_QUADLETS.items():
         values = [word for value in found.get(key, []) for word in words_of_unit(value)]

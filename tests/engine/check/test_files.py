@@ -204,3 +204,40 @@ def test_one_model_of_a_file_of_llama_swap_is_replaced() -> None:
 )
 def test_no_file_is_written_that_would_change_another_command(text: str) -> None:
     assert [corrected_file(text, one, f"{one.command} -c 8192") for one in commands_of(text)] == [None, None]
+
+
+# config.go of llama-swap gives each model the next port; a file that names one port for all ends in clashes.
+def test_the_port_that_llama_swap_gives_stays_also_in_macros_and_words() -> None:
+    swap = (
+        'macros:\n  srv: llama-server --port ${PORT} -fa\nmodels:\n  a:\n    cmd: ${srv} -m a.gguf --alias "x y"\n'
+        "  b:\n    cmd: docker run --gpus all -p ${PORT}:8080 llama.cpp:server-cuda -m b.gguf -fa\n"
+    )
+    text = swap
+    for one in commands_of(swap):
+        text = corrected_file(text, one, f"{one.command.replace(' -fa', '')} -fa on") or ""
+    assert text.endswith(
+        '  a:\n    cmd: |\n      llama-server --port ${PORT} -m a.gguf --alias "x y" -fa on\n'
+        "  b:\n    cmd: |\n      docker run --gpus all -p ${PORT}:8080 llama.cpp:server-cuda -m b.gguf -fa on\n"
+    )
+
+
+@pytest.mark.parametrize("text", [VARIABLES, COMPOSE, PRESET, UNIT.replace("${N_THREADS}", "8").replace("{more}", "")])
+def test_line_ends_of_windows_stay(text: str) -> None:
+    assert corrected(text.replace("\n", "\r\n")) == corrected(text).replace("\n", "\r\n")
+
+
+def test_a_list_may_end_below_its_key_and_an_entrypoint_may_hold_all_options() -> None:
+    service = "services:\n  a:\n    image: llama.cpp:server-cuda\n    gpus: all\n"
+    listed = '[\n      "/app/llama-server", "-m", "a.gguf",\n      "-fa"\n    ]\n    restart: always\n'
+    for key in ("command", "entrypoint"):
+        assert corrected(f"{service}    {key}: {listed}") == (
+            f"{service}    {key}:\n      - /app/llama-server\n      - -m\n      - a.gguf\n      - -fa\n"
+            '      - "on"\n    restart: always\n'
+        )
+
+
+def test_comments_between_lines_of_a_unit_are_skipped() -> None:
+    unit = (
+        "[Service]\nExecStart=/usr/bin/llama-server -m a.gguf \\\n# -c 1\n  ; no\n  -fa \\\n  -c 4096\nRestart=always\n"
+    )
+    assert corrected(unit) == ("[Service]\nExecStart=/usr/bin/llama-server -m a.gguf -c 4096 -fa on\nRestart=always\n")

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from service.engine.commands.read_files import commands_of
+from service.engine.commands.shell import split_commands
 from service.engine.commands.yaml_text import read_yaml
 from service.engine.errors import InvalidFlags
 
@@ -71,3 +72,15 @@ def test_a_value_that_no_type_has_is_no_yaml(value: str) -> None:
 )
 def test_a_part_of_another_kind_than_it_should_be_is_no_crash(text: str) -> None:
     assert len(commands_of(text)) == 1
+
+
+def test_a_preset_that_names_no_model_is_refused() -> None:
+    with pytest.raises(InvalidFlags, match="names no model"):
+        commands_of("version = 1\n[*]\nfa = on\n")
+
+
+def test_a_comment_behind_words_of_llama_swap_ends_with_its_line() -> None:
+    (one,) = commands_of(
+        "models:\n  a:\n    cmd: |\n      llama-server -m a.gguf  # mine\n      # all\n      -c 8192\n"
+    )
+    assert split_commands(one.command) == [["llama-server", "-m", "a.gguf", "-c", "8192"]]
