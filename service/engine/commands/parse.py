@@ -44,6 +44,7 @@ _RESERVE_ALL_LOGITS = frozenset([
     "llama-diffusion-cli", "llama-tts",
 ])  # fmt: skip
 _LLAMA_PROGRAMS = tuple(name for name in (*SERVER_PROGRAMS, *BENCH_PROGRAMS) if name.startswith("llama-"))
+_MOST_UNKNOWN = 100  # words, for each of which a change is tried on top of the others
 _NEAR = 0.85  # of a program's name (difflib's ratio): `lama-server` is 0.96
 # A program under a name of one's own: `ik_llama-server`, `llama-server-cuda`.
 _RENAMED = re.compile(rf"(?:^|[-_.])({'|'.join(_LLAMA_PROGRAMS)})(?:$|[-_.])")
@@ -132,6 +133,8 @@ def parse(
     build = build_named(words.program or "") if build is None else build
     of = named or _guess_engine(words.options, build)
     parsed = parse_words(words, resolve_build(of, build), program)
+    if len(parsed.unknown) > _MOST_UNKNOWN:
+        raise InvalidFlags(f"llama.cpp and ik_llama.cpp know none of {len(parsed.unknown)} words", field="command")
     return msgspec.structs.replace(
         parsed,
         guessed=named is None,

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -23,6 +23,7 @@ from service.engine.commands.tables import (
     option_names,
     other_owner,
 )
+from service.engine.config import Engine
 from service.engine.finding import Severity
 from service.engine.memory.predict import predict_memory
 from service.engine.rules.case import Case
@@ -80,12 +81,12 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             continue
         if may_be_own(case.engine, case.parsed.program, name):
             continue
-        if near := _meant(case, name, value):
+        if near := _meant(case.engine, case.parsed.program, name, value):
             how, change = _as_meant(case, name, value, near)
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}"
             yield Found(message, changes=partial(iter, ([change], [f"leave out {name}"])))
             continue
-        if near := None if value else _meant(case, name, "a value"):
+        if near := None if value else _meant(case.engine, case.parsed.program, name, "a value"):
             change = f"{_TODAY_IN_BOTH['bare -fa']}; leave out {name}" if near in _FLASH else f"leave out {name}"
             how = f"did you mean {near}, with a value?"
             yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
@@ -276,17 +277,18 @@ def several_values(case: Case) -> Iterator[Found]:
             yield Found(f"{option[:80]}; the figures are for the first value")
 
 
-def _meant(case: Case, word: str, value: str) -> str | None:
+@lru_cache(maxsize=1024)
+def _meant(engine: Engine, program: str, word: str, value: str) -> str | None:
     """Return the option that a mistyped one is meant to be: known, and with a value where this has one.
 
     `-ngl=99`, dashes too many or too few, letters in another order or one wrong, or the beginning or end of one option
     only.
     """
     typed, _, joined = word.partition("=")
-    known = known_options(case.engine, case.parsed.program)
+    known = known_options(engine, program)
     if typed in known:
         return typed if joined and known[typed] else None
-    if not typed.startswith("-") or other_owner(case.engine, case.parsed.program, typed) or option_named(typed, False):
+    if not typed.startswith("-") or other_owner(engine, program, typed) or option_named(typed, False):
         return None
     alike = [name for name, takes in known.items() if takes is bool(value or joined)]
     bare = typed.lstrip("-")
@@ -321,9 +323,9 @@ def _same_option(case: Case, name: str, near: str) -> tuple[list[str], list[str]
     option, words = option_named(near, False), case.parsed.words.options
     if option is None or option.field == "overrides" or name not in words:
         return [], []
-    at = words.index(name)
+    at, meant_as = words.index(name), partial(_meant, case.engine, case.parsed.program)
     meant = [
-        _meant(case, word, following if not following.startswith("-") else "") or word.partition("=")[0]
+        meant_as(word, following if not following.startswith("-") else "") or word.partition("=")[0]
         for word, following in zip(words, (*words[1:], ""), strict=True)
     ]
     same = [i for i, one in enumerate(meant) if i != at and one in option.names]

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from service.engine.commands.parse import parse
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.shell import split_commands
 from service.engine.commands.yaml_text import read_yaml
@@ -84,3 +85,8 @@ def test_a_comment_behind_words_of_llama_swap_ends_with_its_line() -> None:
         "models:\n  a:\n    cmd: |\n      llama-server -m a.gguf  # mine\n      # all\n      -c 8192\n"
     )
     assert split_commands(one.command) == [["llama-server", "-m", "a.gguf", "-c", "8192"]]
+
+
+def test_words_that_no_engine_knows_are_counted_before_each_is_looked_into() -> None:
+    with pytest.raises(InvalidFlags, match="know none of 4000 words"):
+        parse("[a]\nmodel = a.gguf\n" + "".join(f"k{n} = v\n" for n in range(4000)))
