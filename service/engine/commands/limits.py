@@ -57,7 +57,7 @@ def cpu_limit(env: Mapping[str, str], launcher: Sequence[str] = ()) -> float | N
     for one in (listed, *bound):
         if _LISTED_CPUS.fullmatch(one):
             spans = (span.partition("-") for span in re.split(r"[,\s]+", one))
-            counts.append(sum(max(int(last or first) - int(first) + 1, 0) for first, _, last in spans))
+            counts.append(len({n for first, _, last in spans for n in range(int(first), int(last or first) + 1)}))
     return min(counts, default=0) or None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.engine.commands.limits import cpu_limit
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
@@ -291,3 +292,8 @@ def test_arguments_of_koboldcpp_s_image_are_read() -> None:
 @pytest.mark.parametrize("image", ["ghcr.io/me/llama_cpp:server-cuda", "films/llama.cpp:server-cuda", "x/vllama:y"])
 def test_an_image_with_a_similar_name_starts_the_server(image: str) -> None:
     assert parse(f"docker run --gpus all {image} -m a.gguf").program == "llama-server"
+
+
+def test_a_cpu_that_two_ranges_name_counts_once() -> None:
+    assert cpu_limit({"AllowedCPUs": "0-3,2-5"}) == 6
+    assert cpu_limit({"AllowedCPUs": "0-9999," * 200 + "0"}) == 10_000
