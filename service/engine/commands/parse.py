@@ -134,7 +134,8 @@ def parse(
     of = named or _guess_engine(words.options, build)
     parsed = parse_words(words, resolve_build(of, build), program)
     if len(parsed.unknown) > _MOST_UNKNOWN:
-        raise InvalidFlags(f"llama.cpp and ik_llama.cpp know none of {len(parsed.unknown)} words", field="command")
+        too_many = f"{len(parsed.unknown)} words are no options of llama.cpp or ik_llama.cpp"
+        raise InvalidFlags(too_many, field="command")
     return msgspec.structs.replace(
         parsed,
         guessed=named is None,

@@ -88,5 +88,5 @@ def test_a_comment_behind_words_of_llama_swap_ends_with_its_line() -> None:
 
 
 def test_words_that_no_engine_knows_are_counted_before_each_is_looked_into() -> None:
-    with pytest.raises(InvalidFlags, match="know none of 4000 words"):
+    with pytest.raises(InvalidFlags, match="4000 words are no options"):
         parse("[a]\nmodel = a.gguf\n" + "".join(f"k{n} = v\n" for n in range(4000)))
