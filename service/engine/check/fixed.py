@@ -8,11 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 from service.engine.builds import BuildAsked
 from service.engine.commands.changes import Words
+from service.engine.commands.containers import entries
 from service.engine.commands.parse import parse
 from service.engine.commands.read_files import NamedCommand, commands_of, only_command
 from service.engine.commands.rewriting import in_file
 from service.engine.commands.shell import is_windows, split_commands
 from service.engine.commands.unwrap import IN_CONTAINER, as_bash, in_container, out_of_container
+from service.engine.commands.yaml_text import read_yaml
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules, refused
@@ -82,7 +84,7 @@ def _in_its_file(
 
 def corrected_file(text: str, named: NamedCommand, line: str) -> str | None:
     """Return a file in which a command of it is `line`; None where that cannot be written, or says anything else, also
-    of another command."""
+    of another command or service, which may share a part of it (`<<: *common`)."""
     written = in_file(text, named, line)
     if written is None:
         return None
@@ -93,7 +95,16 @@ def corrected_file(text: str, named: NamedCommand, line: str) -> str | None:
     except (InvalidInput, KeyError):
         return None
     same = (_variables(meant), meant.options) == (_variables(said), said.options)
-    return written if same and others[0] == others[1] else None
+    alike = others[0] == others[1] and _other_services(text, named) == _other_services(written, named)
+    return written if same and alike else None
+
+
+def _other_services(text: str, named: NamedCommand) -> dict[str, object]:
+    """The services of compose besides the command's own; nothing of other files."""
+    content = read_yaml(text) if named.part is not None else None
+    services = dict(entries(content.get("services", content))) if isinstance(content, dict) else {}
+    own = services.pop(named.name or "", None)
+    return dict(services) if own is not None else {}
 
 
 def _variables(words: Words) -> list[str]:

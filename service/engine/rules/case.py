@@ -12,7 +12,7 @@ from service.engine.advice import DeviceMemory
 from service.engine.builds import TODAY
 from service.engine.commands.changes import changed
 from service.engine.commands.companions import draft_of
-from service.engine.commands.limits import cpu_limit, memory_limit
+from service.engine.commands.limits import cpus_given, memory_limit
 from service.engine.commands.parse import ParsedCommand, parse_words
 from service.engine.config import CPU, Allocator, Device, Engine, Flags, Override, Placement, Tool
 from service.engine.engines import engine_spec
@@ -311,7 +311,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 def _limited(rig: Rig, parsed: ParsedCommand) -> Rig:
     """Return the machine with the RAM and the cores that the command's container, unit or numactl lets it take."""
-    cpus = cpu_limit(parsed.env, parsed.prefix)
+    cpus = cpus_given(parsed.env, parsed.prefix, rig.physical_cores)
     if cpus is not None and cpus < rig.physical_cores:
         rig = msgspec.structs.replace(rig, physical_cores=max(int(cpus), 1), efficient_cores=0)
     limits = (memory_limit(parsed.env), bound_ram(parsed.prefix, rig))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands.limits import CPU_SET, CPUS, PASSED, VARIABLES, cpu_limit, memory_limit
+from service.engine.commands.limits import CPU_SET, CPUS, PASSED, VARIABLES, cpus_given, memory_limit
 from service.engine.memory.growth import CHECKPOINTS, PROMPTS, bounds, growth_of
 from service.engine.rules.case import Case
 from service.engine.rules.rule import MMAP, UNASKED, Found, rule
@@ -55,7 +55,8 @@ def container_limits(case: Case) -> Iterator[Found]:
     """What a container or unit limits: the memory bounds the RAM here, and its CPUs the cores; variables from a file
     are not counted."""
     env, limit = case.parsed.env, memory_limit(case.parsed.env)
-    cpus, cores = cpu_limit(case.parsed.env, case.parsed.prefix), case.whole.physical_cores
+    cores = case.whole.physical_cores
+    cpus = cpus_given(env, case.parsed.prefix, cores)
     if limit is not None and limit <= case.rig.ram_bytes:
         bounded = not any(card.unified for card in case.rig.cards)
         counted = "the figures count no more" if bounded else "not counted, because GPUs share it"
@@ -63,7 +64,7 @@ def container_limits(case: Case) -> Iterator[Found]:
     if cpus is not None and cpus < cores:
         threads = "" if case.flags.threads or not _in_ram(case) else "; without -t the engine may start more threads"
         yield Found(
-            f"the container, unit or taskset gives {cpus:g} CPUs: figures are with as many of {cores} cores{threads}"
+            f"the container, unit, taskset or numactl gives {cpus:g} of {cores} cores: figures are with these{threads}"
         )
     elif cpus is None and (stated := env.get(CPUS) or env.get(CPU_SET)):
         yield Found(f"the limit of the CPU ({stated[:20]}) is not counted: speeds are with all cores")

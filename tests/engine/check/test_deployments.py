@@ -103,6 +103,12 @@ def test_a_variable_that_the_build_no_longer_reads_is_told() -> None:
         ("CPUQuota=64", 16),
         ("CPUQuota=half", 16),
         ("taskset -c 0-7", 8),
+        ("taskset -c0-3", 4),
+        ("nice -n 5 taskset --cpu-list=0-7", 8),
+        ("numactl -C 0-7", 8),
+        ("ionice -c 2 -n 0", 16),
+        ("AllowedCPUs=0-3,16-19", 4),  # the second threads of the same cores
+        ("AllowedCPUs=16-31", 16),
     ],
 )
 def test_the_cpus_of_a_container_are_its_cores(limit: str, cores: int) -> None:
@@ -112,7 +118,7 @@ def test_the_cpus_of_a_container_are_its_cores(limit: str, cores: int) -> None:
     alike = msgspec.structs.replace(alike, physical_cores=cores)
     assert limited.speed == check(command, "llama.cpp", QWEN3, alike).speed
     said = [one.message for one in limited.findings if one.rule == "container-limits"]
-    assert bool(said) == (limit != "CPUQuota=64")
+    assert bool(said) == (cores < 16 or limit == "CPUQuota=half")
 
 
 def test_the_cpus_of_compose_and_docker_are_read() -> None:

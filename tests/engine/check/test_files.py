@@ -241,3 +241,22 @@ def test_comments_between_lines_of_a_unit_are_skipped() -> None:
         "[Service]\nExecStart=/usr/bin/llama-server -m a.gguf \\\n# -c 1\n  ; no\n  -fa \\\n  -c 4096\nRestart=always\n"
     )
     assert corrected(unit) == ("[Service]\nExecStart=/usr/bin/llama-server -m a.gguf -c 4096 -fa on\nRestart=always\n")
+
+
+def test_no_file_is_written_that_would_change_a_service_of_another_program() -> None:
+    text = """x-common: &common
+  command: -m /m/a.gguf -ngl 99 -c 4096 -fa
+services:
+  llm:
+    <<: *common
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    gpus: all
+  other:
+    <<: *common
+    image: example/proxy:1
+"""
+    report = check(text, None, QWEN3, RIG)
+    assert "retired-flag" in {one.rule for one in report.findings}
+    assert report.fixed is None
+    alone = text.partition("  other:")[0]
+    assert "-fa on" in " ".join(corrected(alone).split())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.commands.limits import cpu_limit
+from service.engine.commands.limits import cpus_given
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, WITHOUT_BACKEND
@@ -295,5 +295,5 @@ def test_an_image_with_a_similar_name_starts_the_server(image: str) -> None:
 
 
 def test_a_cpu_that_two_ranges_name_counts_once() -> None:
-    assert cpu_limit({"AllowedCPUs": "0-3,2-5"}) == 6
-    assert cpu_limit({"AllowedCPUs": "0-9999," * 200 + "0"}) == 10_000
+    assert cpus_given({"AllowedCPUs": "0-3,2-5"}, (), 16) == 6
+    assert cpus_given({"AllowedCPUs": "0-9999," * 200 + "0"}, (), 64) == 64
