@@ -233,7 +233,7 @@ _NIX_STARTS = re.compile(r"\bExecStart\s*=\s*(?:\"((?:[^\"\\]|\\.){0,9999})\"|''
 _NIX_SERVICE = re.compile(r"\bservices\.llama-cpp\b(?:\.[\w.-]+)?\s*=")
 _NIX_PART = re.compile(r"(?:^|[\s.])(settings|modelsPreset|extraFlags)\s*=\s*[{\[]", re.M)
 _NIX_SET = re.compile(r"(?:\"([^\"\n]+)\"|([\w.-]+))\s*=\s*\{")
-_NIX_PAIR = re.compile(r"(?:^|[\s{;.])\"?([A-Za-z][\w-]*)\"?\s*=\s*((?:\"(?:[^\"\\]|\\.)*\"|[^;{\[\"]){1,999});")
+_NIX_PAIR = re.compile(r"(?:^|[\s{;.])\"?([A-Za-z][\w-]*)\"?\s*=\s*((?:\"(?:[^\"\\]|\\.)*\"|[^;{\[\"]){1,250}+);")
 _NIX_STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"")
 _NIX_REMARK = re.compile(r"(?:^|(?<=\s))#.*$", re.M)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -90,3 +91,11 @@ def test_a_comment_behind_words_of_llama_swap_ends_with_its_line() -> None:
 def test_words_that_no_engine_knows_are_counted_before_each_is_looked_into() -> None:
     with pytest.raises(InvalidFlags, match="4000 words are no options"):
         parse("[a]\nmodel = a.gguf\n" + "".join(f"k{n} = v\n" for n in range(4000)))
+
+
+def test_a_nixos_service_of_strings_without_end_is_read_in_time() -> None:
+    text = "services.llama-cpp = {\n settings = {\n" + ' "a" = ' * 8500 + "\n};\n};"
+    started = time.process_time()
+    with suppress(InvalidFlags):
+        commands_of(text)
+    assert time.process_time() - started < 1
