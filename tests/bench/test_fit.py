@@ -85,6 +85,7 @@ def test_each_test_of_llama_bench_has_a_context_of_its_own() -> None:
     assert [test.run.n_ubatch for test in prompts] == [512, 1024, 2048, 4096]
 
 
+@pytest.mark.full
 def test_a_parameter_without_runs_keeps_its_prior(rows: list[Row]) -> None:
     fit = Fit(rows, shipped().parameters)
     at = fit.step(fit.start(), fit.slopes(fit.start()))

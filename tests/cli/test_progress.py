@@ -71,6 +71,7 @@ def test_a_terminal_gets_a_bar_that_goes_and_an_answer_in_colours(hub: LocalHub,
     assert any(line.startswith("Yes: ") for line in seen)
 
 
+@pytest.mark.full
 def test_no_color_leaves_the_bar_and_no_colours(hub: LocalHub, tmp_path: Path) -> None:
     shown = on_a_terminal(hub, tmp_path, NO_COLOR="1")
     assert _BAR.search(shown)

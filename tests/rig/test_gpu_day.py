@@ -123,6 +123,7 @@ def test_a_second_start_goes_on_and_tries_again_last_what_failed(
     assert [line.step.id for line in lines(tmp_path)] == order
 
 
+@pytest.mark.full
 def test_an_engine_that_is_not_there_costs_its_own_steps_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

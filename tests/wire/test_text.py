@@ -284,6 +284,7 @@ def what_if(*asked: str) -> AdviceBody:
     return ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp", what_if=asked)
 
 
+@pytest.mark.full
 def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen() -> None:
     body = what_if("+1 RTX 5090", "best", "no GPU")
     fields = {name: getattr(body, name) for name in body.__struct_fields__}

@@ -70,6 +70,7 @@ def test_one_card_gets_ncmoe_instead_of_a_rule_where_layers_differ_too(engine: E
     assert not flags.overrides
 
 
+@pytest.mark.full
 def test_layers_without_their_feed_forward_are_ranges_where_that_is_as_fast() -> None:
     hardware = parse_hardware("laptop rtx 3060 6gb, 16gb ram")
     config = first(ask("Qwen3-8B", "iq4_xs", hardware=hardware, engine="ik_llama.cpp"))
@@ -322,6 +323,7 @@ def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_o
     assert all(why.startswith("quantisation raises its perplexity by about") for why in left_out)
 
 
+@pytest.mark.full
 def test_a_way_to_split_that_nobody_has_proven_is_not_said_to_be_hardly_faster() -> None:
     two = msgspec.structs.replace(rigs.ONE_3090_DESKTOP, gpus=[Gpu(name="RTX 3090", count=2)])
     body = ask("Llama-3.1-8B", "q4_K_M", "q8_0", hardware=two, engine="ik_llama.cpp")
@@ -351,6 +353,7 @@ def test_a_config_that_only_uses_more_cards_at_the_same_speed_is_not_shown() -> 
     assert [len(c.devices) - 1 for c in body.configs if c.flags.split_mode == "layer"] == [1]
 
 
+@pytest.mark.full
 def test_cards_that_share_a_layer_come_first_where_they_gain_much_and_as_a_formula() -> None:
     body = ask("Llama-3.3-70B", "q4_K_M", hardware=rigs.EIGHT_3090)
     all_hold(body, "Llama-3.3-70B", rigs.EIGHT_3090)
@@ -509,6 +512,7 @@ def test_a_context_beyond_the_training_is_noted_with_what_the_server_does_and_th
     assert not any("trained" in note for c in within.configs for note in c.notes)
 
 
+@pytest.mark.full
 def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds_it() -> None:
     """`-fit` of the same command, without what places the model, is the asker's command of a second request."""
     config = first(ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp"))
@@ -581,6 +585,7 @@ def test_who_gets_ik_on_a_card_before_turing_is_told_that_nobody_tests_it_there(
     assert not notes("RTX 3090, 64GB", "ik_llama.cpp")
 
 
+@pytest.mark.full
 def test_where_no_expert_layer_lies_on_the_card_the_reason_says_all_stay_in_ram() -> None:
     hardware = parse_hardware("RTX 3090, EPYC 7532, 512GB DDR4-3200 x8")
     goal = GoalRequest(preset="agent", context=32_768)

@@ -119,6 +119,7 @@ def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> No
     assert any("you asked for llama.cpp: ik_llama.cpp would give" in note for note in first(body).notes)
 
 
+@pytest.mark.full
 def test_a_long_context_asked_for_is_kept_and_told_where_the_usual_one_is_faster() -> None:
     def asked(context: int) -> AdviceBody:
         goal = GoalRequest(context=context)

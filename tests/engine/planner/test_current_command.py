@@ -153,6 +153,7 @@ def test_its_context_is_the_goal_s_where_none_is_asked_for() -> None:
     assert any(a.field == "goal.context" and "in use" in a.why for a in body.assumed)
 
 
+@pytest.mark.full
 def test_a_context_smaller_than_asked_for_has_no_rank() -> None:
     limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=f"{FILE} -ngl 99 -ot exps=CPU")
     body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=32_768), constraints=limits)
@@ -173,6 +174,7 @@ def test_what_is_no_command_is_a_problem_of_its_field() -> None:
     assert error.value.field == "constraints.current_command"
 
 
+@pytest.mark.full
 def test_the_hub_s_own_name_of_a_variant_is_understood() -> None:
     mine = mine_of(asked("llama-server -hf someone/Qwen:q2_k -c 16384 -ngl 99 -ot exps=CPU", "q2_K", "q4_K_M"))
     assert mine.variant == "q2_K"
@@ -226,6 +228,7 @@ def test_what_is_said_of_a_command_keeps_its_capitals() -> None:
     assert "GiB too little on CUDA0" in line
 
 
+@pytest.mark.full
 def test_the_engine_in_use_comes_first_where_the_other_gains_a_few_per_cent_only() -> None:
     hardware = parse_hardware("RTX 4090, Ryzen 9 7950X, 96GB DDR5-6000")
 

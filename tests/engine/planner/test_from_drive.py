@@ -73,6 +73,7 @@ def test_of_several_variants_from_a_drive_the_best_trade_comes_first_and_the_oth
     assert balanced.speed[-1].tg_tps > better.speed[-1].tg_tps, "RAM lacks less of it"
 
 
+@pytest.mark.full
 def test_of_many_variants_from_a_drive_the_fastest_is_shown_too() -> None:
     configs = ask(R1, R1_MIX, LARGER, "iq3_xxs", "q3_k_m", "iq4_xs", hardware=R1_DESKTOP).configs
     assert len(configs) == 4

@@ -429,6 +429,7 @@ def test_the_head_is_put_on_the_card_where_whole_layers_lie_in_ram() -> None:
         assert c.seconds.expected < 0.97 * c.problem.seconds(c.problem.tried(without)).expected
 
 
+@pytest.mark.full
 def test_smaller_batches_get_their_turn_where_the_buffers_of_large_ones_do_not_fit() -> None:
     """Nothing was said to fit, for eight sets of cards were tried with 8,192, which takes 40 GiB of the first card."""
     gpus = [Gpu(name="RTX 3090", count=7, free_gib=6.17), Gpu(name="RTX 5090")]

@@ -17,6 +17,7 @@ from tests.engine.planner.asking import ask, first
 from tests.models import build
 
 
+@pytest.mark.full
 def test_a_first_config_with_rules_has_a_simple_one_beside_it() -> None:
     hardware = parse_hardware("RTX 2080 Ti 11GB, Ryzen 7 3800X, 32GB DDR4-3600")
     best, *others = ask("Nemotron-3-Nano-30B-A3B", "q4_k_m", hardware=hardware).configs

@@ -126,6 +126,7 @@ def test_one_pro_6000_with_r1_q4_is_as_fast_as_its_owner_measured() -> None:
     assert max(free_on_cards(config)) < 6_144  # less than the experts of one layer
 
 
+@pytest.mark.full
 def test_two_pro_6000_hold_the_smallest_r1_whole_and_prefer_quality_that_is_worth_its_time() -> None:
     """IQ1_S on both cards made 42 t/s and 820 for prompts (eous, ik discussion 477)."""
     body = ask("DeepSeek-R1-0528", R1_IQ1_S_R4, R1_UD_Q2_K_XL, hardware=TWO_PRO_6000, engine="ik_llama.cpp")

@@ -96,6 +96,7 @@ def test_a_first_place_that_hangs_on_how_much_memory_is_left_is_a_tie() -> None:
     assert now.first in less.as_good
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("free", "by_a_hair"), [(3.44, True), (3.6, False)])
 def test_a_config_with_all_experts_in_ram_fits_by_a_hair_if_its_card_is_full(free: float, by_a_hair: bool) -> None:
     hardware = parse_hardware("RTX 3060 12GB, Ryzen 7 5800X3D, 64GB DDR4-3200")

@@ -349,6 +349,7 @@ def test_a_question_about_a_machine_is_answered_as_asking_with_that_machine_is()
     assert (one.variant, one.engine, one.speed) == (same.variant, same.engine, same.speed[-1])
 
 
+@pytest.mark.full
 def test_the_best_upgrade_and_a_question_of_its_own_say_the_same_of_a_card() -> None:
     """The config that comes first on the changed machine counts, not the fastest of those listed."""
     machine = canonical(parse_hardware("RTX 3060 12GB, Ryzen 5 5600X, 32GB DDR4-3200"))

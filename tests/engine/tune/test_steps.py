@@ -63,6 +63,7 @@ def test_threads_are_left_alone_where_nothing_lies_in_ram() -> None:
     assert not any("-t " in step.changed for step in steps)
 
 
+@pytest.mark.full
 def test_cache_types_that_the_asker_excludes_are_not_tried() -> None:
     case = case_of("Qwen3-30B-A3B", "q4_k_m", rigs.LAPTOP_6GB, "llama.cpp", Constraints(kv_types=["f16"]))
     first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal).order[0]

@@ -102,6 +102,7 @@ def test_what_one_had_measured_changes_nobody_elses_answer(context: Context, ali
     assert advised(context).configs == before.configs
 
 
+@pytest.mark.full
 def test_a_private_hosts_results_count_for_its_owner_and_for_others_once_it_is_public_and_proven(
     context: Context, alice: Caller
 ) -> None:

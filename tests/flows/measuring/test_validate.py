@@ -153,6 +153,7 @@ def test_a_host_that_may_download_the_model_needs_not_have_it(context: Context, 
     assert validated(context, alice, advised(context)).state == "queued"
 
 
+@pytest.mark.full
 def test_other_ram_or_an_unknown_cpu_is_near_and_other_cards_are_none(context: Context, alice: Caller) -> None:
     slower = msgspec.structs.replace(RIG, ram=Ram(total_gb=128, type="DDR5", channels=2, mts=4800))
     host_of(context, hardware=slower)

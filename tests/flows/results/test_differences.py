@@ -157,6 +157,7 @@ def test_three_owners_make_answers_and_checks_say_so_and_an_operator_ends_it(
     assert (again.state, again.reported.rigs) == ("open", 1)
 
 
+@pytest.mark.full
 def test_one_owner_thrice_many_new_accounts_and_none_at_all_warn_nobody(
     context: Context, clock: Clock, advice: Advice
 ) -> None:

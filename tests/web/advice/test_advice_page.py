@@ -72,6 +72,7 @@ def test_deleting_takes_the_key(client: httpx.Client, world: World) -> None:
     assert client.get("/advice/one").status_code == 404
 
 
+@pytest.mark.full
 def test_a_machine_is_named_plainly_and_the_short_form_shows_what_it_would_replace(
     client: httpx.Client, world: World
 ) -> None:
