@@ -96,13 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
         named = {**stated, "command": own, "engine": arguments.engine or one.engine}
         cases.append((one, converted(named, BatchCase, "check")))
     answers, unread = _answers(settings, cases)
-    file, changed = _corrected(text, answers) if len(commands) > 1 else ("", [])
+    file, shown = _corrected(text, answers) if len(commands) > 1 else ("", answers)
     if arguments.json:
-        several = {one.name or "": checked for one, checked, _ in changed or answers}
+        several = {one.name or "": checked for one, checked, _ in shown}
         not_checked = {name: {"error": {"type": one.problem, "detail": one.detail}} for name, one in unread.items()}
-        print_json({**several, **not_checked} if len(commands) > 1 else answers[0][1])
+        print_json({**several, **not_checked} if len(commands) > 1 else shown[0][1])
     else:
-        for one, checked, case in changed or answers:
+        for one, checked, case in shown:
             print(f"{one.name}:\n" if len(commands) > 1 else "", end="")
             print(render(check_lines(checked, arguments.detail, MORE)), end="")
             if arguments.engine_dir:

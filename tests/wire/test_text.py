@@ -251,7 +251,7 @@ def test_an_answer_that_no_screen_holds_says_that_there_is_more() -> None:
 def test_memory_beside_the_model_is_not_said_to_be_of_what_there_is_none() -> None:
     devices = [replace(one, companions_mib=930.0) for one in advice().configs[0].devices]
     assert device_table(devices)[-1].startswith(
-        "totals include what runs beside the model (projector, draft model or next-token layers): CUDA0 930"
+        "totals include what else is loaded (projector, draft model or next-token layers): CUDA0 930"
     )
 
 

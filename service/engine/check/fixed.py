@@ -8,13 +8,12 @@ from typing import NamedTuple, TypeAlias
 
 from service.engine.builds import BuildAsked
 from service.engine.commands.changes import Words
-from service.engine.commands.containers import entries
 from service.engine.commands.parse import parse
 from service.engine.commands.read_files import NamedCommand, commands_of, only_command
 from service.engine.commands.rewriting import in_file
 from service.engine.commands.shell import is_windows, split_commands
 from service.engine.commands.unwrap import IN_CONTAINER, as_bash, in_container, out_of_container
-from service.engine.commands.yaml_text import read_yaml
+from service.engine.commands.yaml_text import entries, read_yaml
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.finding import Finding
 from service.engine.rules.all_rules import all_rules, refused

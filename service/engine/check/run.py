@@ -216,9 +216,7 @@ def _verdict(case: Case, found: Sequence[Finding], corrected: Case | None, *, ha
             speed, as_fixed = _speed_words(corrected), f", instead of {now:,.1f} as written"
         text = f"{otherwise} it {fits}: {speed}{as_fixed}"
     if case.has_remote and unloadable is None:
-        text = (
-            f"Cannot say with RPC servers, which are not computed; on this machine alone: {text[0].lower()}{text[1:]}"
-        )
+        text = f"{_REMOTE}{text[0].lower()}{text[1:]}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."

@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from service.engine.commands.reader import OPTION
-from service.engine.commands.shell import quote
+from service.engine.commands.shell import OPTION, quote
 from service.engine.commands.tables import option_named, option_names
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.engines import all_engines

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from service.engine.commands.limits import PASSED, of_pod, of_service
 from service.engine.commands.unwrap import IN_CONTAINER, gives_gpu, program_started, shown
+from service.engine.commands.yaml_text import at, entries, listed
 
 _MOST_CARDS, _DEEPEST = 64, 24
 _INNERMOST = re.compile(r"(?<!\$)\$\{(\w+)(?::?([-?])([^${}]*))?\}")
@@ -28,17 +29,6 @@ def assignment(line: str) -> str:
     """Return `NAME=value`, which may be exported or quoted, quoted for bash."""
     name, _, value = line.removeprefix("export ").partition("=")
     return f"{name.strip()}={shlex.quote(value.strip().strip(chr(34)).strip(chr(39)))}"
-
-
-def entries(value: object) -> list[tuple[str, dict[str, Any]]]:
-    """Return the parts of a mapping that are mappings."""
-    found = value if isinstance(value, dict) else {}
-    return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
-
-
-def listed(value: object) -> list[Any]:
-    """Return a list; of anything else, none."""
-    return value if isinstance(value, list) else []
 
 
 class Contained(NamedTuple):
@@ -136,10 +126,8 @@ def _passed(pairs: Sequence[str]) -> list[str]:
 
 def _reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The devices that a service reserves (compose-spec, deploy.md, "devices")."""
-    found: Any = service
-    for key in ("deploy", "resources", "reservations", "devices"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return [one for one in listed(found) if isinstance(one, dict)]
+    found = listed(at(service, "deploy", "resources", "reservations", "devices"))
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _part(container: Mapping[str, Any], *keys: str) -> tuple[str, object] | None:
@@ -152,8 +140,7 @@ def pods(content: object, text: str) -> Iterator[Contained]:
     `text`: the document that `content` is. A chart's values may hold a container, too.
     """
     found = list(_containers("", content, 0))
-    metadata = content.get("metadata") if isinstance(content, dict) else None
-    title = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    title = str(at(content, "metadata", "name") or "")
     for name, container in found:
         command = _of_pod(container, text)
         if command:
@@ -193,11 +180,10 @@ def _of_pod(container: Mapping[str, Any], text: str) -> str:
     asked = any(name.startswith("LLAMA_ARG_") for name in pairs)
     if _SWAPS in image or "llama" not in f"{image} {entry} {words}".lower() or not (entry or words or asked):
         return ""
-    resources = container.get("resources")
-    limits = resources.get("limits") if isinstance(resources, dict) else None
+    limits = at(container, "resources", "limits")
     extended = {key: n for key, n in (limits if isinstance(limits, dict) else {}).items() if "/" in str(key)}
     counts = [int(n) for key, n in extended.items() if key == "nvidia.com/gpu" and str(n).isdecimal()]
-    has_gpus = bool(extended or (isinstance(resources, dict) and resources.get("claims"))) or _is_shown(pairs)
+    has_gpus = bool(extended or at(container, "resources", "claims")) or _is_shown(pairs)
     has_gpus = has_gpus or _POD_GPUS.search(text) is not None
     unsaid = not image or (_is_shown(pairs) and not counts)
     cards = [] if unsaid else shown(_first(sum(counts)), image, has_gpus=has_gpus)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from service.engine.commands.yaml_text import at
 from service.engine.units import GIB, MIB
 
 MEMORY, CPUS, CPU_SET = "MemoryMax", "CPUQuota", "AllowedCPUs"
@@ -28,9 +29,7 @@ _UNITS = {"": 1, "k": 1024, "m": MIB, "g": GIB, "t": 1024 * GIB}
 
 def of_service(service: Mapping[str, Any]) -> Iterator[str]:
     """Yield the limits of a service of compose."""
-    found: Any = service
-    for key in ("deploy", "resources", "limits"):
-        found = found.get(key) if isinstance(found, dict) else None
+    found = at(service, "deploy", "resources", "limits")
     for key, name in _OF_COMPOSE.items():
         for part in (service, found if isinstance(found, dict) else {}):
             if value := part.get(key):

@@ -13,8 +13,8 @@ import msgspec
 from service.engine.builds import Build, BuildAsked, parse_build, resolve_build
 from service.engine.commands.changes import Words
 from service.engine.commands.read_files import LeftOut, only_command
-from service.engine.commands.reader import INTEGER, OPTION, VARIABLE, BenchTests, OptionReader
-from service.engine.commands.shell import PRINTED_DASHES, commented, expanded, repairs, split_commands
+from service.engine.commands.reader import INTEGER, VARIABLE, BenchTests, OptionReader
+from service.engine.commands.shell import OPTION, PRINTED_DASHES, commented, expanded, repairs, split_commands
 from service.engine.commands.tables import (
     MODEL_REPO,
     MODEL_URL,

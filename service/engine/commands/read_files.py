@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from service.engine.commands.containers import assignment, entries, listed, pods, services
+from service.engine.commands.containers import assignment, pods, services
 from service.engine.commands.shell import MAX_COMMAND
 from service.engine.commands.tables import known_options, other_programs
 from service.engine.commands.unwrap import is_quadlet
-from service.engine.commands.yaml_text import read_yaml
+from service.engine.commands.yaml_text import entries, listed, read_yaml
 from service.engine.config import Engine
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
@@ -184,16 +184,16 @@ def _of_documents(parts: Sequence[str]) -> Iterator[NamedCommand]:
         for name, model in entries(content.get("models", content)):  # or a part of that list
             if isinstance(model.get("cmd"), str):
                 shared, env = content.get("macros"), [assignment(str(one)) for one in listed(model.get("env"))]
-                command = " ".join([*env, _of_llama_swap(name, model, shared, _PORT)])
-                as_written = _of_llama_swap(name, model, shared, "${PORT}")
+                as_written = _of_llama_swap(name, model, shared)
+                command = " ".join([*env, as_written.replace("${PORT}", _PORT)])
                 yield NamedCommand(name, command, part=("cmd", model["cmd"]), as_written=as_written)
         started = list(services(content)) or list(pods(content, part))
         yield from (NamedCommand(one.name, one.command, part=one.part) for one in started)
 
 
-def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object, port: str) -> str:
-    """`cmd` with its macros: the model's own, then those of all models, which may use those before them."""
-    macros = {"PORT": port, "MODEL_ID": name}
+def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
+    """`cmd` with its macros but the port: the model's own, then those of all models, which may use earlier ones."""
+    macros = {"PORT": "${PORT}", "MODEL_ID": name}
     for group in (shared, model.get("macros")):
         for key, value in group.items() if isinstance(group, dict) else ():
             macros[str(key)] = _with_macros(str(value), macros)

@@ -11,6 +11,7 @@ import msgspec
 
 from service.engine.builds import Build
 from service.engine.commands.expert_rules import dense_override
+from service.engine.commands.shell import OPTION
 from service.engine.commands.tables import (
     AFFECTING,
     RETIRED,
@@ -25,7 +26,6 @@ from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 from service.engine.overrides import without_commas
 
-OPTION = re.compile(r"--?[A-Za-z]")
 INTEGER = re.compile(r"[+-]?\d{1,9}")
 VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|%[A-Za-z_]\w*%|\$env:\w+")
 

@@ -17,8 +17,7 @@ import msgspec
 from service.engine.commands.containers import interpolated
 from service.engine.commands.forms import UNIT_CONTINUED, UNIT_VALUE, raw_words_of_unit, unit_word, words_of_unit
 from service.engine.commands.read_files import NamedCommand
-from service.engine.commands.reader import OPTION
-from service.engine.commands.shell import ASSIGNED, split_commands
+from service.engine.commands.shell import ASSIGNED, OPTION, by_option, raw_words, split_commands
 from service.engine.commands.unwrap import IN_CONTAINER, NOT_GIVEN, as_bash, is_quadlet
 from service.engine.commands.yaml_text import read_yaml
 from service.engine.errors import InvalidFlags
@@ -26,7 +25,6 @@ from service.engine.errors import InvalidFlags
 _STARTS = re.compile(rf"^[ \t]*ExecStart={UNIT_VALUE}$", re.M)
 _EXEC = re.compile(rf"^[ \t]*Exec[ \t]*=[ \t]*{UNIT_VALUE}$", re.M)
 _IMAGE = re.compile(r"^[ \t]*Image[ \t]*=[ \t]*(\S+)", re.M)
-_SHELL_WORD = re.compile(r"(?:[^\s'\"\\]|'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.)+")
 _PLAIN = re.compile(r"(?:-{1,2}(?=[A-Za-z]))?[A-Za-z/][\w./:=@+-]*(?<!:)")
 _WORDS_OF_YAML = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _JOINT = " \\\n    "  # of lines of a unit
@@ -150,9 +148,7 @@ def _with_key(body: str, key: str, value: str) -> str:
 
 def _pairs(words: Sequence[str]) -> list[tuple[str, str | None]]:
     """Return options with their values."""
-    starts = [i for i, word in enumerate(words) if OPTION.match(word)]
-    ends = [*starts[1:], len(words)]
-    return [(words[i], " ".join(words[i + 1 : end]) or None) for i, end in zip(starts, ends, strict=False)]
+    return [(first, " ".join(more) or None) for first, *more in by_option(words) if OPTION.match(first)]
 
 
 def _in_yaml(text: str, named: NamedCommand, key: str, value: object, change: _Change) -> str | None:
@@ -212,14 +208,14 @@ def _decoded(part: str) -> object:
 def _tokens(key: str, value: object, change: _Change) -> list[str] | None:
     """Return the new options as the part of a file has them."""
     if key == "cmd":  # of llama-swap; macros other than the port's are written out
-        return change.written(_SHELL_WORD.findall(str(value)), 0, shlex.quote)
+        return change.written(raw_words(str(value)), 0, shlex.quote)
     of_compose = key in ("command", "entrypoint")
     dollars: Callable[[str], str] = (lambda word: word.replace("$", "$$")) if of_compose else str
     if isinstance(value, list):
         raw, write = [str(word) for word in value], dollars
         said = [interpolated(word) if of_compose else word for word in raw]
     else:
-        raw, write = _SHELL_WORD.findall(str(value)), lambda word: dollars(shlex.quote(word))
+        raw, write = raw_words(str(value)), lambda word: dollars(shlex.quote(word))
         said = shlex.split(interpolated(" ".join(raw)))
     n_before = len(change.old) - len(raw)
     # The first word may stand for the program (`--server` of the full image).
@@ -237,13 +233,7 @@ def _scalar(word: str) -> str:
 def _folded(words: Sequence[str], joint: str) -> str:
     """Return words in lines of options with their values."""
     lines: list[str] = []
-    groups: list[list[str]] = []
-    for word in words:
-        if groups and not OPTION.match(word):
-            groups[-1].append(word)
-        else:
-            groups.append([word])
-    for group in map(" ".join, groups):
+    for group in map(" ".join, by_option(words)):
         if lines and len(lines[-1]) + len(group) < _WIDTH:
             lines[-1] += f" {group}"
         else:

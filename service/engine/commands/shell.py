@@ -89,7 +89,7 @@ _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
 _LAUNCHER_GROUPS = 4
 _NEAR = 100  # characters to the next line's first word; words in which a command has an option
 _REDIRECT = re.compile(r"(?!<[^<>\s]+>$)(?:\d?(?:>>?|<)&?\S*|&>\S*)")  # `<file>` stands for a name
-_OPTION = re.compile(r"--?[A-Za-z]")
+OPTION = re.compile(r"--?[A-Za-z]")
 _CONTINUED = re.compile(r"\\[ \t\r]*(?=\n|#|$)")
 _CONTINUED_IN_LINE = re.compile(r"\\[ \t\r]*(?=\n|#|$)|\\[ \t]+(?=--?[A-Za-z])")
 _HAS_OPTION = re.compile(r"\s--?[A-Za-z]")
@@ -215,12 +215,12 @@ class _Reader:
         """
         rest = self.text[self.i : self.i + _NEAR].lstrip()
         begins_a_word = rest[:1].isalnum() or rest.startswith((".", "/", "~"))
-        has_options = any(_OPTION.match(word) for word in words[:_NEAR])
+        has_options = any(OPTION.match(word) for word in words[:_NEAR])
         if not has_options:
             return len(words) > 1 and not self.setting and begins_a_word
         if _NEXT_PROGRAM.match(rest) and any(map(_PROGRAM.fullmatch, words)):
             return True
-        return not _OPTION.match(words[-1]) and begins_a_word
+        return not OPTION.match(words[-1]) and begins_a_word
 
     def _expand(self, *, quoted: bool = False) -> bool:
         """Expand a variable, outside quotes split at blanks. Return whether it is known."""
@@ -427,7 +427,7 @@ def _without_redirections(words: list[str]) -> list[str]:
         if skip:
             skip = False
         elif _REDIRECT.fullmatch(word):
-            skip = word.endswith((">", "<")) and not _OPTION.match(following)
+            skip = word.endswith((">", "<")) and not OPTION.match(following)
         else:
             kept.append(word)
     return kept
@@ -440,6 +440,22 @@ def quote(word: str) -> str:
     return shlex.quote(word)
 
 
+def raw_words(text: str) -> list[str]:
+    """Return the words between blanks outside quotes, with their quotes."""
+    return [m[0] for m in re.finditer(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+", text)]
+
+
+def by_option(words: Sequence[str]) -> list[list[str]]:
+    """Return the words in groups that begin with an option each, but for what precedes the first one."""
+    groups: list[list[str]] = []
+    for word in words:
+        if groups and not OPTION.match(word):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    return groups
+
+
 def fold(command: str, width: int = 100) -> str:
     """Return a rendered command on several lines, broken before options, each but the last ending in a backslash.
 
@@ -448,13 +464,7 @@ def fold(command: str, width: int = 100) -> str:
     """
     if is_windows(command) or "\n" in command:  # where no backslash continues a line; of several, a file's
         return command
-    groups: list[str] = []
-    # words between blanks outside quotes, with their quotes
-    for word in [m[0] for m in re.finditer(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+", command)]:
-        if groups and not _OPTION.match(word):
-            groups[-1] += " " + word
-        else:
-            groups.append(word)
+    groups = [" ".join(group) for group in by_option(raw_words(command))]
     started = 1 + _until_the_program(groups)
     lines = [" ".join(groups[:started])]
     for group in groups[started:]:

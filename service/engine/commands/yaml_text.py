@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import yaml
 
@@ -20,6 +21,24 @@ def read_yaml(text: str) -> object:
         return yaml.load(text, _LOADER) if _is_bounded(text) else None  # noqa: S506 - CSafeLoader
     except _NOT_READ:
         return None
+
+
+def at(value: object, *keys: str) -> Any:
+    """Return what mappings in one another hold under these keys; None where one is missing, or is no mapping."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def entries(value: object) -> list[tuple[str, dict[str, Any]]]:
+    """Return the parts of a mapping that are mappings."""
+    found = value if isinstance(value, dict) else {}
+    return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
+
+
+def listed(value: object) -> list[Any]:
+    """Return a list; of anything else, none."""
+    return value if isinstance(value, list) else []
 
 
 def _is_bounded(text: str) -> bool:

@@ -44,7 +44,7 @@ from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import MORE, WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
-BESIDE = "totals include what runs beside the model (projector, draft model or next-token layers)"
+ALSO_LOADED = "totals include what else is loaded (projector, draft model or next-token layers)"
 # Values of (wraps, brief, builds), of which the first that fits a screen is used.
 _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
 _SHORT_REFUSALS, _SHORT_REASONS, _NAMED = 4, 2, 3
@@ -323,7 +323,7 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
         for d in devices
     ]
     companions = ", ".join(f"{d.device} {d.companions_mib:,.0f}" for d in devices if d.companions_mib)
-    more = [f"{BESIDE}: {companions}"] if companions else []
+    more = [f"{ALSO_LOADED}: {companions}"] if companions else []
     return [cut(line) for line in (head, *rows, *more)]
 
 

@@ -16,7 +16,7 @@ from service.engine.commands.companions import (
     loads_draft,
     projector_of,
 )
-from service.engine.commands.reader import OPTION
+from service.engine.commands.shell import OPTION
 from service.engine.commands.tables import option_names
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
